@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from search_spaces.schema.axes import SECTIONS, Axis, Range
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError
-from trainables.config.trial import Trial, check_bar
+from trainables.config.trial import Trial, check_runnable
 
 Point = Mapping[str, Any]
 """The value of each axis by its path."""
@@ -65,7 +65,7 @@ class Space:
             trial = Trial.model_validate(chosen)
         except ValidationError as error:
             raise InputError(f"sweep {self.sweep}: {describe_invalid(error)}") from error
-        check_bar(trial)
+        check_runnable(trial)
         return trial
 
     def _make_section(self, section: str, values: Mapping[str, Any]) -> Any:

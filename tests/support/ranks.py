@@ -111,26 +111,32 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 
 
 def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
-    """Two micro-batches, cleared; two again; then a constant written over the gradient, and one SGD step of lr 1."""
+    """Two micro-batches, cleared; two again; then a constant written over the gradient, and one SGD step of lr 1.
+
+    `exact`: the share of the gradient's elements that bf16 could hold.
+    """
     from trainables.methods import rectifiers
 
     runner, _, _ = _engine(world, job, target)
     before = _masters(runner)
-    norms = []
+    norms, exact = [], 0.0
     for _ in range(2):
         for last in (False, True):
-            ids = torch.arange(5, 25, device=runner.device).view(2, 10)
+            ids = torch.arange(5, 25, device=runner.device).view(2, 10) + last
             output = runner.inner(input_ids=ids, labels=ids)
             runner.backward(output.loss / 2 / world, last=last)
         norms.append(float(runner.reduce(rectifiers.inner(runner.shard(), runner.shard()))))
         if len(norms) == 1:
+            whole = torch.cat([part.detach().reshape(-1) for part in runner.shard()])
+            whole = whole[whole != 0]
+            exact = float((whole == whole.bfloat16()).float().mean())
             runner.clear()
     for part in runner.shard():
         part.fill_(0.25)
     runner.step(1.0)
     after = _masters(runner)
     runner.close()
-    return {"norms": norms, "moved": before - after}
+    return {"norms": norms, "moved": before - after, "exact": exact}
 
 
 def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:

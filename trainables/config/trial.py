@@ -191,11 +191,17 @@ def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None,
     return digest(parts)[:12]
 
 
-def check_bar(trial: Trial) -> None:
-    """Raise InputError where `training.stop_above` would never be looked at, because nothing measures the loss.
+def check_runnable(trial: Trial) -> None:
+    """Raise InputError where `training.stop_above` would never be looked at, or for GPUs that a rank cannot use.
 
     No check of the value's own: results that were made without it are still read.
     """
+    ranks, gpus = trial.resources.ranks, trial.resources.gpus
+    if gpus > 1 or 0 < gpus < 1 < ranks:
+        raise InputError(
+            f"resources.gpus={gpus:g} with ranks={ranks}: it counts the GPUs of one rank, which computes on one; set "
+            "gpus=1, and ranks to the number of GPUs; a part of a GPU is for a trial of one rank"
+        )
     plain = trial.task_vector is None and RETAIN_PASS not in RECTIFIERS[trial.rectifier.name].needs
     if trial.training.stop_above is not None and plain and trial.observe is None:
         raise InputError(

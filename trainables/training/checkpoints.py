@@ -19,7 +19,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.storage.base import META, OUTAGES, STEPS, Storage
 from trainables.storage.files import has_files, read_json, read_rows, sizes_of, write_json, write_rows
-from trainables.training import loop
+from trainables.training import loop, runtime
 from trainables.training.engine import Engine
 
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
@@ -123,7 +123,7 @@ def restore(engine: Engine, task: loop.TrainingTask, folder: Path) -> tuple[loop
     try:
         return _restore(engine, task, folder, meta)
     except Exception as error:
-        if isinstance(error, torch.OutOfMemoryError) or getattr(error, "errno", None) in OUTAGES:
+        if runtime.is_out_of_memory(error) or getattr(error, "errno", None) in OUTAGES:
             raise
         # DeepSpeed, torch, safetensors and pyarrow each raise errors of their own for a damaged file
         first = (str(error).splitlines() or [""])[0]

@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from trainables.common.imports import without_modules
 from trainables.config.settings import Resources, Training
+from trainables.training import memory
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -176,7 +177,9 @@ def create_engine(network: Any, training: Training, resources: Resources) -> Eng
     pinned memory if there is a GPU to copy from. Without a chosen ZeRO stage it is 1.
     """
     stage = 1 if resources.zero_stage is None else resources.zero_stage
-    zero: dict[str, Any] = {"stage": stage}
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    bucket = min(memory.BUCKET, sum(parameter.numel() for parameter in parameters))
+    zero: dict[str, Any] = {"stage": stage, "reduce_bucket_size": bucket}
     if resources.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
     config: dict[str, Any] = {
@@ -190,7 +193,8 @@ def create_engine(network: Any, training: Training, resources: Resources) -> Eng
     }
     if resources.precision == "bf16":
         config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        if stage == 1:  # 0.19.8: it sums over ranks what was accumulated in fp32, and would round that to bf16
+            config["communication_data_type"] = "fp32"
     chosen: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
     if training.optimizer == "sgd":
         optimizer: Any = torch.optim.SGD(parameters, **chosen)

@@ -28,7 +28,7 @@ from trainables.training import checkpoints, loop, models, target_weights
 from trainables.training import engine as engines
 from trainables.training.checkpoints import CheckpointSchedule, DamagedCheckpoint, Notice
 from trainables.training.engine import Engine
-from trainables.training.runtime import prepare_process, release_memory
+from trainables.training.runtime import is_out_of_memory, prepare_process, release_memory
 from trainables.training.task_vectors.directions import ensure_direction, move_along
 from trainables.trial import setup
 from trainables.trial.calibration import calibrate
@@ -92,8 +92,8 @@ class TrialRun:
                 return
             except DamagedCheckpoint as damaged:
                 self._set_checkpoint_aside(str(damaged))
-            except torch.OutOfMemoryError as full:
-                if retry is not None:
+            except Exception as full:
+                if retry is not None or not is_out_of_memory(full):
                     raise
                 self._halve_micro_batch(full)
             release_memory()  # outside the handler, whose traceback holds the tensors
@@ -246,7 +246,7 @@ class TrialRun:
             raise StartAgain(message)
         self.record.damaged_checkpoint = str(aside)
 
-    def _halve_micro_batch(self, full: torch.OutOfMemoryError) -> None:
+    def _halve_micro_batch(self, full: Exception) -> None:
         """Note half the micro-batch for the next attempt. Raises `full` if there is no half."""
         size = self.record.micro_batch or self.trial.training.batch_size // self.trial.resources.ranks
         if size == 1:
@@ -262,7 +262,7 @@ class TrialRun:
         steps = len(self.record.steps)
         if isinstance(failure, TrialStopped):
             return {"kind": failure.kind, "message": failure.message, "step": failure.step}
-        if isinstance(failure, torch.OutOfMemoryError):
+        if is_out_of_memory(failure):
             error = {"kind": "out_of_memory", "message": str(failure).splitlines()[0], "step": steps + 1}
             if self.many:  # perhaps on this rank alone: it writes, and no rank starts again if there is a result
                 self._finish(error)

@@ -15,7 +15,7 @@ from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.config.methods import METHODS
 from trainables.config.settings import Benchmark, Model, Resources
-from trainables.config.trial import Direction, Trial, check_bar
+from trainables.config.trial import Direction, Trial, check_runnable
 from trainables.inference import scoring
 from trainables.methods import objectives, presets, rectifiers
 from trainables.storage.files import read_json
@@ -29,7 +29,7 @@ RMU_WEIGHTS = "mlp.down_proj.weight"
 
 def check_inputs(trial: Trial) -> None:
     """Raise InputError if data or weights have changed since the trial was planned, or no pass measures its bar."""
-    check_bar(trial)
+    check_runnable(trial)
     evaluation.check_data(trial.benchmark)
     models.check_model(trial.target)
     known = trial.target.fingerprint or ""

@@ -59,7 +59,9 @@ def _find_outcome(failure: Exception) -> str:
     from ray.train import ControllerError, WorkerGroupError
     from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError
 
-    if "OutOfMemoryError" in str(failure):
+    from trainables.training.runtime import is_out_of_memory
+
+    if "OutOfMemoryError" in str(failure) or is_out_of_memory(failure):
         return "out_of_memory"
     if isinstance(failure, WorkerGroupError):
         died = (WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError)

@@ -169,6 +169,12 @@ def test_bad_task_vector_is_refused_with_words(vectors: MakePlan, settings: tupl
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize("settings", [("gpus=2",), ("gpus=0.5", "ranks=2")])
+def test_gpus_that_a_rank_cannot_use_are_refused(small: Small, store: Storage, settings: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match=r"resources.gpus=\S+ with ranks=\d: .*; set gpus=1, and ranks to the number"):
+        small.plan(store, *(f"resources.{setting}" for setting in settings))
+
+
 def test_bar_that_nothing_would_look_at_is_refused(small: Small, store: Storage) -> None:
     """GRU measures the retain loss, the plain objectives beside it do not; task vectors have no steps to stop at."""
     with pytest.raises(

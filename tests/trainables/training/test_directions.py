@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
 from trainables.training import models
+from trainables.training.runtime import prepare_process
 from trainables.training.task_vectors import spec, train
 from trainables.training.task_vectors.directions import combine, ensure_direction, move_along
 from trainables.training.task_vectors.train import TaskVectorTrainer
@@ -127,8 +130,22 @@ def test_no_more_than_three_vectors_beside_weights_and_gradient(
 
 
 def tensor_bytes() -> int:
+    gc.unfreeze()  # a process that trains freezes what there is
     tensors = [item for item in gc.get_objects() if isinstance(item, torch.Tensor)]
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
+
+
+def test_checkpointing_turns_no_dropout_on(trial_inputs: Any, tmp_path: Path) -> None:
+    """It needs training mode; the gradients of a direction are still of one function."""
+    target = Path(shutil.copytree(trial_inputs.target, tmp_path / "target"))
+    settings = json.loads((target / "config.json").read_text()) | {"attention_dropout": 0.5}
+    (target / "config.json").write_text(json.dumps(settings))
+    direction = recipe(trial_inputs).model_copy(update={"target": Model(path=str(target))})
+    prepare_process(Resources(), 0)
+    trainers = [train.open_trainer(direction, Storage(tmp_path), load_forget_rows, None, on) for on in (False, True)]
+    assert [trainer.model.inner.training for trainer in trainers] == [False, True]
+    losses = [trainer._add_gradient([0, 1, 2])[0] for trainer in trainers]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_moving_goes_as_far_as_it_says(made: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ JOBS = {
         {"stage": stage, "precision": "bf16", "offload": offload} for stage in (1, 2, 3) for offload in (False, True)
     ],
 }
-TOGETHER = {1: ("one", "adapters on one", "bf16"), 2: ("two", "offloaded", "writes", "adapters")}
+TOGETHER = {1: ("one", "adapters on one", "bf16"), 2: ("two", "offloaded", "writes", "adapters", "bf16")}
 """Of these jobs each world is started once, because that takes longer than they do."""
 Found = Callable[[int, str], list[dict[str, Any]]]
 
@@ -94,6 +94,7 @@ def pinned(found: Found) -> dict[str, Any]:
         pytest.param(1, "offloaded", 1e-4, marks=pytest.mark.slow),
         (2, "offloaded", 1e-4),
         (1, "bf16", 0.08),  # as far as its rounding lets it
+        (2, "bf16", 0.08),
     ],
 )
 def test_stages_micro_batches_ranks_and_an_optimizer_on_the_cpu_change_nothing(
@@ -103,6 +104,13 @@ def test_stages_micro_batches_ranks_and_an_optimizer_on_the_cpu_change_nothing(
     assert all(record["rectified"] for record in pinned["records"])
     for other in found(world, name):
         agree(other, pinned, start(trial_inputs), tolerance)
+
+
+def test_stages_agree_in_bf16_on_two_ranks(trial_inputs: Any, found: Found) -> None:
+    """Each pair of them: the rounding of the forward and backward pass is the same in all."""
+    origin = start(trial_inputs)
+    for one, other in combinations(found(2, "bf16"), 2):
+        agree(other, one, origin, 0.03)
 
 
 def test_two_ranks_are_one_with_adapters(trial_inputs: Any, found: Found, pinned: dict[str, Any]) -> None:
@@ -135,6 +143,7 @@ def test_constant_written_over_the_gradient_reaches_the_step(found: Found, world
         assert torch.allclose(left["moved"], torch.full_like(left["moved"], 0.25), atol=1e-6), job
         assert left["norms"][0] > 0, job
         assert left["norms"][1] == pytest.approx(left["norms"][0], rel=1e-6), job
+        assert left["exact"] < 0.9, (job, "the sum over micro-batches and ranks is rounded to bf16")
 
 
 @pytest.mark.slow

@@ -167,7 +167,8 @@ def open_trainer(
 ) -> TaskVectorTrainer:
     """Load the target model in fp32 and the forget rows. The process group must exist.
 
-    Dropout is off, so that all gradients are of one function; `checkpointing` of activations needs training mode.
+    Dropout is off, so that all gradients are of one function: `checkpointing` of activations needs training mode, so
+    what modules call dropout is set to 0.
     """
     on_gpu = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
@@ -179,6 +180,10 @@ def open_trainer(
     target.check_names(network)
     if checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for module in network.modules():
+            dropped = [name for name, value in vars(module).items() if "drop" in name and isinstance(value, float)]
+            for name in (*dropped, *(("p",) if isinstance(module, torch.nn.Dropout) else ())):
+                setattr(module, name, 0.0)
     return TaskVectorTrainer(
         direction=direction,
         model=fsdp.shard(network.train(checkpointing), device, direction.precision),
