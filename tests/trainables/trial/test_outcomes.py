@@ -31,7 +31,7 @@ def run_out(monkeypatch: pytest.MonkeyPatch, most: int, error: Exception) -> lis
         assert not any(part() for part in full), "the first attempt's memory is not released"
         if len(rows) > most:
             full.extend(map(weakref.ref, (engine, engine.inner, next(engine.module.parameters()))))
-            raise error
+            raise type(error)(*error.args)  # a kept one keeps the frames that it went through
         return real(engine, term, rows, *rest)
 
     monkeypatch.setattr(training_effective_batch, "forward", forward)
