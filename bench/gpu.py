@@ -1,5 +1,7 @@
 """A 1B Llama of random weights in bf16 on one GPU: rectification, utilisation, memory against the plan, evaluation.
 
+Then the tests marked gpu, whose outcomes stand in the same file.
+
 `python bench/gpu.py [--json FILE]` from the root; `--device cpu --size tiny` rehearses it where there is no GPU.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,7 +28,7 @@ from trainables.config.settings import Benchmark, Model, Rectifier, Resources, S
 from trainables.config.trial import Recipe, Trial
 from trainables.methods import objectives, presets, rectifiers
 from trainables.training import engine, loop, memory, models
-from trainables.training.runtime import device_memory, prepare_process
+from trainables.training.runtime import device_memory, prepare_process, release_memory
 from trainables.workers import shared_artifacts
 
 FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
@@ -87,9 +90,9 @@ def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch
         "flops_per_step": operations,
         "peak_flops": top,
         "utilisation": None if top is None else operations / seconds / top,
-        "planned_bytes": plan.peak.total,
+        "planned_bytes": plan.peak.training,
         "peak_bytes": peak,
-        "planned_over_peak": None if peak is None else plan.peak.total / peak,
+        "planned_over_peak": None if peak is None else plan.peak.training / peak,
     }
 
 
@@ -148,7 +151,33 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    return found | steps(options, network, shape, device) | evaluate(options, network, device)
+    found |= steps(options, network, shape, device) | evaluate(options, network, device)
+    del network
+    release_memory()
+    return found | {"left_bytes": torch.cuda.memory_allocated(device) if device.type == "cuda" else None}
+
+
+def run_tests(deadline: float) -> dict[str, Any]:
+    """Run the tests marked gpu, at most until `deadline`; return the outcome of each, or why it was skipped."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-m",
+        "gpu",
+        "-rA",
+        "-p",
+        "no:cacheprovider",
+        "tests/end_to_end/test_gpu.py",
+    ]
+    room = max(1.0, deadline - time.monotonic())
+    try:
+        said = subprocess.run(command, cwd=_script.ROOT, capture_output=True, text=True, timeout=room).stdout
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
+        said += f"\nERROR not ended after {room:.0f} s"
+    ends = ("PASSED ", "FAILED ", "SKIPPED ", "ERROR ")
+    return {"tests": [line for line in said.splitlines() if line.startswith(ends)]}
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -168,6 +197,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", default=str(data) if data.is_dir() else None, help="folder of TOFU's rows")
     parser.add_argument("--split", default="forget05", help="of the evaluation (default forget05)")
     parser.add_argument("--limit", type=int, help="rows of each task of the evaluation (default: all)")
+    parser.add_argument("--minutes", type=float, default=10, help="after which the tests are ended (default 10)")
     options = _script.parse(parser, arguments, "data")
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.exit(2, NO_GPU + "\n")
@@ -179,7 +209,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     cli.silence_libraries()
-    found = measure(options)
+    deadline = time.monotonic() + 60 * options.minutes
+    found = measure(options) | run_tests(deadline)
     hardware = _script.hardware(options.device)
     _script.report(options.json, [found], repeats=options.repeats, precision="bf16", device=hardware)
 

@@ -62,8 +62,12 @@ class Peak:
     evaluation: float = 0.0
 
     @property
+    def training(self) -> float:
+        return self.states.total + self.buffers + max(self.activations + self.logits, self.step)
+
+    @property
     def total(self) -> float:
-        return self.states.total + self.buffers + max(self.activations + self.logits, self.step, self.evaluation)
+        return max(self.training, self.states.total + self.buffers + self.evaluation)
 
 
 @dataclass(frozen=True)
@@ -252,7 +256,7 @@ def _buffer_bytes(resources: Resources, shape: Shape, trained: int, largest: int
     Counted as live tensors: tests/trainables/training/test_counted_states.py.
     """
     width, bucket = WIDTH[resources.precision], min(BUCKET, trained)
-    copies = {0: 1, 3: 2 + 4 / width}.get(stage, 1 if stage == 1 and resources.precision == "bf16" else 2)
+    copies = {0: 1, 3: 2 + 4 / width}.get(stage, 2)
     gathered = min(GATHERED, shape.parameters) if stage == 3 and resources.ranks > 1 else 0
     return width * (copies * bucket + largest + gathered)
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from platform.plan.budget import Budget
+from platform.plan.build import make_plan
+from platform.plan.overrides import apply
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.backbones.llama3 import LLAMA32_1B
 from search_spaces.backbones.phi import PHI
 from search_spaces.backbones.zephyr import ZEPHYR
+from search_spaces.schema import sweep as spaces
 from tests.support import fake_step
+from trainables import benchmarks as kinds
 from trainables.config.settings import Model, Objective, Rectifier, Resources, Shape
 from trainables.config.trial import Trial
+from trainables.storage.base import Storage
 from trainables.training import memory
 
 EIGHTY = 80e9
@@ -73,3 +80,37 @@ def test_a_full_model_is_planned_as_it_is_counted(family: str, method: str, prec
     trial, shape = trial_of(method, precision), MODELS[family]
     rows = memory.fit(trial, shape, 256, EIGHTY).micro_batch
     check(trial, shape, family, rows, 256)
+
+
+SWEEPS = {"tofu_llama": "Llama", "tofu_phi": "Phi", "wmdp_zephyr": "Mistral", "muse_books": "Llama"}
+PAGE = Path(__file__).parents[3] / "docs" / "decisions" / "0006-memory-plan.md"
+
+
+def row_of(name: str, ranks: int, store: Storage, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The largest trial of a sweep on GPUs of 80 GB, as a row of the page's table."""
+    monkeypatch.setattr(Budget, "check_fits", lambda self: None)
+    settings = [f"resources.ranks={ranks}", "resources.gpu_memory=80"]
+    plan = make_plan(apply(spaces.load_sweep(name), settings), store, strategy="paper")
+    need = plan.costs.largest
+    assert need is not None
+    assert plan.shape is not None
+    key = (need.method, need.rectifier, need.split)
+    trial = next(each for each in plan.trials if (each.method, each.rectifier.name, each.benchmark.split) == key)
+    longest = kinds.find(trial.benchmark.name).size_estimate(trial.benchmark, trial.training.max_length).longest
+    fit, peak = need.fit, need.fit.peak
+    counted = fake_step.count_peak(trial, plan.shape, SWEEPS[name], fit.micro_batch, longest)
+    assert counted <= peak.activations + peak.logits <= 1.1 * counted
+    sizes = (peak.states.total, peak.buffers, peak.activations + peak.logits, counted, peak.evaluation, peak.total)
+    chosen = (
+        f"{need.method} {need.rectifier} | {fit.stage} | {fit.micro_batch} x {max(longest, memory.padded_to(trial))}"
+    )
+    numbers = " | ".join(f"{size / 1e9:.1f}" for size in sizes)
+    return f"| `{name}` | {ranks} | {chosen} | {numbers} | {'yes' if fit.fits else 'no'} |"
+
+
+@SLOW
+def test_the_page_has_the_sweeps_plans(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing planned is below what is counted."""
+    found = [row_of(name, ranks, store, monkeypatch) for name in SWEEPS for ranks in (1, 2, 4, 8)]
+    print("\n".join(found))
+    assert [row for row in PAGE.read_text().splitlines() if row.startswith("| `")] == found

@@ -106,7 +106,7 @@ def planned(job: dict[str, Any], **resources: Any) -> float:
     )
     shape = memory.shape_of({**job["sizes"], "model_type": job["family"].lower()})
     assert shape is not None
-    return memory.fit(trial, shape, job["length"], None).peak.total
+    return memory.fit(trial, shape, job["length"], None).peak.training
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
