@@ -16,7 +16,6 @@ from trainables.common.cli import format_count
 from trainables.config.ids import digest
 from trainables.storage.base import ERROR, FAILURES, LOST, Storage
 from trainables.storage.files import read_json, write_json
-from trainables.storage.results import summarise
 
 MADE_FROM = "of.json"
 """File in a report's folder that says what it was made from. A start that changed nothing does not make it again."""
@@ -32,8 +31,8 @@ def print_end(plan: Plan, store: Storage) -> int:
     """Print how a start ended; return 1 if trials of the plan failed, else 0."""
     shown = paths.shorten(store.root)
     sweep = manifest.load_manifest(plan.name, store)
-    results = {key: result for key in sweep.trials if (result := summarise(store, key))}
-    made_from = {"results": digest({key: result.started for key, result in results.items()})}
+    results = {key: result for key in sweep.trials if (result := store.result(key))}
+    made_from = {"results": digest({key: result["started"] for key, result in results.items()})}
     made_from |= {"commit": provenance.commit()[0], "selection": sweep.selection.model_dump(mode="json")}
     _print_report(plan, store, made_from)
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
@@ -44,10 +43,11 @@ def print_end(plan: Plan, store: Storage) -> int:
     again = AFTER_QUICKSTART if plan.sweep.name == "quickstart" else f"{again}   (or another seed: --seeds 0,1,2)"
     print_line(f"next:   {again}")
     planned = (trial.id() for trial in plan.trials)
-    failed = [key for key in planned if key in results and results[key].status in FAILURES]
+    failed = [key for key in planned if key in results and results[key]["status"] in FAILURES]
     for key in failed:
-        print_line(f"{results[key].status}: {key} {results[key].message} ({store.trial(key) / ERROR})")
-    lost = sum(results[key].status == LOST for key in failed)
+        message = (results[key].get("error") or {}).get("message")
+        print_line(f"{results[key]['status']}: {key} {message} ({store.trial(key) / ERROR})")
+    lost = sum(results[key]["status"] == LOST for key in failed)
     if lost:
         print_line(f"{format_count(lost, 'trial')} lost; --resume goes on with what they had")
     if len(failed) > lost:

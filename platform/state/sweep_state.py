@@ -19,7 +19,7 @@ from trainables.config.trial import Direction, Trial, direction
 from trainables.storage import result_file
 from trainables.storage.base import CONFIG, EVALUATED, FAILURES, LOST, Storage
 from trainables.storage.files import read_json
-from trainables.storage.results import read_result, summarise
+from trainables.storage.results import read_result
 from trainables.storage.sweeps import SweepFile
 
 OUTCOMES = (*EVALUATED, "diverged", *FAILURES)
@@ -169,7 +169,7 @@ def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Result
 
 def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
     """Count a manifest's trials by outcome, also those that no trial has; `missing` have no result yet."""
-    found = Counter(brief.status if (brief := summarise(store, key)) else "missing" for key in sweep.trials)
+    found = Counter((store.result(key) or {"status": "missing"})["status"] for key in sweep.trials)
     return {"total": len(sweep.trials), **dict.fromkeys(OUTCOMES, 0), "missing": 0, **found}
 
 

@@ -19,7 +19,6 @@ from search_spaces.schema.axes import name_trial
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
 from trainables.storage.base import RESULT, STEPS, Storage
-from trainables.storage.results import summarise
 from trainables.storage.sweeps import SweepFile
 
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
@@ -69,11 +68,8 @@ class Tracker:
 
     def log_trial(self, trial_id: str) -> None:
         """Mirror a trial where it has a result that its run does not show."""
-        brief, run = summarise(self.store, trial_id), self.runs.get(trial_id)
-        if brief is None or (run and run.complete and run.started == brief.started):
-            return
-        result = self.store.result(trial_id)
-        if result is None:
+        result, run = self.store.result(trial_id), self.runs.get(trial_id)
+        if result is None or (run and run.complete and run.started == result["started"]):
             return
         trial = Trial.model_validate(result["config"])
         if run and run.started not in (None, result["started"]):  # series of another attempt would mix with this one's

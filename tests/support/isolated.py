@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from unittest import mock
 
-import mlflow.store.db.utils
 from matplotlib.figure import Figure
 
 from tests.support.environment import ROOT
@@ -72,9 +72,9 @@ def _run(output: Path, folder: Path, module: str, arguments: list[str], quick: b
     os.chdir(folder)
     os.environ |= {"COLUMNS": "160", "NO_COLOR": "1"}
     if quick:
-        Figure.draw_without_rendering = lambda figure: None
-        Figure.savefig = lambda figure, file, **given: Path(file).write_text("<svg/>", encoding="utf-8")
-        mlflow.store.db.utils._verify_schema = lambda engine: None
+        mock.patch.object(Figure, "draw_without_rendering").start()
+        mock.patch.object(Figure, "savefig", lambda figure, file, **given: Path(file).write_text("<svg/>")).start()
+        mock.patch("mlflow.store.db.utils._verify_schema").start()
     with _redirected(output / "out", 1), _redirected(output / "err", 2):
         sys.argv = [module, *arguments]
         for name in (module, f"{module}.__main__"):  # imported ahead, and run now under the name __main__

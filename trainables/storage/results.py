@@ -1,4 +1,4 @@
-"""The files that a trial leaves: whether they can be read, their summary, and what of them is removed.
+"""The files that a trial leaves: whether they can be read, and what of them is removed.
 
 A trial writes them (trainables.trial.record); what result.json must hold is in result_file.
 """
@@ -11,26 +11,10 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from trainables.storage.base import CHECKPOINT, LOST, RESULT, ROWS, STEPS, UNFINISHED, Storage
 from trainables.storage.files import read_json, sha256
-
-
-class ResultSummary(NamedTuple):
-    """How a trial ended, when its attempt was started, and its message if it failed."""
-
-    status: str
-    started: str
-    message: str | None
-
-
-def summarise(store: Storage, trial_id: str) -> ResultSummary | None:
-    """Return the summary of a trial's result, None if there is none that can be read."""
-    result = store.result(trial_id)
-    if result is None:
-        return None
-    return ResultSummary(result["status"], result["started"], (result.get("error") or {}).get("message"))
 
 
 def read_result(store: Storage, trial_id: str) -> tuple[dict[str, Any] | None, list[Path]]:

@@ -13,7 +13,7 @@ from trainables.config.trial import Trial
 from trainables.storage import results
 from trainables.storage.base import RESULT, ROWS, Storage
 from trainables.storage.files import read_json, sha256, write_json, write_rows
-from trainables.storage.results import read_result, summarise
+from trainables.storage.results import read_result
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["listed with its sum", "of an earlier version"])
@@ -83,16 +83,6 @@ def test_an_earlier_versions_result_under_another_id_is_damage(store: Storage) -
         write_result(store, trial.id(), config=config.model_dump(mode="json"))
     assert store.result(one.id()) is not None
     assert read_result(store, other.id()) == (None, [store.trial(other.id()) / RESULT])
-
-
-def test_a_summary_is_that_of_the_result_as_it_is_now(store: Storage) -> None:
-    then = "2026-01-02T03:04:05+00:00"
-    write_result(store, "a1", started=then)
-    assert summarise(store, "a1") == ("finished", then, None)
-    write_result(store, "a1", status="failed", started=then, error={"kind": "failed", "message": "no"})
-    assert summarise(store, "a1") == ("failed", then, "no")
-    (store.trial("a1") / RESULT).unlink()
-    assert summarise(store, "a1") is None
 
 
 def test_a_null_checksum_and_what_no_measure_can_be_are_damage(store: Storage) -> None:
