@@ -25,7 +25,7 @@ from platform.schedule.searcher import Queue, Studies, Study, read_goals
 from platform.schedule.session import Placement, resources_of_trial, start_session
 from platform.state import disk, manifest, weights
 from platform.state.limits import Stopper
-from platform.state.sweep_state import SweepState, count_outcomes
+from platform.state.sweep_state import SweepState, add_recorded, count_outcomes
 from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
@@ -69,7 +69,7 @@ def prepare_and_tune(
     if state.outstanding:
         _tune(state, store, mirror, stopper, placement, keep)
     if plan.sweep.export:
-        export_chosen_trial(plan, store, print_line)
+        export_chosen_trial(add_recorded(plan, store), store, print_line)
     mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
     return mirror
 
