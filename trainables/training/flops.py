@@ -42,7 +42,7 @@ def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:
     row, needs = once * tokens, METHODS[trial.method].needs
     if RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs:
         row += once * tokens
-    if "retain_loss" in needs and settings.retain_coefficient:
+    if "retain_loss" in needs and settings.retain_coefficient and not memory.shares_retain_pass(trial):
         row += once * tokens
     if "frozen_model" in needs:
         row += (once + FORWARD) * max(tokens, memory.padded_to(trial))

@@ -42,12 +42,12 @@ class States:
     optimizer: float
     average: float
     frozen: float
-    observed: float = 0.0
-    """The gradient of `observe`'s own retain rows, until it is compared."""
+    retain_gradient: float = 0.0
+    """One that is kept: of `observe`, until it is compared, or of a pass that serves rectifier and term."""
 
     @property
     def total(self) -> float:
-        return self.weights + self.gradients + self.optimizer + self.average + self.frozen + self.observed
+        return self.weights + self.gradients + self.optimizer + self.average + self.frozen + self.retain_gradient
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def states(trial: Trial, parameters: int, trained: int, stage: int) -> States:
 
     From ZeRO 1 on the optimizer (two fp32 moments and an fp32 copy of the weights) and an fp32 gradient are split over
     ranks, at 3 the weights. In bf16 at ZeRO 1 DeepSpeed has the whole fp32 gradient on every rank, beside that of
-    autograd. The moving average is one fp32 shard, what `observe` compares another. Optimizer and average are on the
+    autograd. The moving average is one fp32 shard, a kept retain gradient another. Optimizer and average are on the
     CPU where they are offloaded.
     """
     resources = trial.resources
@@ -122,8 +122,15 @@ def states(trial: Trial, parameters: int, trained: int, stage: int) -> States:
         optimizer=(3 if stage >= 1 else 2) * split * fp32 / owner,
         average=split * fp32 / owner if RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs else 0,
         frozen=parameters * width if "frozen_model" in METHODS[trial.method].needs else 0,
-        observed=trained * fp32 / owner if trial.observe else 0,
+        retain_gradient=trained * fp32 / owner * (bool(trial.observe) + shares_retain_pass(trial)),
     )
+
+
+def shares_retain_pass(trial: Trial) -> bool:
+    """Return whether the rectifier's retain pass serves a term of the objective too (trainables.training.loop)."""
+    method, settings = METHODS[trial.method], presets.constants(trial.method, trial.objective, trial.benchmark.split)
+    rectified = RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs and not method.custom
+    return rectified and "retain_loss" in method.needs and settings.retain_coefficient > 0
 
 
 def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
