@@ -138,10 +138,6 @@ def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> d
     hours, hours_basis = estimate_gpu_hours(plan, state.outstanding, measured)
     seconds, seconds_basis = estimate_seconds(plan, state.outstanding, measured, slots)
     shortage = disk.describe_shortage(state, store, kept, slots)
-    trials = [
-        {"id": t.id(), "label": plan.label(t), "study": t.study(), "done": t.id() in state.done} for t in plan.trials
-    ]
-    studies = {name: (plan.count_planned(name, len(of)), of) for name, of in plan.studies().items()}
     folders = [store.model(recipe.id()) for recipe in plan.recipes]
     models = [store.exists(path) and (store.is_remote or is_complete(path)) for path in folders]
     evaluations = [store.read_evaluation(ref.evaluation) is not None for ref in plan.references]
@@ -152,10 +148,7 @@ def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> d
         "strategy": plan.strategy,
         "budget": plan.budget,
         "storage": store.location,
-        "trials": trials,
-        "studies": [
-            {"study": name, "trials": count, "done": state.count_done(of)} for name, (count, of) in studies.items()
-        ],
+        **_describe_trials(state),
         "axes": {path: write_axis(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
         "shared": {
@@ -178,3 +171,17 @@ def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> d
         "warning": state.history.warning(),
         "needs": [*needs.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage])],
     }
+
+
+def _describe_trials(state: SweepState) -> dict[str, Any]:
+    """Return the known trials and the studies, each with the trials that are to be run in all starts."""
+    plan = state.plan
+    trials = [
+        {"id": trial.id(), "label": plan.label(trial), "study": trial.study(), "done": trial.id() in state.done}
+        for trial in plan.trials
+    ]
+    studies = [
+        {"study": name, "trials": plan.count_planned(name, len(known)), "done": state.count_done(known)}
+        for name, known in plan.studies().items()
+    ]
+    return {"trials": trials, "studies": studies}

@@ -24,16 +24,12 @@ from trainables.common.errors import InputError, closest
 from trainables.config.methods import SETTINGS
 
 RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
-"""LOW..HIGH or log(LOW..HIGH)."""
-SHARED = ("resources", "selection", "search", "calibration")
-"""Sections that are the same in all trials of a sweep."""
-TUPLES = ("training.betas",)
-"""Settings of several numbers: on the command line they are one value."""
+SHARED = ("resources", "selection", "search", "calibration")  # the same in all trials of a sweep
+TUPLES = ("training.betas",)  # several numbers: on the command line they are one value
 SINGLE = ("models", "target", "tokenizer", "attention", "observe", *FILES)
 """Settings of the sweep itself."""
 
-BACKBONE = "backbone"
-"""The name of a backbone: its hub ids, template, learning rate and precision."""
+BACKBONE = "backbone"  # its hub ids, template, learning rate and precision
 
 FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "search", "resources")
 STRENGTHS = ("task_vector.stg", "task_vector.strength")
@@ -123,16 +119,14 @@ def _set_field(document: dict[str, Any], path: str, text: str) -> None:
     """Set what is no axis. Raises InputError on an unknown field."""
     if path in SINGLE:
         document[path] = _parse_value(text)
-    elif path == BACKBONE:
-        return
-    elif path in (paths := list_settable_paths()):
+    elif path != BACKBONE:
+        if path not in (paths := list_settable_paths()):
+            raise InputError(f"--set {path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
         section, name = path.split(".", 1)
         kind = typing.cast(type[BaseModel], Sweep.model_fields[section].annotation).model_fields[name].annotation
         if "," in text and section in SHARED and not _is_tuple(kind):
             raise ValueError(f"{path}={text}: one value for a whole sweep, so that its trials compare")
         document[section][name] = _parse_values(text) if _is_tuple(kind) else _parse_value(text)
-    else:
-        raise InputError(f"--set {path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
 
 
 def _widen_varied(document: dict[str, Any], typed: Mapping[str, str]) -> None:
