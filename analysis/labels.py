@@ -11,7 +11,7 @@ from trainables.config.methods import METHODS, RECTIFIERS
 
 DASH = "—"
 DECIMALS = 4
-"""Of a number in a table, and of a difference between two."""
+"""Decimals of a number in a table, and of a difference between two."""
 REFERENCES = {"original": "Original", "retain": "Retrain"}
 """The reference models, which stand in tables and tidy frames as methods of these names."""
 TASK_VECTORS = tuple(sorted(name for name, row in METHODS.items() if row.strength))
@@ -56,8 +56,13 @@ def split_label(split: str) -> str:
 
 
 def format_number(value: float, decimals: int = DECIMALS) -> str:
-    """Return a number as tables print it: the one place that rounds. No sign of a rounded zero, a dash for NaN."""
-    return DASH if pd.isna(value) else f"{round(value, decimals) + 0.0:.{decimals}f}"
+    """Return a number as tables print it (see `round_printed`), a dash for NaN."""
+    return DASH if pd.isna(value) else f"{round_printed(value, decimals):.{decimals}f}"
+
+
+def round_printed(value: float, decimals: int = DECIMALS) -> float:
+    """Return a number rounded as tables print it; zero has no sign."""
+    return round(value, decimals) + 0.0
 
 
 def takes(rectifier: str, setting: str) -> bool:

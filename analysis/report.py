@@ -26,7 +26,7 @@ from trainables.common.errors import InputError
 from trainables.storage.sweeps import SweepFile
 
 LISTED = 50
-"""So many trials without a result are listed on the page, the others counted; tables/failures.csv has all."""
+"""The most trials without a result that the page lists; it counts the others, and tables/failures.csv has all."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

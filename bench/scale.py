@@ -65,10 +65,10 @@ def drive(command: Sequence[str]) -> int:
 
     import platform.sweep as sweep
     from platform.driver import run_on_ray
-    from platform.driver.reporter import Reporter
+    from platform.driver.trial_callback import TrialCallback
 
     run_on_ray.TrialActor = Empty  # type: ignore[misc]
-    init, run_all = Reporter.__init__, run_on_ray.prepare_and_tune
+    init, run_all = TrialCallback.__init__, run_on_ray.prepare_and_tune
     facts: dict[str, Any] = {"samples": []}
     over = threading.Event()
 
@@ -87,7 +87,7 @@ def drive(command: Sequence[str]) -> int:
         facts["wall"], facts["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
         return mirror
 
-    Reporter.__init__ = watched_init  # type: ignore[method-assign]
+    TrialCallback.__init__ = watched_init  # type: ignore[method-assign]
     run_on_ray.prepare_and_tune = measured
     status = 0
     try:

@@ -73,7 +73,7 @@ def draw(points: pd.DataFrame) -> Figure:
         axes.set_title(f"({ascii_lowercase[number % 26]}) {frames.place_title(place)}", fontsize=7)
         if number + across < len(panels):
             axes.set_xticklabels([])
-    signs = _list_signs(points)
+    signs = _list_legend_entries(points)
     columns = even_columns(len(signs), 5 if size[0] > 6 else 3)
     figure.legend(handles=signs, loc="outside lower center", ncols=columns)
     return figure
@@ -127,7 +127,7 @@ def _write_number(axes: Axes, at: int, change: float, edge: float) -> None:
     axes.annotate(text, (at, edge), (0, 3 * way), fontsize=6, rotation=90, **place)
 
 
-def _list_signs(points: pd.DataFrame) -> list[Any]:
+def _list_legend_entries(points: pd.DataFrame) -> list[Any]:
     """Return a legend entry for every kind of sign that is drawn."""
     handles: list[Any] = [Patch(**PLAIN, label="method alone"), Patch(**GRU, label="w/ GRU")]
     handles += [Patch(**BETTER, label="improvement w/ GRU")] * bool((points["improvement"] > 0).any())

@@ -14,7 +14,7 @@ from analysis.figures import frames
 from analysis.figures.style import (
     FRAMED,
     GREY,
-    SIGN,
+    LEGEND_LINE_LENGTH,
     STYLE,
     dashes,
     draw_error_bars,
@@ -32,10 +32,10 @@ CURVE = ["source", "backbone", "split", "method"]
 
 
 def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
-    """Return a row a goal, method and value of `knob` (gamma, tau): the curves of methods that have two or more.
+    """Return one row per goal, method and value of `knob` (gamma or tau), of the methods with two values or more.
 
-    Of runs the other of the two is that of the chosen setting; `frame` holds one row a pair (`frames.near_chosen`).
-    The paper's tables vary one of them alone.
+    Of runs, the other setting is held at its chosen value; `frame` has one row per pair (`frames.near_chosen`). The
+    paper's tables vary only one of the two.
     """
     rows = frames.add_source(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "") & rows["value"].notna()]
@@ -67,9 +67,9 @@ def draw(points: pd.DataFrame) -> Figure:
         panels[-1].set_xlabel(SYMBOLS[knob])
     for axes, metric in zip(grid[:, 0], metrics, strict=True):
         axes.set_ylabel(metric.head)
-    signs = _list_signs(points)
+    signs = _list_legend_entries(points)
     columns = even_columns(len(signs), 3 if size[0] < 5 else 6)
-    figure.legend(handles=signs, loc="outside lower center", ncols=columns, handlelength=SIGN)
+    figure.legend(handles=signs, loc="outside lower center", ncols=columns, handlelength=LEGEND_LINE_LENGTH)
     return figure
 
 
@@ -95,7 +95,7 @@ def _curve_look(method: str, faint: bool) -> dict[str, Any]:
     return look | ({"alpha": 0.45, "linewidth": 0.7, "markersize": 3} if faint else {})
 
 
-def _list_signs(points: pd.DataFrame) -> list[Line2D]:
+def _list_legend_entries(points: pd.DataFrame) -> list[Line2D]:
     """Return a legend entry for every kind of line that is drawn."""
     handles = [
         legend_entry(method_label(name), **_curve_look(name, faint=False)) for name in frames.list_methods(points)

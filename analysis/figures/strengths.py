@@ -42,7 +42,7 @@ def draw(points: pd.DataFrame) -> Figure:
             panels[1].set_xlabel(KNOBS.get(knob, CHANGE) + " (log axis)" * (panels[1].get_xscale() == "log"))
         for axes, metric in zip(grid[:, 0], TOFU_METRICS, strict=True):
             axes.set_ylabel(AXES[metric])
-    figure.legend(handles=list(_list_signs(points)), loc="outside lower center", ncols=5, handlelength=3)
+    figure.legend(handles=list(_list_legend_entries(points)), loc="outside lower center", ncols=5, handlelength=3)
     return figure
 
 
@@ -70,7 +70,7 @@ def _dashes(rows: pd.DataFrame, method: str, settings: str) -> Any:
     return DASHES[texts.index(settings) % len(DASHES)]
 
 
-def _list_signs(points: pd.DataFrame) -> Iterator[Line2D]:
+def _list_legend_entries(points: pd.DataFrame) -> Iterator[Line2D]:
     """Yield a legend entry for every curve and line that is drawn."""
     curves = points.loc[points["kind"] == "strength", ["method", "settings"]].drop_duplicates()
     for method, settings in curves.sort_values(["method", "settings"]).to_numpy():

@@ -40,7 +40,7 @@ Okabe and Ito's colours without yellow, too pale on white, and black, the origin
 figures of task vectors; markers and lines tell methods apart without colour.
 """
 OTHER = (GREY, "8", DASHED)
-"""Of methods that are not the paper's."""
+"""The look of methods that are not the paper's."""
 
 
 class RectifierLook(NamedTuple):
@@ -60,14 +60,14 @@ _PUBLISHED = (
 _OWN = (RectifierLook("bottom", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))), RectifierLook("top", "#E69F00", (0, (8, 2))))
 RECTIFIER_LOOKS = dict(zip(RECTIFIERS, chain(_PUBLISHED, cycle(_OWN)), strict=False))
 """Each rectifier's look, by its place in RECTIFIERS: the user's own ones come last."""
-SIGN = 3.2
-"""A legend's entries that show a line's dashes, in the size of its letters."""
+LEGEND_LINE_LENGTH = 3.2
+"""Length of the sample line in a legend, in font sizes: long enough to show its dashes."""
 HALO = [withStroke(linewidth=2.2, foreground="white")]
-"""Of a frame upon dark cells."""
+"""The white outline of a frame, which makes it visible on dark cells."""
 FRAMED: dict[str, Any] = {"markersize": 7, "markeredgecolor": "black", "markeredgewidth": 1.3}
 """The chosen setting among others, as heat maps have it: hollow and full say without and with GRU in every figure."""
 THICK = 1.5
-"""Points, of a mean over seeds along training."""
+"""Line width of the mean over seeds along training, in points."""
 LINES: dict[str, dict[str, Any]] = {
     "original": {"color": "black", "linestyle": (0, (6, 2)), "linewidth": 0.9},
     "retain": {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.4},
@@ -119,7 +119,7 @@ def marker(method: str, rectifier: str) -> dict[str, Any]:
 
 
 def opaque(method: str, rectifier: str) -> dict[str, Any]:
-    """Return `marker`, white where it is hollow, to stand clear of what is behind."""
+    """Return `marker`, white where it is hollow, so that nothing shows through."""
     face = {"fillstyle": "full", "markerfacecolor": "white"} if rectifier == "none" else {"markerfacecoloralt": "white"}
     return marker(method, rectifier) | face
 
@@ -149,7 +149,7 @@ def add_method_legend(figure: Figure, methods: Sequence[str]) -> None:
     looks = {name: marker(name, "gru") | {"linestyle": dashes(name), "linewidth": 1.2} for name in methods}
     handles = [legend_entry(method_label(name), **look, ms=6) for name, look in looks.items()]
     columns = even_columns(len(methods), 7 if figure.get_figwidth() > 6 else 4)
-    figure.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=SIGN)
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=LEGEND_LINE_LENGTH)
 
 
 def rectifier_entries(

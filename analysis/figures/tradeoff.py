@@ -39,9 +39,9 @@ NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.g
 ARROW_KEY = ["source", "benchmark", "backbone", "split", "method", "rectifier"]
 QUALITY = "forget_quality"
 FRONT: dict[str, Any] = {"color": "#999999", "marker": "s", "ms": 2.5}
-GREY_SIGN: dict[str, Any] = {"color": GREY, "marker": "o", "linestyle": "none", "ms": 6, "mew": 1.5}
-FAINT_SIGN: dict[str, Any] = {"ms": 4.5, "mew": 0.9, "alpha": 0.5}
-"""Of the paper's numbers where there are those of runs too."""
+GREY_MARKER: dict[str, Any] = {"color": GREY, "marker": "o", "linestyle": "none", "ms": 6, "mew": 1.5}
+FAINT_MARKER: dict[str, Any] = {"ms": 4.5, "mew": 0.9, "alpha": 0.5}
+"""How the paper's numbers look beside those of runs."""
 CROWD = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
@@ -117,7 +117,7 @@ def draw_trials(points: pd.DataFrame, goals: Goals, rule: Selection = DEFAULT) -
     for axes in panels[::columns]:
         axes.set_ylabel(labels[1])
     add_method_legend(figure, frames.list_methods(points.loc[points["kind"] != "reference"]))
-    if signs := list(_list_signs(points, goals, rule)):
+    if signs := list(_list_legend_entries(points, goals, rule)):
         figure.legend(handles=signs, loc="outside lower center", ncols=2 if size[0] < 6 else 4)
     return figure
 
@@ -150,7 +150,7 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool = Fa
             axes.plot(row[x], row[y], **style, zorder=2.5)
         else:
             style = opaque(row["method"], row["rectifier"])
-            style |= FAINT_SIGN if faint else {"ms": 7, "mew": 1.5}
+            style |= FAINT_MARKER if faint else {"ms": 7, "mew": 1.5}
             axes.plot(row[x], row[y], **style, zorder=3 if faint else 6)
     for method, pair in rows.groupby("method"):
         ends = {row["rectifier"]: (row[x], row[y]) for row in pair.to_dict("records")}
@@ -195,7 +195,7 @@ def draw_arrows(points: pd.DataFrame) -> Figure:
     signs = rectifier_entries(points.loc[~points["method"].isin(REFERENCES), "rectifier"], _chosen_sign)
     signs += _list_model_signs(set(points["method"]))
     if frames.has_both_sources(points):
-        signs.append(legend_entry("small and faint: the paper", **(GREY_SIGN | FAINT_SIGN)))
+        signs.append(legend_entry("small and faint: the paper", **(GREY_MARKER | FAINT_MARKER)))
     figure.legend(handles=[*signs, *_list_significance(goals)], loc="outside lower center", ncols=3)
     return figure
 
@@ -237,7 +237,7 @@ def star(role: str, size: float = 13) -> dict[str, Any]:
 
 
 def _chosen_sign(rectifier: str) -> dict[str, Any]:
-    return GREY_SIGN | {"fillstyle": rectifier_look(rectifier).fill}
+    return GREY_MARKER | {"fillstyle": rectifier_look(rectifier).fill}
 
 
 def _list_model_signs(methods: set[str]) -> list[Line2D]:
@@ -249,7 +249,7 @@ def _list_significance(goals: Goals) -> list[Line2D]:
     return [legend_entry("p = 0.05", **line)] if goals.removal.metric == QUALITY else []
 
 
-def _list_signs(points: pd.DataFrame, goals: Goals, rule: Selection) -> Iterator[Line2D]:
+def _list_legend_entries(points: pd.DataFrame, goals: Goals, rule: Selection) -> Iterator[Line2D]:
     """Yield a legend entry for every kind of sign that is drawn with all trials."""
     kinds = dict(list(points.groupby("kind")))
     if "chosen" in kinds:

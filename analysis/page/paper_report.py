@@ -8,7 +8,7 @@ from pathlib import Path
 from analysis.figures import catalog
 from analysis.figures.style import save_figure
 from analysis.page import html
-from analysis.tables import choose
+from analysis.tables import sheets
 from analysis.tables.printed import to_markdown
 from trainables.common.errors import InputError
 from trainables.storage.sweeps import NAME_AND_HASH
@@ -56,30 +56,30 @@ def _find_tables(name: str) -> tuple[dict[str, str], str]:
 
     Those that the sweep fills; where the paper has none of its model or data, all of its benchmark and all backbones.
     """
-    filled = choose.tables_of_sweep(name)
+    filled = sheets.tables_of_sweep(name)
     if filled:
         return filled, f"What the paper prints of what {name} runs."
     benchmark = BENCHMARKS[name]
-    every = {table: "" for table in choose.LAYOUTS if table.partition("_")[0] == benchmark}
+    every = {table: "" for table in sheets.LAYOUTS if table.partition("_")[0] == benchmark}
     other = f"The paper has no table of what {name} runs: these are all that it has on {benchmark.upper()}"
     return every, f"{other}, of other models or data."
 
 
 def _write(folder: Path, sweep: str) -> None:
     tables, what = _find_tables(sweep)
-    sheets, pictures = choose.published_sheets(tables), catalog.draw_paper(tables)
-    for sheet in sheets:
+    published, pictures = sheets.published_sheets(tables), catalog.draw_paper(tables)
+    for sheet in published:
         sheet.save(folder / "tables")
     for picture in pictures:
         save_figure(picture.figure, folder / "figures", picture.stem, picture.points)
-    parts = [what, *(f"## {sheet.title}\n\n{to_markdown(sheet.table)}" for sheet in sheets)]
+    parts = [what, *(f"## {sheet.title}\n\n{to_markdown(sheet.table)}" for sheet in published)]
     (folder / "tables/paper.md").write_text("\n\n".join(parts), encoding="utf-8")
     page = html.render_page(
         "paper.html.j2",
         sweep=sweep,
         benchmark=BENCHMARKS[sweep],
         what=what,
-        sheets=sheets,
+        sheets=published,
         figures=html.inline_figures(pictures, folder / "figures"),
     )
     (folder / "index.html").write_text(page, encoding="utf-8")

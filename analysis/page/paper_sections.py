@@ -7,7 +7,7 @@ from enum import StrEnum
 from analysis.figures import catalog
 from analysis.page.sections import Report, Section, TableItem
 from analysis.stats import steps
-from analysis.tables import choose
+from analysis.tables import sheets
 from trainables.storage.sweeps import SweepFile
 
 TRAINING = ("dynamics", "angles")
@@ -35,10 +35,10 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     With both sources all its tables are on the page; without, those that no other part of the report has.
     """
     both = source == Source.BOTH
-    sheets = choose.make_sheets(report.frame, report.results, sweep.command, both)
-    for sheet in sheets:
+    made = sheets.make_sheets(report.frame, report.results, sweep.command, both)
+    for sheet in made:
         sheet.save(report.folder / "tables")
-    on_page = [sheet for sheet in sheets if both or not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
+    on_page = [sheet for sheet in made if both or not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
     measured = steps.load_steps(report.results, report.store)
     pictures = [
         report.save_picture(one) for one in catalog.draw_sweep(report.frame, report.results.runs, measured, both)

@@ -16,13 +16,13 @@ import pandas as pd
 from analysis.figures import catalog, uwc
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
-from analysis.stats import equal_utility, hypervolume, seeds, strengths, tidy
+from analysis.stats import equal_utility, hypervolume, per_seed, strengths, tidy
 from analysis.stats.importance import LEAST_SETTINGS, list_points, measure_importance
 from analysis.stats.results import Results
-from analysis.tables import choose, lists, table_definitions
-from analysis.tables.choose import make_sheet
+from analysis.tables import lists, sheets, table_definitions
 from analysis.tables.layout import Layout
 from analysis.tables.printed import Table
+from analysis.tables.sheets import make_sheet
 from trainables.storage.base import Storage
 
 ALL_ROWS_NOTE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
@@ -158,7 +158,7 @@ def _write_importance(report: Report) -> Section | None:
 
 
 def _write_seeds(report: Report) -> Section | None:
-    frame = seeds.table(report.results)
+    frame = per_seed.list_seeds(report.results)
     if frame.empty:
         return None
     report.save_frame("seeds", frame)
@@ -172,7 +172,7 @@ def _write_retain_free(report: Report) -> Section | None:
         return None
     points = strengths.strength_points(report.results)
     pictures = [report.save_picture(catalog.draw_strengths(points))] if any(points["kind"] == "strength") else []
-    free = report.results.with_runs(choose.retain_free_trials(report.results.runs))
+    free = report.results.with_runs(sheets.retain_free_trials(report.results.runs))
     table = report.save_table(table_definitions.RETAIN_FREE, tidy.from_runs(free))
     return Section("Without retain data", (TableItem(table),), tuple(pictures))
 

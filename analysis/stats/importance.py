@@ -14,7 +14,7 @@ from analysis.load.trials import evaluated, settings
 from analysis.stats.selection import STUDY_COLUMNS, average, sort_studies
 
 LEAST_SETTINGS = 10
-"""So many settings of a study must have been evaluated before importance says anything."""
+"""The fewest evaluated settings of a study from which importance is computed."""
 BEST_SHARE = 0.25
 """The share of a study's settings whose values are compared with those of all (PED-ANOVA's target quantile)."""
 LOG_RATIO = 20.0

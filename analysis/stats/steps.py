@@ -15,7 +15,7 @@ from trainables.storage.base import STEPS, Storage
 log = logging.getLogger(__name__)
 
 MEASURED = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
-"""Of a rectified step against the moving average, and of `observe=K` every K steps (trainables.training.loop)."""
+"""Columns of a rectified step against the moving average, and of `observe=K` every K steps (training.loop)."""
 NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier"}
 COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *MEASURED]
 LINE = ["split", "method", "rectifier"]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import DECIMALS, REFERENCES, plain_setting
+from analysis.labels import DECIMALS, REFERENCES, plain_setting, round_printed
 from analysis.load.goals import FLOOR, find_goals
 from analysis.stats.tidy import CHECKS
 from analysis.tables.printed import Heading
@@ -164,7 +164,7 @@ def _as_printed(layout: Layout, rows: pd.DataFrame) -> pd.Series:
     """Return the values rounded as the table prints them."""
     decimals = {measure.metric: measure.decimals for measure in layout.measures}
     pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
-    values = [round(value, decimals.get(metric, DECIMALS)) + 0.0 for value, metric in pairs]
+    values = [round_printed(value, decimals.get(metric, DECIMALS)) for value, metric in pairs]
     return pd.Series(values, index=rows.index, dtype=float)
 
 

@@ -106,7 +106,7 @@ def list_changes(results: Results) -> pd.DataFrame:
 
 
 def list_seeds(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return `seeds.table` as texts."""
+    """Return `per_seed.list_seeds` as texts."""
     goals = goals_of_runs(runs)
     rows = []
     for row in frame.to_dict("records"):

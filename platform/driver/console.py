@@ -16,13 +16,13 @@ from trainables.common.cli import escape_controls
 from trainables.common.redaction import redact
 
 if TYPE_CHECKING:
-    from platform.driver.counts import Counts, Waiting
+    from platform.driver.progress_line import Counts, Waiting
     from trainables.storage.base import Storage
 
 PLAIN_SECONDS, TABLE_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two tables of it."""
 SHOWN = 12
-"""So many running trials are shown; --json of platform.status lists all."""
+"""The most running trials that are shown; `platform.status --json` lists all."""
 
 
 def print_line(text: str) -> None:

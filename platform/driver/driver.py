@@ -14,7 +14,7 @@ from platform.schedule.ray_environment import set_ray_environment
 from platform.state import manifest
 from platform.state.limits import Stopper, load_spent, record_spent
 from platform.state.sweep_state import SweepState, add_recorded, count_outcomes, has_references, scan
-from platform.tracking.mirror import Mirror, start_mirror
+from platform.tracking.background import Mirror, start_mirror
 from trainables.common import provenance
 from trainables.common.cli import format_count
 from trainables.storage.base import Storage

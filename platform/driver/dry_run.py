@@ -9,7 +9,7 @@ from typing import Any
 from platform.plan import data, needs
 from platform.plan.plan import Plan
 from platform.plan.remaining_time import describe_estimate, estimate_gpu_hours, estimate_seconds
-from platform.plan.trials import sample_trials
+from platform.plan.strategies import sample_trials
 from platform.state import disk
 from platform.state.sweep_state import SweepState
 from search_spaces.schema.axes import Range, write_axis

@@ -14,10 +14,10 @@ from ray.tune.execution import class_cache
 from rich.console import Console
 
 from platform.driver.console import Screen, print_line
-from platform.driver.counts import Counts, Waiting
 from platform.driver.export_chosen import export_chosen_trial
 from platform.driver.options import Options
-from platform.driver.reporter import Reporter
+from platform.driver.progress_line import Counts, Waiting
+from platform.driver.trial_callback import TrialCallback
 from platform.preparation import hub, prepare
 from platform.schedule.journal import Journal
 from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
@@ -26,7 +26,7 @@ from platform.schedule.session import Placement, resources_of_trial, start_sessi
 from platform.state import disk, manifest, weights
 from platform.state.limits import Stopper
 from platform.state.sweep_state import SweepState, add_recorded, count_outcomes
-from platform.tracking.mirror import Mirror, start_mirror
+from platform.tracking.background import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
 from trainables.config.trial import Trial
@@ -86,7 +86,7 @@ def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, p
     screen = Screen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     resources = plan.sweep.resources
     waiting = Waiting(resources_of_trial(resources), ray.available_resources, placement.describe_coming)
-    reporter = Reporter(counts, store, mirror, stopper, monitor, screen, waiting)
+    reporter = TrialCallback(counts, store, mirror, stopper, monitor, screen, waiting)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     run_config = tune.RunConfig(
         name=name,

@@ -9,7 +9,7 @@ from platform.plan import data, needs, overrides
 from platform.plan.budget import Budget, estimate_budget
 from platform.plan.models import ModelRecipes, Reference, find_shape
 from platform.plan.plan import Plan
-from platform.plan.trials import STRATEGIES, check_steered_layer, list_spaces, list_trials, sample_trials
+from platform.plan.strategies import STRATEGIES, check_steered_layer, list_spaces, list_trials, sample_trials
 from search_spaces.schema.axes import STUDY, Range
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds

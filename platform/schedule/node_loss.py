@@ -21,7 +21,7 @@ TRIES = RETRIES + 1
 LOOK_SECONDS = 5.0
 """Time between two looks at which machines exist."""
 SAME_LOSS_SECONDS = 90.0
-"""At most between a trial's death and its machine's, in either order; Ray takes half a minute to find out."""
+"""A trial and its machine that die within this time of each other are one loss; Ray takes half a minute to find out."""
 
 
 class StatelessCallback(Callback):
@@ -104,5 +104,5 @@ def read_cause(trial: Any) -> str:
 
 
 def survive_memory_kills() -> None:
-    """Let Tune take a kill by Ray's memory monitor for the death of an actor: it ends with a traceback (2.60)."""
+    """Make Tune treat a kill by Ray's memory monitor like a dead actor: Tune of Ray 2.60 ends with a traceback."""
     actor_manager.RayActorError = (RayActorError, OutOfMemoryError)  # type: ignore[assignment, misc]

@@ -25,7 +25,7 @@ RAY_SETTINGS = {
 }
 LOCAL = "local"
 TOKEN = "~/.ray/auth_token"
-"""Where Ray looks for the token that who reaches its ports has to know."""
+"""The file of the token without which Ray answers nobody."""
 
 
 def set_ray_environment(address: str | None) -> None:

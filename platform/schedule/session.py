@@ -29,7 +29,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Placement:
-    """How many trials run at a time, Ray's strategy for the ranks of one, and the nodes for it that may still start."""
+    """How many trials run at a time, Ray's placement strategy for the ranks of one, and what tells of nodes to come."""
 
     slots: int
     strategy: str

@@ -22,7 +22,7 @@ PACKAGES = ("torch", "transformers", "deepspeed")
 
 @dataclass(frozen=True)
 class History:
-    """Of the trials of a plan that have a result."""
+    """What is known of the trials of a plan that have a result."""
 
     others: tuple[tuple[str, int], ...] = ()
     """How other code differs from this, and how many results come from it, the most frequent first."""

@@ -21,7 +21,7 @@ from trainables.storage.files import read_json, write_json
 from trainables.storage.results import count_gpus, describe_cause, sum_gpu_seconds
 
 FIRST_TRIALS = 5
-"""So many trials that end first and all fail for the same cause stop the sweep."""
+"""A sweep stops if this many trials end first and all of them fail for the same cause."""
 PREPARATION = "preparation"
 NOTE_SECONDS = 10.0
 """Seconds between two notes of what is spent: a driver that is killed forgets no more than these."""

@@ -34,7 +34,7 @@ class SweepState:
 
     plan: Plan
     outcomes: Mapping[str, str]
-    """Of each trial whose result can be read, by its id."""
+    """The outcome of each trial whose result can be read, by its id."""
     damaged: tuple[Path, ...] = ()
     """Result files that cannot be read: set aside, and their trials run again."""
     retry: tuple[str, ...] = ()

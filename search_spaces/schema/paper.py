@@ -16,7 +16,7 @@ from trainables.config.settings import Benchmark, Resources, Selection, Training
 
 TOFU_METHODS: tuple[MethodName, ...] = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
 TEXT_METHODS: tuple[MethodName, ...] = ("ga", "wga", "gd", "npo", "npo_gd")
-"""Of the WMDP and MUSE tables."""
+"""The methods of the WMDP and MUSE tables."""
 SPLITS = ("forget05", "forget10")
 
 LLAMA_SETTINGS = (
@@ -52,7 +52,7 @@ MUSE_SETTINGS = (
 
 
 def sweep(backbone: Backbone, *, axes: dict[str, Axis], ranks: int = 1, **settings: Any) -> Sweep:
-    """Return a sweep of `settings` on a backbone, else the paper's: its grid, five epochs of 32 rows, 80 GB a GPU.
+    """Return a sweep with the paper's settings on a backbone, which `settings` override: five epochs, 32 rows a step.
 
     The paper selects on validation data, which its benchmarks have none of: one half of the evaluation rows stands in.
     """

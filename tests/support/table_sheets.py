@@ -2,10 +2,10 @@
 
 from analysis.stats import tidy
 from analysis.stats.results import Results
-from analysis.tables import choose, table_definitions
-from analysis.tables.choose import Sheet, make_sheet
+from analysis.tables import sheets, table_definitions
 from analysis.tables.layout import Layout
 from analysis.tables.printed import Row, Table
+from analysis.tables.sheets import Sheet, make_sheet
 
 
 def layout_sheet(results: Results, layout: Layout | None = None) -> Sheet:
@@ -14,7 +14,7 @@ def layout_sheet(results: Results, layout: Layout | None = None) -> Sheet:
 
 
 def paper_sheets(results: Results, command: str = "", with_paper: bool = False) -> list[Sheet]:
-    return choose.make_sheets(tidy.from_runs(results), results, command, with_paper)
+    return sheets.make_sheets(tidy.from_runs(results), results, command, with_paper)
 
 
 def find_row(table: Table, label: str, below: int = 0) -> Row:

@@ -33,7 +33,7 @@ WMDP = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber", "wmdp_chem": "wmdp-c
 """lm-eval's task: the configuration of its data set."""
 WMDP_HUB = "cais/wmdp"
 SPLITS = ("test", "dev")
-"""Of a subject of MMLU: lm-eval reads the worked examples also where it shows none."""
+"""The files of a subject of MMLU: lm-eval reads the worked examples also where it shows none."""
 FILES = ("train", "validation", "test", "dev")
 """What a folder may hold for another task."""
 NAMED = re.compile(rb"""^["']?(task|group|class)["']?:[ \t]*["']?([^\s"'#\[{]+)""", re.MULTILINE)

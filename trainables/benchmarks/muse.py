@@ -37,7 +37,7 @@ SPLITS = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
 """MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
 FORGET_TOKENS = {"news": 780_000, "books": 1_100_000}
-"""Of the forget texts, roughly: 3.3 MB of news, and what MUSE's authors say of the books."""
+"""Tokens of the forget texts, roughly: 3.3 MB of news, and what MUSE's authors say of the books."""
 RETAIN = "retain"
 FORGET_TEXT, RETAIN_TEXT = "raw/forget", "raw/retain1"
 """One text of the published news is empty."""
@@ -47,12 +47,12 @@ PRIVLEAK = {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/
 COLUMNS = {"raw": ("text",), "verbmem": ("prompt", "gt"), "knowmem": ("question", "answer"), "privleak": ("text",)}
 VERBMEM_TOKENS, KNOWMEM_TOKENS = 128, 32
 STOPS = ("\n\n", "\nQuestion", "Question:")
-AUC, ASKED = "privleak_auc", "privleak_rows_digest"
+AUC, ROWS_DIGEST = "privleak_auc", "privleak_rows_digest"
 
 
 @dataclass(frozen=True)
 class Rules:
-    """One dialect."""
+    """What a dialect does differently: a row of the table above."""
 
     wrap: bool
     scale: float
@@ -67,8 +67,30 @@ class Rules:
 
 
 RULES: dict[str, Rules] = {
-    "paper": Rules(True, 100.0, False, False, 128, True, None, False, True, 0.0),
-    "open-unlearning": Rules(False, 1.0, True, True, 2048, False, 2048, True, False, metrics.OPEN_UNLEARNING_GUARD),
+    "paper": Rules(
+        wrap=True,
+        scale=100.0,
+        stemmer=False,
+        strip=False,
+        true_tokens=128,
+        true_has_start=True,
+        text_tokens=None,
+        drop_last=False,
+        published_reference=True,
+        guard=0.0,
+    ),
+    "open-unlearning": Rules(
+        wrap=False,
+        scale=1.0,
+        stemmer=True,
+        strip=True,
+        true_tokens=2048,
+        true_has_start=False,
+        text_tokens=2048,
+        drop_last=True,
+        published_reference=False,
+        guard=metrics.OPEN_UNLEARNING_GUARD,
+    ),
 }
 
 
@@ -137,12 +159,12 @@ class MuseBenchmark(BenchmarkBase):
 
     def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
         """Return the AUC that another model's PrivLeak is measured against, and a digest of the texts it is of."""
-        return {AUC: aggregate(records, benchmark)[AUC], ASKED: digest(_texts(benchmark))}
+        return {AUC: aggregate(records, benchmark)[AUC], ROWS_DIGEST: digest(_texts(benchmark))}
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
         """Return the retain model's AUC. Raises InputError if it is of another split, dialect or other texts."""
-        kept = base.check_reference(kept, benchmark, where, ("split", "dialect"), ASKED)
-        if kept[ASKED] != digest(_texts(benchmark)):
+        kept = base.check_reference(kept, benchmark, where, ("split", "dialect"), ROWS_DIGEST)
+        if kept[ROWS_DIGEST] != digest(_texts(benchmark)):
             raise InputError(f"{where} was made on other texts than {benchmark.data} holds")
         return float(kept[AUC])
 
@@ -178,7 +200,7 @@ def _texts(benchmark: Benchmark) -> list[list[str]]:
     return [[row["text"] for row in _load(benchmark, config)[: benchmark.limit]] for config in PRIVLEAK.values()]
 
 
-def _asked(task: str, index: int, question: str | None, answer: str | None) -> dict[str, Any]:
+def _make_record(task: str, index: int, question: str | None, answer: str | None) -> dict[str, Any]:
     nothing = dict.fromkeys(("generation", "rougeL_f1", "rougeL_recall", "min_k", "tokens"))
     return {"task": task, "index": index, "question": question, "answer": answer, **nothing}
 
@@ -190,7 +212,7 @@ def _verbmem(benchmark: Benchmark, tokenizer: Any) -> Records:
     for index, row in enumerate(_load(benchmark, VERBMEM)[: benchmark.limit]):
         ids = tokenizer(row["gt"], add_special_tokens=rules.true_has_start)["input_ids"][: rules.true_tokens]
         truth = tokenizer.decode(ids, skip_special_tokens=True)
-        records.append(_asked("verbmem_f", index, row["prompt"], truth))
+        records.append(_make_record("verbmem_f", index, row["prompt"], truth))
     return records
 
 
@@ -201,7 +223,7 @@ def _knowmem(benchmark: Benchmark) -> Records:
             f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in _load(benchmark, f"{config}_icl")
         )
         for index, row in enumerate(_load(benchmark, config)[: benchmark.limit]):
-            records.append(_asked(task, index, f"{shown}Question: {row['question']}\nAnswer: ", row["answer"]))
+            records.append(_make_record(task, index, f"{shown}Question: {row['question']}\nAnswer: ", row["answer"]))
     return records
 
 
@@ -242,6 +264,6 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
     records = []
     for (task, index, _), ((losses, _),) in zip(asked, scores, strict=True):
         scored = losses[:-1] if rules.drop_last else losses
-        row = _asked(task, index, None, None)
+        row = _make_record(task, index, None, None)
         records.append(row | {"min_k": metrics.min_k_mean([-loss for loss in scored]), "tokens": len(scored)})
     return records

@@ -35,17 +35,17 @@ from trainables.data import row_loader
 from trainables.data.prompts import encode_all, prompt_text, resolve_template
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
-RATIOS, ASKED = "forget_truth_ratios", "forget_rows_digest"
+RATIOS, ROWS_DIGEST = "forget_truth_ratios", "forget_rows_digest"
 """What a kept evaluation holds for forget quality: the ratios, and which rows they are of."""
 MEAN_TOKENS, LONGEST_TOKENS = 80, 256
-"""Of a row of TOFU (240 characters on average, 619 at most) with its template, for the tokenizers in use."""
+"""Tokens of a row of TOFU (240 characters on average, 619 at most) with its template."""
 PERTURBED_COLUMNS = ("question", "answer", "paraphrased_answer", "perturbed_answer")
 GENERAL_COLUMNS = ("question", "answer", "perturbed_answer")
 
 
 @dataclass(frozen=True)
 class Rules:
-    """One dialect."""
+    """What a dialect does differently: a row of the table above."""
 
     row_limit: int | None
     tag_is_answer: bool
@@ -56,8 +56,22 @@ class Rules:
 
 
 RULES: dict[str, Rules] = {
-    "paper": Rules(300, True, 200, True, False, 200),
-    "open-unlearning": Rules(None, False, 200, False, True, 512),
+    "paper": Rules(
+        row_limit=300,
+        tag_is_answer=True,
+        generated_tokens=200,
+        generated_includes_prompt=True,
+        strip=False,
+        max_length=200,
+    ),
+    "open-unlearning": Rules(
+        row_limit=None,
+        tag_is_answer=False,
+        generated_tokens=200,
+        generated_includes_prompt=False,
+        strip=True,
+        max_length=512,
+    ),
 }
 
 
@@ -145,13 +159,13 @@ class TofuBenchmark(BenchmarkBase):
         """Return the truth ratios that FQ needs, and a digest of the rows they are of."""
         ratios = truth_ratios(records, "forget", GUARDS[benchmark.dialect]).tolist()
         asked = [[row["question"], row["answer"]] for row in records if row["task"] == "forget"]
-        return {RATIOS: ratios, ASKED: digest(asked)}
+        return {RATIOS: ratios, ROWS_DIGEST: digest(asked)}
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> metrics.Array:
         """Return the retain model's truth ratios. Raises InputError if split, dialect, template or rows differ."""
-        kept = base.check_reference(kept, benchmark, where, ("split", "dialect", "template"), ASKED)
+        kept = base.check_reference(kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST)
         asked = [[row["question"], row["answer"]] for row in evaluation_rows(benchmark)["forget"]]
-        if kept[ASKED] != digest(asked):
+        if kept[ROWS_DIGEST] != digest(asked):
             raise InputError(f"{where} was made on other forget rows than {benchmark.data} holds")
         return np.array(kept[RATIOS], dtype=np.float64)
 

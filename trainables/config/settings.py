@@ -156,7 +156,7 @@ class Benchmark(Value):
     shots: Whole = 0
     """Worked examples before each question (MMLU)."""
     limit: Count | None = None
-    """So many rows of each evaluation task, the first ones (own: evenly spaced); none: as many as the dialect takes."""
+    """How many rows of each evaluation task, the first (own: evenly spaced); none: as many as the dialect takes."""
     fingerprint: Mark | None = None
 
     @property

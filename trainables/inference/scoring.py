@@ -50,7 +50,7 @@ class LabelScores(NamedTuple):
 
 
 Passes = Iterator[tuple[list[Example], torch.Tensor, torch.Tensor]]
-"""Of each pass its examples, the logits (labels, vocabulary) of all their labels, and the labels."""
+"""For each pass: its examples, the logits (labels, vocabulary) of all their labels, and the labels."""
 
 
 def score_labels(

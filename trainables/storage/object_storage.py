@@ -1,7 +1,8 @@
 """A storage in an object store, with a working copy on every machine, which may be deleted when nothing runs there.
 
-Objects appear whole, and what is made of several appears with its last one: a trial with result.json, a checkpoint with
-meta.json, a folder that never changes (model, data, direction, weights, export) with `.whole`, which lists its files.
+An object is there completely or not at all. A group of objects counts as there once its last one is: result.json of a
+trial, meta.json of a checkpoint, `.whole`, which lists its files, of a folder that never changes (model, data,
+direction, weights, export).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CACHE = Path("~/.cache/unlearning/storages")
 UNSENT = ".unsent"
 """Folder whose files name the trials that began here and whose end is not in the store: their files here are newer."""
 LIGHT = (".json", ".txt")
-"""Of a trial's files: what plans, status and reports read. A real start downloads all that lie in its folder itself."""
+"""The small files of a trial that plans, status and reports read; a start that runs trials downloads all files."""
 WAITS = (0.0, 5.0, 20.0)
 """Seconds before each try to send a result."""
 
@@ -60,7 +61,7 @@ class ObjectStorage(Storage):
         return f"{self.location.split('?')[0].rstrip('/')}/{self.transfer.name(path)}"
 
     def local_path(self, place: str) -> str:
-        """The copies' folders have the same name on every machine."""
+        """Return where a path of another machine's copy lies in this one: their folders have the same name."""
         _, copy, name = place.partition(f"/{self.root.name}/")
         if not (copy and place.startswith("/")):
             return place

@@ -50,7 +50,7 @@ class SweepFile(BaseModel):
     title: str
     benchmark: str = ""
     backbone: str = ""
-    """Of `search_spaces.schema.backbones`; empty where the target model is another."""
+    """A name of `search_spaces.schema.backbones`; empty where the target model is another."""
     created: Annotated[str, AfterValidator(_check_time)]
     command: str
     commands: tuple[str, ...]

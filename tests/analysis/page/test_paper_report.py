@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from analysis import paper, report
 from analysis.page import paper_report
-from analysis.tables import choose, table_definitions
+from analysis.tables import sheets, table_definitions
 from search_spaces.schema import sweep as spaces
 
 
@@ -44,7 +44,7 @@ def test_every_sweep_of_the_papers_benchmarks_is_known_and_every_table_is_filled
     sweeps = [spaces.load_sweep(name) for name in spaces.sweep_names()]
     papers = {table.partition("_")[0] for table in paper.TABLES}
     assert {s.name: s.benchmark.name for s in sweeps if s.benchmark.name in papers} == paper_report.BENCHMARKS
-    filled = {name: choose.tables_of_sweep(name) for name in paper_report.BENCHMARKS}
+    filled = {name: sheets.tables_of_sweep(name) for name in paper_report.BENCHMARKS}
     assert filled["tofu_phi_uwc"] == {"tofu_uwc_ga": "phi", "tofu_uwc_npo": "phi"}
     assert {table for tables in filled.values() for table in tables} == set(paper.TABLES)
     unfilled = [name for name, tables in filled.items() if not tables]

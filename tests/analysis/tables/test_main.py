@@ -8,8 +8,8 @@ import pytest
 
 from analysis.stats import tidy
 from analysis.tables import lists, table_definitions
-from analysis.tables.choose import make_sheet
 from analysis.tables.printed import to_markdown
+from analysis.tables.sheets import make_sheet
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, NONE, Results, grid, read, write_sweep, write_trial
 from tests.support.table_sheets import layout_sheet

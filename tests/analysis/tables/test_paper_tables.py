@@ -14,8 +14,8 @@ from analysis.labels import DASH
 from analysis.page import html
 from analysis.paper import TABLES
 from analysis.tables import table_definitions
-from analysis.tables.choose import make_sheet
 from analysis.tables.printed import Table, to_latex
+from analysis.tables.sheets import make_sheet
 from tests.analysis.tables.test_paper_numbers import LATEX_LABELS
 
 TIES = {

@@ -15,7 +15,7 @@ from analysis.figures import strengths, uwc
 from analysis.load.goals import TOFU_METRICS
 from analysis.prose import verdict
 from analysis.stats.strengths import strength_points, utility_at_equal_quality
-from analysis.tables import choose, lists, table_definitions
+from analysis.tables import lists, sheets, table_definitions
 from analysis.tables.printed import to_latex, to_markdown
 from tests.support import sweep_store
 from tests.support.sweep_store import Results, grid, read, task_vector, write_sweep, write_trial
@@ -52,7 +52,7 @@ def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path
 
 
 def test_retain_free_table(results: Results) -> None:
-    free = results.with_runs(choose.retain_free_trials(results.runs))
+    free = results.with_runs(sheets.retain_free_trials(results.runs))
     sheet = layout_sheet(free, table_definitions.RETAIN_FREE)
     assert sheet.csv["method"].tolist() == ["original", "retain", "tv", "ga", "wga", "npo", "tru"]
     assert set(sheet.csv["rectifier"]) == {"", "none"}
@@ -80,7 +80,7 @@ def test_weighted_ascent_with_a_retain_term_is_not_retain_free(
     trials = [write_trial(tmp_path, "0" * 12, "wga", fq=-4.0, mu=0.5, objective=objective)]
     trials.append(write_trial(tmp_path, "1" * 12, "ga", fq=-4.0, mu=0.5, objective=objective))  # reads none of these
     write_sweep(tmp_path, trials)
-    methods = choose.retain_free_trials(read(tmp_path).runs)["method"].tolist()
+    methods = sheets.retain_free_trials(read(tmp_path).runs)["method"].tolist()
     assert methods == (["wga", "ga"] if kept else ["ga"])
 
 

@@ -11,7 +11,7 @@ from platform.driver import driver
 from platform.plan.plan import Plan
 from platform.state import manifest
 from platform.state.sweep_state import SweepState, refresh_if_stale, scan
-from platform.tracking.mirror import Mirror
+from platform.tracking.background import Mirror
 from tests.support import machines, starts
 from tests.support.machines import Machine
 from tests.support.small_sweep import Small

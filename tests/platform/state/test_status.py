@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 import platform.status as status
-from platform.driver.reporter import describe_outcome
+from platform.driver.trial_callback import describe_outcome
 from platform.state import lock, manifest
 from tests.support import sweep_store
 from tests.support.starts import assert_light

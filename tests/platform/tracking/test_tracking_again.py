@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from platform.state import lock
 from platform.state.sweep_state import count_outcomes
 from platform.tracking import database, tracker
-from platform.tracking.mirror import Mirror
+from platform.tracking.background import Mirror
 from tests.support.tracked_store import TRIALS, all_runs, parent_of, run_of, series, write_result, write_sweep
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from platform.driver.console import Screen
-from platform.driver.counts import Counts, Waiting
-from platform.driver.reporter import Reporter
+from platform.driver.progress_line import Counts, Waiting
+from platform.driver.trial_callback import TrialCallback
 from platform.state import disk
 from platform.state.limits import Limits, Stopper
 from trainables.common import cli
@@ -47,7 +47,9 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     mirror: Any = SimpleNamespace(add_trial=mirrored.append)
     monitor = disk.DiskMonitor(keeper, None)
     counts = Counts(name="tiny", total=3, slots=1)
-    reporter = Reporter(counts, store, mirror, stopper, monitor, Screen(Console()), Waiting({}, dict, lambda: None))
+    reporter = TrialCallback(
+        counts, store, mirror, stopper, monitor, Screen(Console()), Waiting({}, dict, lambda: None)
+    )
     kept = SimpleNamespace(metric_analysis={}, metric_n_steps={})
     died = SimpleNamespace(config={"trial": CONFIG.model_dump_json()}, trial_id="1", run_metadata=kept)
     died.error_file, died.last_result = None, {}

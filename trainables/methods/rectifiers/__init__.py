@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainables.methods import custom
 from trainables.methods.rectifiers.base import DEGENERATE, Outcome, Rectifier, Reduce, Shard, inner, products
 from trainables.methods.rectifiers.gru import GRU, PCGrad
-from trainables.methods.rectifiers.plain import Plain
+from trainables.methods.rectifiers.none_and_clip import Plain
 
 __all__ = ["DEGENERATE", "GRU", "Outcome", "PCGrad", "Plain", "Rectifier", "Reduce", "Shard"]
 __all__ += ["inner", "make_rectifier", "products"]

@@ -19,7 +19,7 @@ SPLIT = 11
 """Added to the seed, so that the random split differs from other streams of the same seed."""
 BATCHES = "batches.parquet"
 NOTE = "vectors-{}.json"
-"""Of one group: how many vectors are summed, by how many ranks, and the records of them."""
+"""The notes of one group: how many vectors are summed, by how many ranks, and their records."""
 
 
 def direction_folder(direction: Direction, store: Storage) -> Path:

@@ -18,9 +18,9 @@ from trainables.storage.base import ROWS, Storage
 from trainables.training import models
 
 TOLERANCE = 1e-3
-"""Of a metric, absolute and relative, on a device like the trial's."""
+"""The tolerance of a metric, absolute and relative, on a device like the trial's."""
 ROWS_TOLERANCE = 1e-2
-"""Of the values below, the mean difference on another device, relative to those above 1."""
+"""The tolerance of the values below on another device: their mean difference, relative to those above 1."""
 CONTINUOUS = ("loss", "prob", "min_k", "answer_loss", "paraphrase_loss", "perturbed_loss", "log_likelihoods")
 """Columns of records that rounding moves a little; one greedy token or one rank more moves other numbers by a step."""
 

@@ -1,4 +1,7 @@
-"""A sweep's points: the trials of each strategy, before anything is known of what is done already."""
+"""The trials of each strategy, before anything is known of what is done already.
+
+A study is a split, a method and a rectifier; its space holds the other axes; a point is one value for each of them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], m
 
 
 def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Trial]:
-    """Return every trial of these spaces, each once: all of the first seed of a split before those of the next.
+    """Return every trial of these spaces, each once, sorted by split, then seed.
 
     With `optuna` each study's published point is its first; of a space with ranges it is the only one that is known.
     """
@@ -58,7 +61,7 @@ def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Tr
 
 
 def sample_trials(spaces: Iterable[Space], count: int) -> list[Trial]:
-    """Return so many trials of each space with ranges, from their low ends to their high ends: what costs go by."""
+    """Return `count` trials of each space with ranges, spread from low to high ends, to estimate costs from."""
     found = []
     for space in (space for space in spaces if space.has_ranges):
         for point in space.samples(count):

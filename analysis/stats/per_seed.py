@@ -11,7 +11,7 @@ from analysis.stats.significance import KS
 NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
 
 
-def table(results: Results) -> pd.DataFrame:
+def list_seeds(results: Results) -> pd.DataFrame:
     """Return one row a seed of each chosen setting, in table order.
 
     Columns: split, method, rectifier, gamma, tau, strength, seed, the goals, `low` and `high` (95 % bootstrap interval

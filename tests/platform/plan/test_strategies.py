@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from platform.plan.plan import Plan
-from platform.plan.trials import find_published_choice, list_spaces, list_trials
+from platform.plan.strategies import find_published_choice, list_spaces, list_trials
 from platform.state.sweep_state import SweepState
 from search_spaces.schema.sweep import Published, Sweep
 from search_spaces.tofu_tiny import SWEEP

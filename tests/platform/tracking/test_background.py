@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from platform.tracking import tracker
-from platform.tracking.mirror import Mirror
+from platform.tracking.background import Mirror
 from tests.support import tracked_store
 from trainables.storage.base import Storage
 
@@ -54,7 +54,7 @@ def test_one_bad_trial_does_not_stop_the_others() -> None:
 
 def test_a_server_that_comes_back_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Away at first, then for one trial, then there: every trial once, and nothing is behind."""
-    monkeypatch.setattr("platform.tracking.mirror.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("platform.tracking.background.RETRY_SECONDS", 0.05)
     absent = [ConnectionError("no server yet")] * 2
 
     class Unsteady(Recorder):

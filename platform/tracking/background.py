@@ -1,4 +1,4 @@
-"""Feeds MLflow beside a sweep, from a thread of its own."""
+"""The thread that tells MLflow of results while a sweep runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Mirror:
     def close(self, counts: dict[str, int], seconds: float = 120) -> Exception | None:
         """Wait for what is queued; return the problem, for `sync` to mend later.
 
-        `seconds`: without any trial mirrored, after which the server is given up.
+        `seconds`: how long to wait without progress before the server is given up.
         """
         self.queue.put(None)
         sent = -1
@@ -93,7 +93,7 @@ class Mirror:
 
 
 def start_mirror(sweep: SweepFile, store: Storage) -> Mirror:
-    """Return MLflow as the view of a sweep, told of every result so far; leftovers of killed starts are removed."""
+    """Start the thread that tells MLflow, queue every result so far, and remove leftovers of killed starts."""
     mirror = Mirror(lambda: tracker.open_tracker(sweep, store))
     mirror.start()
     for old in (store.root / "ray").glob(f"{sweep.label}-*"):  # Tune's state

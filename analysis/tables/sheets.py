@@ -44,10 +44,10 @@ class Sheet:
 def make_sheet(
     layout: Layout, frame: pd.DataFrame, beside: bool = False, command: str = "", name: str = "", title: str = ""
 ) -> Sheet:
-    """Return a layout's table of a tidy frame, with what `beside` and `command` add (`make_sheets`).
+    """Return a layout's table of a tidy frame: a row for each of its methods.
 
-    From runs it has a row for each method of the frame, and where the sweep is the one that fills the paper's table
-    every row and column of that.
+    `beside`: with the paper's number in each cell. `command`: the command that started the sweep; a table of the paper
+    that this sweep fills has all its rows and columns, and notes say how `command` runs what is missing.
     """
     ours = "n" in frame
     whole = not ours or missing.find_name(command) in layout.sweeps.values()
@@ -95,7 +95,7 @@ def tables_of_sweep(sweep: str) -> dict[str, str]:
 
 
 def published_sheets(tables: Mapping[str, str]) -> list[Sheet]:
-    """Return these tables of the paper, each of its backbone, of all where that is empty."""
+    """Return the paper's own tables. `tables` maps a table to a backbone; an empty text means all backbones."""
     parts = [(LAYOUTS[table], paper.load_table(table, backbone)) for table, backbone in tables.items()]
     return [sheet for layout, frame in parts for sheet in _make_sheets(layout, frame, False, "")]
 

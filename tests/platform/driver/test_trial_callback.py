@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from platform.driver.console import Screen
-from platform.driver.counts import Counts, Waiting
-from platform.driver.reporter import Reporter
+from platform.driver.progress_line import Counts, Waiting
+from platform.driver.trial_callback import TrialCallback
 from platform.state.limits import Limits, Stopper
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
@@ -45,12 +45,12 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 
 
 @pytest.fixture
-def reporter(copies: list[ObjectStorage]) -> Reporter:
+def reporter(copies: list[ObjectStorage]) -> TrialCallback:
     pruned: list[str] = []
     monitor: Any = SimpleNamespace(trial_ended=lambda study, ended: pruned.append(ended))
     mirror: Any = SimpleNamespace(told=[], add_trial=lambda key: mirror.told.append(key))
     counts, waiting = Counts(name="tiny", total=1, slots=1), Waiting({}, dict, lambda: None)
-    return Reporter(counts, copies[0], mirror, Stopper(Limits()), monitor, Screen(Console()), waiting)
+    return TrialCallback(counts, copies[0], mirror, Stopper(Limits()), monitor, Screen(Console()), waiting)
 
 
 def finish(store: ObjectStorage) -> dict[str, bytes]:
@@ -92,7 +92,7 @@ def tune_trial(last_result: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("last", [DONE, {"done": False, "phase": "training"}], ids=["said that it ended", "died"])
 def test_a_result_that_cannot_be_seen_is_not_written_over(
     copies: list[ObjectStorage],
-    reporter: Reporter,
+    reporter: TrialCallback,
     last: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -119,14 +119,14 @@ def test_a_result_that_cannot_be_seen_is_not_written_over(
     assert reporter.mirror.told == [KEY, KEY]  # type: ignore[attr-defined]
 
 
-def test_a_result_that_the_storage_does_not_have_is_not_called_a_failure(reporter: Reporter) -> None:
+def test_a_result_that_the_storage_does_not_have_is_not_called_a_failure(reporter: TrialCallback) -> None:
     reporter.on_trial_start(0, [], trial := tune_trial(DONE))
     reporter.on_trial_complete(0, [], trial)
     assert not reporter.store.has(KEY)
     assert reporter.counts.done == 1
 
 
-def test_a_trial_whose_process_died_is_recorded(reporter: Reporter) -> None:
+def test_a_trial_whose_process_died_is_recorded(reporter: TrialCallback) -> None:
     reporter.on_trial_start(0, [], trial := tune_trial({"done": False}))
     reporter.on_trial_error(0, [], trial)
     assert (reporter.store.result(KEY) or {})["error"]["message"] == "its process died"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform.driver.console import Screen
-from platform.driver.counts import Counts, Waiting
+from platform.driver.progress_line import Counts, Waiting
 from platform.schedule.node_loss import StatelessCallback, read_cause
 from platform.state import disk
 from platform.state.limits import Stopper
-from platform.tracking.mirror import Mirror
+from platform.tracking.background import Mirror
 from trainables import benchmarks
 from trainables.common.cli import format_duration
 from trainables.config.trial import Trial
@@ -20,7 +20,7 @@ from trainables.trial import record
 
 
 @dataclass(eq=False)
-class Reporter(StatelessCallback):
+class TrialCallback(StatelessCallback):
     """Finds the result of each trial that ends, and hands it to counts, screen, limits and MLflow."""
 
     counts: Counts
