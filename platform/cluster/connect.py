@@ -19,6 +19,7 @@ from typing import IO, Any
 import psutil
 
 from platform.cluster.file import as_mapping, load_cluster_file
+from platform.schedule.ray_environment import TOKEN
 from trainables.common import paths, provenance
 from trainables.common.errors import InputError
 
@@ -75,7 +76,8 @@ def open_client(cluster: Cluster) -> Iterator[Any]:
     if cluster.is_address:
         yield _wait_for_server(cluster.place, cluster)
         return
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # it is the one that `ray up` has sent to the cluster
+    if Path(TOKEN).expanduser().exists():  # it is the one that `ray up` has sent to the cluster
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -54,7 +54,7 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
                 _print_note(f"attached to {job}, which runs already; its log from the beginning:")
             else:
                 metadata = {NAME: name, ARGUMENTS: shlex.join(typed)}
-                job = _submit(client, cluster, "platform.sweep", typed, name, **metadata)
+                job = _submit(client, cluster, "platform.sweep", typed, name, metadata)
                 _print_note(f"submitted {job}")
             log = _follow_log(client, job, lambda text: print(text, end="", flush=True))
             status = _wait_for_status(client, job)
@@ -101,12 +101,19 @@ def _refuse_secrets(arguments: Sequence[str]) -> None:
             )
 
 
-def _submit(client: Any, cluster: Cluster, module: str, arguments: Sequence[str], name: str, **metadata: str) -> str:
+def _submit(
+    client: Any,
+    cluster: Cluster,
+    module: str,
+    arguments: Sequence[str],
+    name: str,
+    metadata: dict[str, str] | None = None,
+) -> str:
     """Submit `python -m module arguments` as a job called after `name`; return its id."""
     return client.submit_job(
         entrypoint=f"cd {cluster.repository} && exec .venv/bin/python -m {module} {shlex.join(arguments)}",
         submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
-        metadata=metadata or None,
+        metadata=metadata,
     )
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,7 +174,9 @@ class Head:
 
     def open(self, module: str, *arguments: str) -> subprocess.Popen[str]:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(self.command(module, *arguments), cwd=provenance.ROOT, env=clean(), **pipes)
+        return subprocess.Popen(
+            self.command(module, *arguments), cwd=provenance.ROOT, env=clean() | {"HOME": str(self.home)}, **pipes
+        )
 
     def run(self, module: str, *arguments: str) -> tuple[int, str, str]:
         child = self.open(module, *arguments)
@@ -189,6 +192,8 @@ def clean() -> dict[str, str]:
 def head(trial_inputs: Any) -> Iterator[Head]:
     home = Path(tempfile.mkdtemp(prefix="head-", dir="/tmp"))  # sockets have short names
     (home / "unlearning").mkdir()
+    (home / ".ray").mkdir()
+    (home / ".ray" / "auth_token").write_text(uuid.uuid4().hex)
     for entry in provenance.ROOT.iterdir():
         if entry.name not in (".venv", "runs"):
             (home / "unlearning" / entry.name).symlink_to(entry)
@@ -206,6 +211,7 @@ def head(trial_inputs: Any) -> Iterator[Head]:
     command = [*connect.RAY, "start", "--head", "--block", "--num-cpus=1", f"--temp-dir={home / 'ray'}", *ports]
     command += ["--dashboard-host=127.0.0.1", f"--dashboard-port={port}", "--object-store-memory=100000000"]
     env = clean() | {"HOME": str(home), "UNLEARN_STORAGE": str(home / "runs"), "RAY_USAGE_STATS_ENABLED": "0"}
+    env |= {"RAY_AUTH_MODE": "token"}
     with (home / "log").open("w") as log:
         child = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     try:
