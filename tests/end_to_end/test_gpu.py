@@ -55,6 +55,14 @@ def test_gpu_follows_the_cpu(trial_inputs: Any, tmp_path: Path, run_module: Call
     assert all(0 < record["peak_memory_bytes"] < torch.cuda.get_device_properties(0).total_memory for record in there)
 
 
+def test_two_runs_on_the_gpu_are_the_same(trial_inputs: Any, tmp_path: Path, run_module: Callable[..., Any]) -> None:
+    """Bit for bit, which needs deterministic kernels and cuBLAS's fixed workspace."""
+    runs = [steps(on_gpu(trial_inputs, 2), tmp_path / name, run_module) for name in ("one", "two")]
+    assert [[record[name] for name in SERIES] for record in runs[0]] == [
+        [record[name] for name in SERIES] for record in runs[1]
+    ]
+
+
 @pytest.mark.parametrize("stage", [1, 2, 3])
 @pytest.mark.parametrize("offload", [False, True], ids=["on the GPU", "offloaded"])
 def test_constant_written_over_the_gradient_in_bf16_reaches_the_step(

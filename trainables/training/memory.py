@@ -263,7 +263,7 @@ def _buffer_bytes(resources: Resources, shape: Shape, trained: int, largest: int
     Counted as live tensors: tests/trainables/training/test_counted_states.py.
     """
     width, bucket = WIDTH[resources.precision], min(BUCKET, trained)
-    copies = {0: 1, 3: 2 + 4 / width}.get(stage, 2)
+    copies = {0: 1, 1: 2 if width == 4 else 0, 2: 2, 3: 2 + 4 / width}[stage]
     gathered = min(GATHERED, shape.parameters) if stage == 3 and resources.ranks > 1 else 0
     return width * (copies * bucket + largest + gathered)
 

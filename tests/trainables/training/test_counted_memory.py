@@ -99,7 +99,8 @@ def row_of(name: str, ranks: int, store: Storage, monkeypatch: pytest.MonkeyPatc
     longest = kinds.find(trial.benchmark.name).size_estimate(trial.benchmark, trial.training.max_length).longest
     fit, peak = need.fit, need.fit.peak
     counted = fake_step.count_peak(trial, plan.shape, SWEEPS[name], fit.micro_batch, longest)
-    assert counted <= peak.activations + peak.logits <= 1.1 * counted
+    assert peak.activations + peak.logits <= 1.1 * counted
+    assert counted <= peak.activations + peak.logits + peak.buffers, "the newest gradient lies in both"
     sizes = (peak.states.total, peak.buffers, peak.activations + peak.logits, counted, peak.evaluation, peak.total)
     chosen = (
         f"{need.method} {need.rectifier} | {fit.stage} | {fit.micro_batch} x {max(longest, memory.padded_to(trial))}"
