@@ -48,8 +48,9 @@ def _count(world: int, stage: int, precision: Any, observe: int | None) -> dict[
     resources = Resources(ranks=world, zero_stage=stage, precision=precision)
     found: dict[str, int] = {}
     gc.collect()
-    with Tracker() as tracker:
-        network = LlamaForCausalLM(LlamaConfig(**SIZES))
+    tracker = Tracker()
+    with tracker:
+        network: Any = LlamaForCausalLM(LlamaConfig(**SIZES))
         network = network.to(torch.bfloat16) if precision == "bf16" else network
         runner = engine.create_engine(network.train(), training, resources)
         step = runner.step

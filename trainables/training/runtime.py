@@ -22,7 +22,8 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
     provenance.stamp()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may sum in another order each time
     release_memory()
-    gc.freeze()  # what is imported need not be looked at again: a collection then takes 0.01 s, not 0.3 s
+    if not gc.get_freeze_count():  # once: a trial's own objects must stay collectable
+        gc.freeze()  # what is imported need not be looked at again by each collection
     torch.set_num_threads(resources.cpus)
     torch.use_deterministic_algorithms(True, warn_only=True)
     # No code here reads memory that it has not written; filling new tensors with NaN takes three times as long.

@@ -72,8 +72,12 @@ def test_mlflow_listens_at_a_socket_that_only_its_user_reaches(
     place = tmp_path / "mlflow"
     env = clean | {"MLFLOW_PLACE": str(place), "MLFLOW_TRACKING_URI": f"sqlite:///{place}/mlflow.db"}
     subprocess.run(["bash", str(root / "clusters" / "mlflow.sh")], env=env, timeout=200, check=True)
-    running = psutil.process_iter(["cmdline"])
-    found = [one for one in running if str(place) in " ".join(one.info["cmdline"] or ())]
+
+    def processes() -> list[psutil.Process]:
+        running = psutil.process_iter(["cmdline"])
+        return [one for one in running if str(place) in " ".join(one.info["cmdline"] or ())]
+
+    found = processes()
     try:
         assert place.stat().st_mode & 0o777 == 0o700
         assert found
@@ -81,5 +85,5 @@ def test_mlflow_listens_at_a_socket_that_only_its_user_reaches(
         command = ["curl", "-sf", "--unix-socket", str(place / "socket"), "http://127.0.0.1/health"]
         assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "OK"
     finally:
-        for process in found:
+        for process in processes():  # the server starts its worker anew, too
             process.kill()
