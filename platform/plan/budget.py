@@ -120,7 +120,7 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
 def _read_sizes(trial: Trial) -> tuple[Any, ...]:
     """Return the settings that may be axes and change the memory of a trial."""
     training = trial.training
-    return training.batch_size, training.max_length, training.lora_rank, training.optimizer
+    return training.batch_size, training.max_length, training.lora_rank, training.optimizer, trial.objective
 
 
 def _count_operations(trial: Trial, shape: Shape, extent: benchmarks.SizeEstimate) -> float | None:

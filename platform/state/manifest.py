@@ -18,6 +18,7 @@ from search_spaces.schema.axes import Axis, write_axis
 from trainables.common import paths, processes, provenance
 from trainables.common.cli import default_storage
 from trainables.common.errors import InputError
+from trainables.config.settings import Selection
 from trainables.storage.base import Storage
 from trainables.storage.files import write_json
 from trainables.storage.sweeps import ReferenceEvaluation, SweepFile, find_sweeps, list_names, read_sweep
@@ -49,7 +50,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         command=command,
         commands=_list_commands(earlier.commands if earlier else (), command),
         strategy=plan.strategy,
-        selection=plan.sweep.selection,
+        selection=_keep_halves(plan, earlier),
         axes=_unite_axes(earlier.axes if earlier else {}, plan.sweep.axes),
         target=budget,
         trials=trials,
@@ -58,6 +59,13 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     write_json(path, sweep.model_dump(mode="json"), checked=True)
     store.push(path)
     return sweep
+
+
+def _keep_halves(plan: Plan, earlier: SweepFile | None) -> Selection:
+    """Return the selection rule; a start of the published settings alone does not undo that of an earlier search."""
+    rule = plan.sweep.selection
+    halves = rule.halves or (plan.strategy == "paper" and earlier is not None and earlier.selection.halves)
+    return rule.model_copy(update={"halves": halves})
 
 
 def _unite_axes(earlier: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ COMMON_AXES: dict[str, Axis] = {
     "task_vector.stg": STGS,
     "seed": (0,),
 }
-"""Of every sweep that gives no others."""
+"""The axes of every sweep that gives no others."""
 
 
 class Published(Value):

@@ -48,8 +48,8 @@ class Trial(Value):
     observe: Count | None = None
     """Every so many steps a pass on further retain rows measures cos(g_u, g_r) and the retain loss."""
     observe_in_id: bool = True
-    """Whether `observe` is a part of the id, as it always was once. Trials of a sweep leave it out, because it changes
-    no number, but where `training.stop_above` looks at what it measures."""
+    """Whether `observe` is a part of the id, as it was in earlier versions. Trials of a sweep leave it out, because it
+    changes no number, but where `training.stop_above` looks at what it measures."""
     task_vector: TaskVector | None = None
     """Of the methods tv and tru, and of no other."""
     calibration: Calibration = Calibration()

@@ -86,7 +86,9 @@ def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    table = pyarrow.Table.from_pylist(list(records))
+    rows = list(records)
+    names = list(dict.fromkeys(name for row in rows for name in row))  # pyarrow takes those of the first row
+    table = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
     _replace(path, lambda staging: pyarrow.parquet.write_table(table, staging, compression="zstd"))
 
 

@@ -69,7 +69,7 @@ class TrainingState:
 class RetainPasses:
     """A step's retain rows, and what was found there: by `observe`, and by the rectifier's pass if it has one.
 
-    `gradient` is kept only where a term of the objective is the same loss (`Term.nll`), which then has no pass.
+    `gradient` is kept only where a term of the objective is the same loss (`Term.nll_weight`), which then has no pass.
     """
 
     rows: list[int]
@@ -175,7 +175,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
         return RetainPasses(rows, observed_loss, observed)
     loss, tokens = _retain_pass(engine, task, rows, "retain loss", step)
     task.rectifier.update_average(engine.shard())
-    shared = any(term.nll is not None for term in task.objective.terms)
+    shared = any(map(_is_retain_nll, task.objective.terms))
     gradient = [part.clone() for part in engine.shard()] if shared else None
     engine.clear()
     return RetainPasses(rows, observed_loss, observed, loss, tokens, gradient)
@@ -199,8 +199,8 @@ def _rectified_gradient(
     """Leave the rectified gradient of one attempt in the engine."""
     forget, terms, weight = task.forget_batch(step, attempt), [], 0.0
     for term in task.objective.terms:
-        if term.nll is not None and passed.gradient is not None:
-            weight += term.nll
+        if _is_retain_nll(term) and passed.gradient is not None:
+            weight += term.nll_weight or 0.0
         else:
             terms.append((term, task.rows(term.side), forget if term.side == "forget" else passed.rows))
     loss, tokens = effective_batch.accumulate_gradient(engine, terms, task, reference)
@@ -221,6 +221,11 @@ def _rectified_gradient(
         record["observed_cos_after"] = _cosine(engine, passed.observed, step)
     _check_finite(outcome.grad_norm, "gradient norm", step)
     return record, outcome
+
+
+def _is_retain_nll(term: objectives.Term) -> bool:
+    """Return whether a term is a multiple of the loss of the rectifier's retain pass."""
+    return term.side == "retain" and term.nll_weight is not None
 
 
 def _cosine(engine: Engine, retain: list[torch.Tensor] | None, step: int) -> float:

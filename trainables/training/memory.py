@@ -108,8 +108,8 @@ def states(trial: Trial, parameters: int, trained: int, stage: int) -> States:
 
     From ZeRO 1 on the optimizer (two fp32 moments and an fp32 copy of the weights) and an fp32 gradient are split over
     ranks, at 3 the weights. In bf16 at ZeRO 1 DeepSpeed has the whole fp32 gradient on every rank, beside that of
-    autograd. The moving average is one fp32 shard, a kept retain gradient another. Optimizer and average are on the
-    CPU where they are offloaded.
+    autograd. The moving average is one fp32 shard, a kept retain gradient another. Both are on the CPU where the
+    optimizer is.
     """
     resources = trial.resources
     ranks, width, fp32 = resources.ranks, WIDTH[resources.precision], 4
@@ -122,7 +122,7 @@ def states(trial: Trial, parameters: int, trained: int, stage: int) -> States:
         optimizer=(3 if stage >= 1 else 2) * split * fp32 / owner,
         average=split * fp32 / owner if RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs else 0,
         frozen=parameters * width if "frozen_model" in METHODS[trial.method].needs else 0,
-        retain_gradient=trained * fp32 / owner * (bool(trial.observe) + shares_retain_pass(trial)),
+        retain_gradient=split * fp32 / owner * (bool(trial.observe) + shares_retain_pass(trial)),
     )
 
 
@@ -238,7 +238,8 @@ def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak
     """Return the peak of a training step of `rows` rows at a time, each of at most `length` tokens, all of them labels.
 
     The optimizer's step copies the fp32 shard of the gradient (ZeRO 3: of a sub-group), and takes the largest
-    parameter's norm in fp64. At ZeRO 3 rank 0 evaluates a whole model beside its shards.
+    parameter's norm in fp64. At ZeRO 3 rank 0 evaluates a whole model beside its shards, with
+    adapters one with them folded in beside the one that trains.
     """
     resources, method = trial.resources, METHODS[trial.method]
     width, ranks, tokens = WIDTH[resources.precision], resources.ranks, rows * length
@@ -251,7 +252,8 @@ def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak
     largest = min(trained, shape.hidden * max(shape.vocabulary, shape.intermediate))
     shard = 0 if _is_offloaded(resources) else 4 * trained / ranks
     step = {0: 0.0, 3: min(shard, 4 * SUBGROUP)}.get(stage, 0.0 if resources.precision == "bf16" else shard)
-    whole = shape.parameters * width if stage == 3 and ranks > 1 else 0
+    copied = stage == 3 or (trial.training.lora_rank and trial.training.eval_every)
+    whole = shape.parameters * width if copied else 0
     buffers = _buffer_bytes(resources, shape, trained, largest, stage) if resources.gpus else 0
     evaluation = evaluation_bytes(trial, shape, resources.precision) + whole
     return Peak(held, activations, logits, buffers, max(step, 8 * largest / (ranks if stage == 3 else 1)), evaluation)
@@ -280,7 +282,7 @@ def _task_vector_peak(trial: Trial, shape: Shape, activations: float, logits: fl
     embeddings = 2 * shape.vocabulary * shape.hidden
     gathered = embeddings + 2 * (shape.parameters - embeddings) / shape.layers
     buffers = WIDTH[resources.precision] * gathered if resources.ranks > 1 or resources.precision == "bf16" else 0
-    evaluation = 4 * shape.parameters + evaluation_bytes(trial, shape, "fp32") - held.total
+    evaluation = max(0.0, 4 * shape.parameters + evaluation_bytes(trial, shape, "fp32") - held.total)
     return Peak(held, activations, logits, buffers, evaluation=evaluation)
 
 

@@ -111,8 +111,13 @@ def test_what_the_paper_selects_on_other_rows(store: Storage) -> None:
     for name in spaces.sweep_names():
         assert spaces.load_sweep(name).selection.halves == (name not in ("quickstart", "tofu_tiny", "own")), name
     assert [plan("tofu_phi", store, strategy=how).sweep.selection.halves for how in ("grid", "paper")] == [True, False]
-    stepped = plan("tofu_phi", store, "training.eval_every=5", strategy="paper")
-    assert {trial.selection.halves for trial in stepped.trials} == {True}
+    for name, setting in (
+        ("tofu_phi", "training.eval_every=5"),
+        ("tofu_phi", "training.lr=1e-5,2e-5"),
+        ("tofu_phi_tru", "seed=0"),
+    ):
+        chosen = plan(name, store, setting, strategy="paper")
+        assert {trial.selection.halves for trial in chosen.trials} == {True}, "one of several is chosen"
 
 
 def test_the_trials_of_the_papers_figures_along_training_are_those_of_its_table(store: Storage) -> None:

@@ -40,6 +40,8 @@ def test_a_7b_model_on_eight_ranks_by_hand() -> None:
     assert states(1, 8, method="ga_kl").total - one.total == 14 * GB
     assert one.total - states(1, 8, rectifier="none").total == 3.5 * GB
     assert one.total - states(1, 8, offload_optimizer=True).total == 10.5 * GB + 3.5 * GB
+    assert states(2, 8, method="gd").retain_gradient == 3.5 * GB
+    assert states(2, 8, method="gd", offload_optimizer=True).retain_gradient == 0
     adapters = states(1, 1, trained=10**7)
     assert adapters.weights == 14 * GB
     assert adapters.total - adapters.weights == 10**7 * (2 + 4 + 12 + 4)

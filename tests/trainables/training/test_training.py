@@ -178,7 +178,7 @@ def test_one_retain_pass_serves_rectifier_and_term(
     """The same as a pass for each, which a term without `nll` has."""
     settings = reference.Settings(method, "gru", lr=0.05, gamma=0.8, tau=1.0, optimizer="sgd")
     one_pass = objectives.make_objective(method, presets.Constants(retain_coefficient=0.3))
-    two_passes = replace(one_pass, terms=tuple(replace(term, nll=None) for term in one_pass.terms))
+    two_passes = replace(one_pass, terms=tuple(replace(term, nll_weight=None) for term in one_pass.terms))
     forward, sides = effective_batch.forward, []
     count = lambda *given: sides.append(given[1].side if torch.is_grad_enabled() else "") or forward(*given)  # noqa: E731
     monkeypatch.setattr(effective_batch, "forward", count)

@@ -65,4 +65,4 @@ def _forget(loss: Loss, c: Constants) -> Term:
 def _retain(c: Constants) -> tuple[Term, ...]:
     """Return the plain loss on retain rows, or nothing: a term of weight 0 would still cost its pass."""
     weight = c.retain_coefficient
-    return (Term("retain", scaled(nll, weight), nll=weight),) if weight else ()
+    return (Term("retain", scaled(nll, weight), nll_weight=weight),) if weight else ()

@@ -92,8 +92,8 @@ class Term:
     """One summand and what it needs of a forward pass.
 
     `width`: tokens that rows are padded to: None the micro-batch's longest, "batch" the effective batch's, or a number
-    (a mean over padding depends on it, and on what is attended to there). `nll`: the loss is so many times NLL's, so
-    that a rectifier's pass on the same retain rows serves for this one too.
+    (a mean over padding depends on it, and on what is attended to there). `nll_weight`: where the
+    loss is a multiple of the NLL, the factor: a rectifier's pass on the same retain rows serves for this term too.
     """
 
     side: Side
@@ -102,7 +102,7 @@ class Term:
     layer: int | None = None
     width: int | Literal["batch"] | None = None
     logits: Positions = "labels"
-    nll: float | None = None
+    nll_weight: float | None = None
 
 
 @dataclass(frozen=True)
