@@ -68,6 +68,8 @@ def prepare_and_tune(
     mirror = start_mirror(sweep, store)
     if state.outstanding:
         _tune(state, store, mirror, stopper, placement, keep)
+        if (journal := Journal(sweep, store).path).is_file():
+            store.try_push(journal)
     if plan.sweep.export:
         export_chosen_trial(add_recorded(plan, store), store, print_line)
     mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
@@ -138,7 +140,7 @@ def make_searcher(
         space = plan.spaces[name]
         studies.append(Study(space, known, budget, finished, unfinished, sampler=search.sampler, floor=floor))
     journal = Journal(manifest.load_manifest(plan.name, store), store)
-    journal.sync({key: (trial, finished[key]) for trial in plan.trials if (key := trial.id()) in finished})
+    journal.try_sync({key: (trial, finished[key]) for trial in plan.trials if (key := trial.id()) in finished})
 
     def begin(trial: Trial) -> None:
         manifest.list_trial(plan, store, trial.id())

@@ -1,12 +1,14 @@
 """Optuna's journal of a sweep, STORAGE/optuna/NAME-HASH.log: a view of its trials that optuna-dashboard opens.
 
-It is never read to decide anything. What is missing in it is added from results; a damaged one is made again.
+It is never read to decide anything. Each start, and `python -m platform.tracking sync`, makes it anew from results.
 """
 
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -20,7 +22,7 @@ from search_spaces.schema.axes import STUDY, Range, is_read, name_trial, read_ax
 from trainables import benchmarks
 from trainables.benchmarks.selection import metrics_of
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage, set_aside
+from trainables.storage.base import Storage
 from trainables.storage.sweeps import SweepFile
 
 LOG_RATIO = 100
@@ -52,60 +54,64 @@ class Journal:
         self._try(lambda: self._finish(trial, goals))
 
     def sync(self, results: Mapping[str, tuple[Trial, Goals]]) -> None:
-        """Add what is missing of trials that have ended, by id; make the journal again if it cannot be read."""
-        try:
-            self._add_results(results)
-        except OSError:
-            raise
-        except Exception:  # whatever a damaged line, or a parameter whose choices have changed, makes Optuna raise
-            set_aside([self.path], self.store)
-            self.storage, self.studies = None, {}
-            self._add_results(results)
+        """Make the journal anew from the trials that have ended, by id; those that run are added as they end."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.path.parent) as folder:
+            made = Path(folder) / self.path.name
+            self.storage, self.studies = _open_file(made), {}
+            for trial, goals in results.values():
+                self._add(trial, goals, TrialState.FAIL if goals is None else TrialState.COMPLETE)
+            made.replace(self.path)
+        self.storage, self.studies = None, {}
         self.store.try_push(self.path)
 
-    def _add_results(self, results: Mapping[str, tuple[Trial, Goals]]) -> None:
-        for trial, goals in results.values():
-            self._finish(trial, goals)
+    def try_sync(self, results: Mapping[str, tuple[Trial, Goals]]) -> None:
+        """Make the journal anew if it can be written."""
+        self._try(lambda: self.sync(results))
 
     def _try(self, action: Callable[[], object]) -> None:
         """Write to the journal; a view that cannot be written stops no sweep."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(Exception):
             action()
 
     def _finish(self, trial: Trial, goals: Goals) -> None:
         study, number = self._find(trial)
-        if study.trials[number].state == TrialState.FAIL and goals is not None:  # it was run again
-            del self.studies[trial.study()][1][trial.id()]
-            study, number = self._find(trial)
-        if not study.trials[number].state.is_finished():
-            study.tell(number, goals, state=TrialState.FAIL if goals is None else TrialState.COMPLETE)
+        shown = study.get_trials(deepcopy=False)[number]
+        state = TrialState.FAIL if goals is None else TrialState.COMPLETE
+        if not shown.state.is_finished():
+            study.tell(number, goals, state=state)
+        elif shown.values != (goals and list(goals)):  # it was run again
+            self._add(trial, goals, state)
+            self.studies[trial.study()][1].update(number_trials(study))
 
     def _find(self, trial: Trial) -> tuple[optuna.Study, int]:
         """Return Optuna's study of a trial and the trial's number there, added if it is missing."""
         study, numbers = self._open(trial)
-        key = trial.id()
-        if key not in numbers:
-            params, distributions = describe_parameters(trial, self.axes)
-            attributes = {
-                "id": key,
-                "name": name_trial(trial, self.axes),
-                "folder": self.store.uri(self.store.trial(key)),
-            }
-            study.add_trial(
-                optuna.trial.create_trial(
-                    state=TrialState.RUNNING, params=params, distributions=distributions, user_attrs=attributes
-                )
+        if trial.id() not in numbers:
+            self._add(trial, None, TrialState.RUNNING)
+            numbers |= number_trials(study)
+        return study, numbers[trial.id()]
+
+    def _add(self, trial: Trial, goals: Goals, state: TrialState) -> None:
+        params, distributions = describe_parameters(trial, self.axes)
+        attributes = {
+            "id": trial.id(),
+            "name": name_trial(trial, self.axes),
+            "folder": self.store.uri(self.store.trial(trial.id())),
+        }
+        study, _ = self._open(trial)
+        study.add_trial(
+            optuna.trial.create_trial(
+                state=state, values=goals, params=params, distributions=distributions, user_attrs=attributes
             )
-            numbers[key] = len(study.get_trials(deepcopy=False)) - 1
-        return study, numbers[key]
+        )
 
     def _open(self, trial: Trial) -> tuple[optuna.Study, dict[str, int]]:
         name = trial.study()
         if name not in self.studies:
             if self.storage is None:
-                silence_optuna()
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self.storage = optuna.storages.JournalStorage(JournalFileBackend(str(self.path)))
+                self.storage = _open_file(self.path)
             goals = benchmarks.find(trial.benchmark.name).GOALS
             study = optuna.create_study(
                 storage=self.storage,
@@ -114,9 +120,18 @@ class Journal:
                 load_if_exists=True,
             )
             study.set_metric_names([f"{goal.short}, more is better" for goal in goals])
-            trials = study.get_trials(deepcopy=False)
-            self.studies[name] = study, {one.user_attrs["id"]: one.number for one in trials}
+            self.studies[name] = study, number_trials(study)
         return self.studies[name]
+
+
+def number_trials(study: optuna.Study) -> dict[str, int]:
+    """Return Optuna's numbers of the trials of a study by our ids; of several attempts the last one's."""
+    return {one.user_attrs["id"]: one.number for one in study.get_trials(deepcopy=False) if "id" in one.user_attrs}
+
+
+def _open_file(path: Path) -> optuna.storages.BaseStorage:
+    silence_optuna()
+    return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
 
 
 def read_goals(trial: Trial, document: Mapping[str, Any]) -> Goals:

@@ -108,3 +108,25 @@ def test_a_trial_that_failed_and_ran_again_shows_its_goals(state: SweepState, st
         journal.begin(trial)
         journal.end(trial, goals)
     assert [one.state for one in read(store, journal.sweep.label)] == [TrialState.FAIL, TrialState.COMPLETE]
+
+
+def test_new_values_and_trials_that_were_set_aside_show_after_a_sync(state: SweepState, store: Storage) -> None:
+    journal = Journal(manifest.load_manifest(state.plan.name, store), store)
+    kept, gone = (make(state.plan.spaces[STUDY], lr, None) for lr in (1e-5, 3e-5))
+    journal.sync({trial.id(): (trial, (-3.0, 0.4)) for trial in (gone, kept)})
+    journal.sync({kept.id(): (kept, (-1.0, 0.2))})
+    journal.begin(gone)
+    shown = read(store, journal.sweep.label)
+    assert [(one.user_attrs["id"], one.values) for one in shown] == [(kept.id(), [-1.0, 0.2]), (gone.id(), None)]
+    assert [path.name for path in journal.path.parent.iterdir()] == [journal.path.name]
+
+
+def test_a_journal_that_cannot_be_written_stops_no_sweep(
+    state: SweepState, store: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(manifest.load_manifest(state.plan.name, store), store)
+    trial = make(state.plan.spaces[STUDY], 1e-5, None)
+    monkeypatch.setattr(JournalFileBackend, "append_logs", lambda *_: {}["lost"])
+    journal.begin(trial)
+    journal.end(trial, (-3.0, 0.4))
+    journal.try_sync({trial.id(): (trial, (-3.0, 0.4))})
