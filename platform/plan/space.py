@@ -135,7 +135,8 @@ def nearest(axis: Axis, value: Any) -> Any:
     if value in axis:
         return value
     if isinstance(axis, Range):
-        return interpolate(axis, 0.5) if value is None else min(max(value, axis.low), axis.high)
+        near = interpolate(axis, 0.5) if value is None else min(max(value, axis.low), axis.high)
+        return round(near) if axis.whole else near
     numbers = [one for one in axis if isinstance(one, int | float)]
     if isinstance(value, int | float) and numbers:
         return min(numbers, key=lambda one: abs(one - value))

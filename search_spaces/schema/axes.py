@@ -49,7 +49,9 @@ class Range:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def __contains__(self, value: object) -> bool:
-        return isinstance(value, int | float) and self.low <= value <= self.high
+        if not (isinstance(value, int | float) and self.low <= value <= self.high):
+            return False
+        return not self.whole or float(value).is_integer()
 
     def __str__(self) -> str:
         ends = f"{self.low:g}..{self.high:g}"

@@ -284,6 +284,17 @@ def test_a_space_that_has_no_more_points_ends_before_its_budget() -> None:
     assert sorted(trial.training.epochs for trial in found) == [1, 2, 3]
 
 
+def test_a_published_fraction_in_a_whole_range_is_told_to_optuna_when_it_is_asked_and_again_on_resume() -> None:
+    space = make_space({"rectifier.tau": Range(1, 20)}, published={"rectifier.tau": 6.5})
+    published = space.make(space.first_point())
+    asked = searcher.Study(space, [published], 4, {})
+    assert asked.ask() == published
+    assert searcher.Study(space, [published], 4, {published.id(): (0.0, 0.5)}).study.trials[0].params == (
+        asked.study.trials[0].params
+    )
+    assert [value in Range(1, 20) for value in (6, 6.0, 6.5)] == [True, True, False]
+
+
 def test_trials_below_the_floor_of_utility_are_infeasible() -> None:
     """Removal is best at high rates, which keep nothing: with a floor the search stays below them."""
 
