@@ -33,8 +33,8 @@ SWEEP = paper.sweep(
         "task_vector.normalise": ("whole", "per_tensor"),
     },
     published=(
-        Published(method="tru", split="forget05", strength=0.65),
-        Published(method="tru", split="forget10", strength=0.85),
+        Published(method="tru", split="forget05", strength=0.65, normalise="whole"),
+        Published(method="tru", split="forget10", strength=0.85, normalise="whole"),
         Published(method="tv", strength=5.0),
     ),
     task_vector=VECTOR,

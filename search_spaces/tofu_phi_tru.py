@@ -20,8 +20,8 @@ SWEEP = paper.sweep(
         "task_vector.normalise": ("whole", "per_tensor"),
     },
     published=(
-        Published(method="tru", split="forget05", strength=0.70),
-        Published(method="tru", split="forget10", strength=0.75),
+        Published(method="tru", split="forget05", strength=0.70, normalise="whole"),
+        Published(method="tru", split="forget10", strength=0.75, normalise="whole"),
         Published(method="tv", strength=5.0),
     ),
     task_vector=VECTOR,

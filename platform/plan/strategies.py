@@ -21,6 +21,7 @@ from trainables.config.trial import Recipe, Trial
 from trainables.methods import presets
 
 STRATEGIES = ("grid", "paper", "optuna")
+NORMALISE = "task_vector.normalise"
 Models = Callable[[str], tuple[Model, RetainEvaluation | None]]
 """Split -> target model and retain evaluation, None where the benchmark has no retain model."""
 
@@ -121,9 +122,7 @@ def _make_space(
     return Space(sweep.name, fixed, axes, published)
 
 
-def _fix_published(
-    sweep: Sweep, strategy: str, study: tuple[str, str, str], axes: dict[str, Axis]
-) -> dict[str, float | None]:
+def _fix_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], axes: dict[str, Axis]) -> dict[str, Any]:
     """Return the published settings of a study; in `axes` they replace the values that the strategy does not try."""
     split, method, rectifier = study
     takes, strength = RECTIFIERS[rectifier].takes, METHODS[method].strength
@@ -139,7 +138,7 @@ def _fix_published(
             raise InputError(
                 f"sweep {sweep.name}: no published {strength} for {method} on {split}; use --strategy grid"
             )
-        found: dict[str, float | None] = {} if choice.strength is None else {path: choice.strength}
+        found: dict[str, Any] = {} if choice.strength is None else {path: choice.strength}
     else:
         found = {f"rectifier.{name}": getattr(choice, name) for name in takes}
     for path, value in list(found.items()):
@@ -149,4 +148,6 @@ def _fix_published(
         line = takes == SETTINGS and sweep.varied
         if path not in axes or (path not in sweep.varied if line else strategy == "paper"):
             axes[path] = (value,)
+    if strength and choice.normalise and NORMALISE in axes:
+        found[NORMALISE] = choice.normalise
     return found

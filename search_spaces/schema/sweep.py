@@ -22,6 +22,7 @@ from trainables.config.settings import (
     Selection,
     TaskVector,
     Training,
+    Unit,
     Value,
 )
 from trainables.config.types import Count, Place, Positive, Share
@@ -47,7 +48,7 @@ COMMON_AXES: dict[str, Axis] = {
 class Published(Value):
     """A published setting for some cells; a later one that fits a cell overrides an earlier one.
 
-    `gamma` and `tau` are GRU's, `strength` is the stg of TRU or the strength of TV.
+    `gamma` and `tau` are GRU's, `strength` is the stg of TRU or the strength of TV, `normalise` is TRU's.
     """
 
     method: MethodName | None = None
@@ -55,6 +56,7 @@ class Published(Value):
     gamma: float | None = None
     tau: float | None = None
     strength: float | None = None
+    normalise: Unit | None = None
 
 
 class ModelTraining(Value):

@@ -102,6 +102,9 @@ def test_tru_runs_in_the_papers_reading_and_in_ours(name: str, store: Storage) -
     assert set(units) == set(itertools.product(spaces.STGS, ("whole", "per_tensor")))
     labels = [trial.label() for trial in every]
     assert len(set(labels)) == len(labels)
+    searched = [trial for trial in plan(name, store, strategy="optuna").trials if trial.method == "tru"]
+    firsts = {trial.study(): trial.task_vector for trial in reversed(searched)}
+    assert {vector.normalise for vector in firsts.values() if vector} == {"whole"}, "a search begins with the paper's"
     ours = {trial.id() for trial in plan(name, store, "task_vector.normalise=per_tensor").trials}
     assert {trial.id() for trial in every if trial.method != "tru"} < ours < {trial.id() for trial in every}
 
