@@ -51,7 +51,8 @@ class Plan:
         """Return how many trials of a study are to be run in all starts, of which so many are known."""
         if self.budget is None:
             return known
-        return self.budget if self.spaces[study].has_ranges else min(self.budget, known)
+        points = self.spaces[study].size if self.spaces[study].has_ranges else known
+        return self.budget if points is None else min(self.budget, points)
 
     @property
     def has_ranges(self) -> bool:
