@@ -25,7 +25,6 @@ from trainables.config.methods import SETTINGS
 
 RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
 SHARED = ("resources", "selection", "search", "calibration")  # the same in all trials of a sweep
-TUPLES = ("training.betas",)  # several numbers: on the command line they are one value
 SINGLE = ("models", "target", "tokenizer", "attention", "observe", *FILES)
 """Settings of the sweep itself."""
 
@@ -53,16 +52,18 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     if any(path.startswith(SLOWING) and path not in HARMLESS for path, _ in pairs):
         document["trial_seconds"] = None
     axes: dict[str, str] = {}
+    typed: dict[str, str] = {}
     for path, text in pairs:
         try:
+            if path in typed and path in axis_paths() and re.search(r",|\.\.", f"{typed[path]} {text}"):
+                raise ValueError(f"{path}: set twice, to {typed[path]} and {text}; write all its values once")
+            typed[path] = text
             axis = _parse_axis(path, text, sweep)
             fixed = axis is None or (path not in STUDY and path.split(".")[0] in FIXED and "," not in text)
             if fixed and not isinstance(axis, Range):
                 _set_field(document, path, text)  # trials that do not read an axis have the field, too
             if axis is None:
                 continue
-            if path in axes and (isinstance(axis, Range) or len(axis) > 1 or re.search(r",|\.\.", axes[path])):
-                raise ValueError(f"{path}: set twice, to {axes[path]} and {text}; write all its values once")
             axes[path], document["axes"][path] = text, axis
         except ValueError as error:
             problems.append(str(error))
@@ -94,7 +95,7 @@ def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
 
     Raises ValueError with field, value and what is accepted.
     """
-    if path not in axis_paths() or path in TUPLES:
+    if path not in axis_paths():
         return None
     found = RANGE.fullmatch(text) if path not in STUDY else None
     if found:

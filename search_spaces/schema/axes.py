@@ -23,6 +23,8 @@ SECTIONS: dict[str, type[Value]] = {
 }
 SINGLE = ("method", "seed")
 PRESET, LENGTH = "objective.preset", "training.max_length"
+PAIR = "training.betas"
+"""A setting whose one value is two numbers."""
 BATCHED = ("task_vector.batches", "task_vector.normalise")
 """Settings of task vectors that are made of several batches."""
 
@@ -64,8 +66,8 @@ Axis = tuple[Any, ...] | Range
 @cache
 def axis_paths() -> tuple[str, ...]:
     """Return the configuration paths that may be axes: what a trial is measured by is the same in a whole sweep."""
-    inside = [f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields]
-    return tuple(sorted([*SINGLE, "benchmark.split", *inside]))
+    inside = {f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields}
+    return tuple(sorted({*SINGLE, "benchmark.split", *inside} - {PAIR}))
 
 
 @cache

@@ -13,7 +13,7 @@ from platform.plan.overrides import apply, flatten_settings
 from platform.plan.plan import Plan
 from search_spaces import tofu_llama
 from search_spaces.schema.axes import Range
-from search_spaces.schema.sweep import load_sweep
+from search_spaces.schema.sweep import Sweep, load_sweep
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
 from trainables.common.errors import InputError
@@ -143,6 +143,16 @@ def test_what_is_no_axis_is_refused_with_field_and_value(make: MakePlan, typed: 
     assert words in str(error.value)
 
 
-def test_an_axis_given_twice_is_refused(make: MakePlan) -> None:
-    with pytest.raises(InputError, match=r"--set: seed: set twice, to 0,1 and 2; write all its values once"):
-        make("seed=0,1", "seed=2")
+@pytest.mark.parametrize(
+    ("path", "one", "other"),
+    [("seed", "0,1", "2"), ("training.lr", "1e-3,1e-4", "1e-5"), ("training.lr", "1e-5", "1e-6..1e-4")],
+)
+def test_an_axis_given_twice_is_refused(make: MakePlan, path: str, one: str, other: str) -> None:
+    with pytest.raises(InputError, match=rf"--set: {path}: set twice, to {one} and {other}; write all its values once"):
+        make(f"{path}={one}", f"{path}={other}")
+
+
+def test_a_sweeps_file_cannot_vary_a_pair_of_numbers() -> None:
+    axes = {**tofu_llama.SWEEP.axes, "training.betas": ((0.9, 0.95), (0.9, 0.99))}
+    with pytest.raises(ValueError, match=r"training\.betas cannot be an axis"):
+        Sweep.model_validate(tofu_llama.SWEEP.model_dump() | {"axes": axes})
