@@ -88,6 +88,8 @@ def _driver(found: dict[str, Any]) -> str:
     if driver is None or driver["alive"] is False:
         ended = "no driver" if driver is None else f"its driver died (process {driver['pid']} on {driver['host']})"
         return ended + (f"; go on with: {found['go_on']}" if counts["left"] else "")
+    if driver["pid"] is None:
+        return "driven by an unknown process (its lock is damaged)"
     beat = f"last heartbeat {driver['heartbeat_seconds']:.0f} s ago"
     known = "" if driver["alive"] else " (of another machine: nobody here knows whether it lives)"
     return f"driven by process {driver['pid']} on {driver['host']} since {driver['since']}, {beat}{known}"

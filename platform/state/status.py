@@ -187,10 +187,13 @@ def _label(config: dict[str, Any] | None, trial_id: str, axes: Iterable[str]) ->
 
 
 def _describe_driver(sweep: SweepFile, store: Storage) -> dict[str, Any] | None:
-    """Return who drives the sweep; `alive` is None for another machine's process, whose heartbeat alone is known."""
+    """Return who drives the sweep; `alive` is None for another machine's process, whose heartbeat alone is known.
+
+    Of a damaged lock everything is None.
+    """
     found = lock.read_lock(store, store.lock(sweep.name, sweep.hash))
     if found is None:
         return None
     known = {name: found.get(name) for name in ("host", "pid", "since", "command")}
-    silent = round(time.time() - found.get("beat", 0.0), 1)
+    silent = round(time.time() - found["beat"], 1) if found else None
     return {**known, "heartbeat_seconds": silent, "alive": processes.is_alive(found)}

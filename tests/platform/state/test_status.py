@@ -197,6 +197,9 @@ def test_who_drives(store: Storage) -> None:
         assert told(store)["driver"]["alive"] is False
         died = f"its driver died (process {os.getpid()} on {os.uname().nodename}); go on with: "
         assert lines(store)[2] == died + f"python -m platform.sweep tiny --resume{manifest.storage_option(store)}"
+        path.write_text("")
+        assert set(told(store)["driver"].values()) == {None}
+        assert lines(store)[2] == "driven by an unknown process (its lock is damaged)"
         path.write_text(json.dumps(document))
     assert told(store)["driver"] is None
 
