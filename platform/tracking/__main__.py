@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from platform.schedule.journal import sync_journal
 from platform.state import manifest
 from platform.tracking.database import tracking_uri
 from platform.tracking.tracker import sync
@@ -36,8 +35,6 @@ def main(
         except (MlflowException, sqlite3.Error) as error:
             raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_line(error)}") from error
         print(f"{count} trials in {redact(tracking_uri(store))}")
-        if journal := sync_journal(sweep, store):
-            print(f"Optuna's journal: {journal.path}")
         return 0
 
     raise typer.Exit(cli.guarded(run))

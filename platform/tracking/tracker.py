@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from platform.schedule.journal import sync_journal
 from platform.state.lock import acquire_lock
 from platform.state.sweep_state import count_outcomes, is_unfinished, read_trial_results
 from platform.state.weights import weights_folder
@@ -172,7 +173,10 @@ def _ensure_parent(client: Any, experiment: str, sweep: SweepFile) -> str:
 
 
 def sync(sweep: SweepFile, store: Storage) -> int:
-    """Mirror every finished trial of a sweep; return how many. Raises InputError while its driver runs."""
+    """Mirror every finished trial of a sweep and make its journal anew; return how many trials.
+
+    Raises InputError while its driver runs.
+    """
     command = f"python -m platform.tracking sync {sweep.label}"
     with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
         store.download_trials(sweep.trials)
@@ -184,4 +188,6 @@ def sync(sweep: SweepFile, store: Storage) -> int:
             tracker.log_trial(trial_id)
         tracker.finish(count_outcomes(sweep, store))
         tracker.log_report()
+        if journal := sync_journal(sweep, store):
+            print(f"Optuna's journal: {journal.path}")
     return len(done)

@@ -147,6 +147,20 @@ def test_sweeps_of_one_name_that_share_trials_have_a_run_each(copied: tuple[Stor
     assert len(all_runs(client)) == 2 * number
 
 
+def test_the_journal_of_a_search_is_made_within_the_lock(
+    copied: tuple[Storage, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _ = copied
+    sweep, held = write_sweep(store), []
+
+    def look(*_: object) -> None:
+        held.append(lock.read_lock(store, store.lock(sweep.name, sweep.hash)) is not None)
+
+    monkeypatch.setattr(tracker, "sync_journal", look)
+    tracker.sync(sweep, store)
+    assert held == [True]
+
+
 def test_sync_is_refused_while_a_driver_runs(tmp_path: Path) -> None:
     sweep, store = write_sweep(Storage(tmp_path)), Storage(tmp_path)
     with (
