@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from platform.driver.dry_run import print_dry_run
+from platform.driver.dry_run import describe_dry_run
 from platform.driver.fields import print_fields
 from platform.driver.options import Options
 from platform.driver.start import start_sweep
@@ -20,7 +20,7 @@ from platform.schedule import capacity
 from platform.schedule.ray_environment import LOCAL, resolve_address
 from platform.state import disk
 from platform.state.limits import Limits
-from platform.state.sweep_state import scan, scan_without_results
+from platform.state.sweep_state import SweepState, scan, scan_without_results
 from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
@@ -70,11 +70,15 @@ def main(
         if cluster is not None:
             return _run_on_cluster(_find_sweep(name).name, cluster, address)
         store = _open_storage(location, dry_run)
+        sweeps = [overrides.apply(_find_sweep(name), each) for each in overrides.split_backbones(settings)]
+        plans = [make_plan(sweep, store, strategy=strategy, only=only, budget=trials) for sweep in sweeps]
+        if dry_run:
+            found = [_describe_plan(plan, store, options, as_json=as_json) for plan in plans]
+            print(json.dumps(found if found[1:] else found[0], indent=2) if as_json else "\n".join(found))
+            return 0
         status = 0
-        for each in overrides.split_backbones(settings):
-            chosen = overrides.apply(_find_sweep(name), each)
-            plan = make_plan(chosen, store, strategy=strategy, only=only, budget=trials)
-            status = max(status, _run_plan(plan, store, options, dry_run=dry_run, as_json=as_json))
+        for plan in plans:
+            status = max(status, _run_plan(plan, store, options))
             if status in (INTERRUPTED, STOPPED):
                 break
         return status
@@ -99,18 +103,31 @@ def _open_storage(location: str, dry_run: bool) -> Storage:
     return store
 
 
-def _run_plan(plan: Plan, store: Storage, options: Options, *, dry_run: bool, as_json: bool) -> int:
-    """Check that there is room for what is left of a plan, then run or describe it; return the exit status."""
-    state, resources = scan(plan, store, options.retry), plan.sweep.resources
-    aside = len(state.outcomes) + len(state.damaged) if options.new else 0
-    state = scan_without_results(state.plan, store) if options.new else state
-    slots = capacity.count_slots(resources, state.outstanding, options.max_concurrent, options.address)
-    disk.check_budget(state, store, options.keep, options.limits.disk_bytes, slots)
-    if dry_run:
-        lacks = capacity.find_shortages(resources) if resolve_address(options.address) == LOCAL else []
-        return print_dry_run(state, store, lacks, as_json=as_json, kept=options.keep, slots=slots, aside=aside)
+def _run_plan(plan: Plan, store: Storage, options: Options) -> int:
+    """Check that there is room for what is left of a plan, then run it; return the exit status."""
+    state, slots, _ = _check_plan(plan, store, options)
     disk.check_free(state, store, options.keep, slots)
     return start_sweep(state, store, options)
+
+
+def _describe_plan(plan: Plan, store: Storage, options: Options, *, as_json: bool) -> Any:
+    """Return what a plan would run, as JSON or as text."""
+    state, slots, aside = _check_plan(plan, store, options)
+    lacks = capacity.find_shortages(plan.sweep.resources) if resolve_address(options.address) == LOCAL else []
+    return describe_dry_run(state, store, lacks, as_json=as_json, kept=options.keep, slots=slots, aside=aside)
+
+
+def _check_plan(plan: Plan, store: Storage, options: Options) -> tuple[SweepState, int, int]:
+    """Return a plan's state, how many trials run at a time, and how many results are set aside.
+
+    Raises InputError where what is left exceeds the disk budget.
+    """
+    state = scan(plan, store, options.retry)
+    aside = len(state.outcomes) + len(state.damaged) if options.new else 0
+    state = scan_without_results(state.plan, store) if options.new else state
+    slots = capacity.count_slots(plan.sweep.resources, state.outstanding, options.max_concurrent, options.address)
+    disk.check_budget(state, store, options.keep, options.limits.disk_bytes, slots)
+    return state, slots, aside
 
 
 def _find_sweep(name: str | None) -> Sweep:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,18 +19,17 @@ from trainables.storage.files import is_complete
 from trainables.training import sampling
 
 
-def print_dry_run(
+def describe_dry_run(
     state: SweepState, store: Storage, lacks: list[str], *, as_json: bool, kept: str, slots: int, aside: int = 0
-) -> int:
-    """Print the plan; return the exit status.
+) -> Any:
+    """Return the plan as JSON or as text.
 
     `lacks`: what this machine lacks for it; `aside`: of how many trials `--new` sets results aside.
     """
     document = describe_plan(state, store, kept, slots)
     document["set_aside"] = aside
     document["needs"] += lacks
-    print(json.dumps(document, indent=2) if as_json else "\n".join(_lines(state, document, slots)))
-    return 0
+    return document if as_json else "\n".join(_lines(state, document, slots))
 
 
 def _lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
