@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import tempfile
 from pathlib import Path
 
 PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
@@ -50,8 +51,10 @@ def make_token() -> None:
     path = Path(TOKEN).expanduser()
     with contextlib.suppress(OSError):  # Ray says what is wrong
         path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            with os.fdopen(file, "w") as stream:
+        if not path.exists():
+            with tempfile.NamedTemporaryFile("w", dir=path.parent) as stream:  # readable by this user alone
                 stream.write(secrets.token_hex(32))
+                stream.flush()
+                with contextlib.suppress(FileExistsError):  # another start was quicker
+                    os.link(stream.name, path)
         path.chmod(0o600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from platform.cluster import __main__ as cluster
 from platform.cluster import checks
 from platform.cluster.checks import generate_commands
 from platform.cluster.file import load_cluster_file
+from platform.schedule.ray_environment import make_token
 from tests.support.cluster_files import VALUES, changed, fill
 from trainables.common.errors import InputError
 
@@ -54,6 +56,26 @@ def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
     token.chmod(0o644)  # as Ray leaves it
     assert invoke("check", path) == (0, f"{path}: can be used; start it with: ray up {path}\n", "")
     assert (token.stat().st_mode & 0o777, token.read_text()) == (0o600, before)
+
+
+def test_a_token_is_whole_when_it_appears_and_stays_where_another_start_was_quicker(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, seen = home / ".ray" / "auth_token", []
+
+    def make_theirs(size: int) -> str:
+        seen.append(token.exists())
+        token.write_text("theirs")
+        return "ours"
+
+    monkeypatch.setattr(secrets, "token_hex", make_theirs)
+    make_token()
+    make_token()
+    assert (seen, token.read_text(), [path.name for path in token.parent.iterdir()]) == (
+        [False],
+        "theirs",
+        [token.name],
+    )
 
 
 def test_ray_takes_the_shipped_file(shipped: str) -> None:
