@@ -9,7 +9,7 @@ place=${MLFLOW_PLACE:-$HOME/mlflow} backend=$MLFLOW_TRACKING_URI
 PATH=$(cd "$(dirname "$0")/.." && pwd)/.venv/bin:$PATH
 mkdir -p "$place" && chmod 700 "$place"
 
-answers() { curl -sf -o /dev/null --unix-socket "$place/socket" http://127.0.0.1/health; }
+answers() { curl -sf -m 5 -o /dev/null --unix-socket "$place/socket" http://127.0.0.1/health; }
 if answers; then exit 0; fi
 
 if [ "$backend" = postgresql:///mlflow ]; then  # logged in through the socket as this user: no password, no port
@@ -29,6 +29,7 @@ for _ in $(seq 360); do
   kill -0 $! 2> /dev/null || break
   sleep 0.5
 done
+kill -- -$! 2> /dev/null || true
 echo "MLflow did not start; the end of $place/server.log:" >&2
 tail -n 20 "$place/server.log" >&2
 exit 1

@@ -43,12 +43,14 @@ def head(home: Path, clean: dict[str, str], tmp_path_factory: pytest.TempPathFac
     command = re.sub("--port=6379", f"--port={port} --node-ip-address=127.0.0.1 {small}", start)
     command = f"exec env {command.rpartition('; ')[2]} --ray-client-server-port={free_port()}"
     process = subprocess.Popen(["bash", "-c", command], env=clean, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "Ray runtime started" in line:
-            break
-    yield f"127.0.0.1:{port}"
-    end(process)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "Ray runtime started" in line:
+                break
+        yield f"127.0.0.1:{port}"
+    finally:
+        end(process)
 
 
 def test_who_has_not_the_token_is_refused(head: str, home: Path, clean: dict[str, str], tmp_path: Path) -> None:
@@ -66,24 +68,40 @@ def test_who_has_not_the_token_is_refused(head: str, home: Path, clean: dict[str
     assert "nauthenticated" in refused.stderr + refused.stdout
 
 
-def test_mlflow_listens_at_a_socket_that_only_its_user_reaches(
-    root: Path, clean: dict[str, str], tmp_path: Path
-) -> None:
-    place = tmp_path / "mlflow"
+def find_processes(place: Path) -> list[psutil.Process]:
+    running = psutil.process_iter(["cmdline"])
+    return [one for one in running if str(place) in " ".join(one.info["cmdline"] or ())]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder for a server, which ends with the test."""
+    yield tmp_path / "mlflow"
+    while found := find_processes(tmp_path / "mlflow"):  # the server starts its worker anew, too
+        for process in found:
+            process.kill()
+        psutil.wait_procs(found, 5)
+
+
+def test_mlflow_listens_at_a_socket_that_only_its_user_reaches(root: Path, clean: dict[str, str], place: Path) -> None:
     env = clean | {"MLFLOW_PLACE": str(place), "MLFLOW_TRACKING_URI": f"sqlite:///{place}/mlflow.db"}
     subprocess.run(["bash", str(root / "clusters" / "mlflow.sh")], env=env, timeout=200, check=True)
+    found = find_processes(place)
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert found
+    assert not [one for process in found for one in process.net_connections() if one.status == psutil.CONN_LISTEN]
+    command = ["curl", "-sf", "--unix-socket", str(place / "socket"), "http://127.0.0.1/health"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "OK"
 
-    def processes() -> list[psutil.Process]:
-        running = psutil.process_iter(["cmdline"])
-        return [one for one in running if str(place) in " ".join(one.info["cmdline"] or ())]
 
-    found = processes()
-    try:
-        assert place.stat().st_mode & 0o777 == 0o700
-        assert found
-        assert not [one for process in found for one in process.net_connections() if one.status == psutil.CONN_LISTEN]
-        command = ["curl", "-sf", "--unix-socket", str(place / "socket"), "http://127.0.0.1/health"]
-        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "OK"
-    finally:
-        for process in processes():  # the server starts its worker anew, too
-            process.kill()
+def test_a_server_that_does_not_answer_in_time_is_ended(
+    root: Path, clean: dict[str, str], place: Path, tmp_path: Path
+) -> None:
+    for name, words in {"curl": "exit 7", "seq": "echo 1"}.items():  # no answer, and one attempt instead of 360
+        (tmp_path / name).write_text(f"#!/bin/sh\n{words}\n")
+        (tmp_path / name).chmod(0o755)
+    env = clean | {"MLFLOW_PLACE": str(place), "MLFLOW_TRACKING_URI": f"sqlite:///{place}/mlflow.db"}
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    done = subprocess.run(["bash", str(root / "clusters" / "mlflow.sh")], env=env, timeout=60, check=False)
+    assert done.returncode == 1
+    assert psutil.wait_procs(find_processes(place), 10)[1] == []
