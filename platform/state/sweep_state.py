@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from platform.plan.plan import Plan
 from platform.state import history
 from platform.state.history import History
+from trainables.common.errors import InputError
 from trainables.config.trial import Direction, Trial, direction
 from trainables.storage import result_file
 from trainables.storage.base import CONFIG, EVALUATED, FAILURES, LOST, Storage
-from trainables.storage.files import read_json
 from trainables.storage.results import read_result
-from trainables.storage.sweeps import SweepFile
+from trainables.storage.sweeps import SweepFile, read_sweep
 
 OUTCOMES = (*EVALUATED, "diverged", *FAILURES)
 """How a trial may end."""
@@ -121,8 +121,10 @@ def add_recorded(plan: Plan, store: Storage) -> Plan:
     store.sync_trials()
     known, recorded = {trial.id() for trial in plan.trials}, []
     file = store.sweep(plan.sweep.name, plan.hash)
-    found = read_json(file)
-    listed = found.get("trials", []) if found else store.finished_trials() if file.exists() else []
+    try:
+        listed = read_sweep(file).trials
+    except InputError:
+        listed = store.finished_trials() if file.exists() else []
     store.download_trials(listed)
     for key in (key for key in listed if key not in known):
         config = result_file.read_config(store.trial(key) / CONFIG)
@@ -143,7 +145,7 @@ def _with_shared(state: SweepState, store: Storage) -> SweepState:
 def refresh_if_stale(state: SweepState, store: Storage) -> SweepState:
     """Return the state, read again if another driver may have run or mended trials since it was read."""
     ids = [trial.id() for trial in state.plan.trials]
-    if not state.retried and not state.damaged:
+    if not state.retried and not state.damaged and not state.plan.has_ranges:
         store.sync_trials(ids)
         if state.done == {key for key in ids if store.has(key)}:
             return state

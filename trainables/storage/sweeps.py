@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -22,6 +22,7 @@ from trainables.storage.files import read_json
 
 PLACES = ("models", "target", "tokenizer", "forget", "retain", "eval", "benchmark.data", "benchmark.sources")
 """Settings that name files and folders."""
+WrittenRange = Annotated[dict[Literal["low", "high", "log"], int | float | bool], Field(min_length=3)]
 NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
 
 
@@ -56,7 +57,7 @@ class SweepFile(BaseModel):
     commands: tuple[str, ...]
     strategy: str = "unknown"
     selection: Selection = Selection()
-    axes: dict[str, Any] = {}
+    axes: dict[str, list[str | int | float | bool | None] | WrittenRange] = {}
     """What its starts varied: values by configuration path, or the ends of a range and whether it is a log."""
     trial_budget: int | None = Field(default=None, alias="target")
     """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from platform.plan.space import Space
 from platform.state import manifest
-from platform.state.sweep_state import SweepState
+from platform.state.sweep_state import SweepState, refresh_if_stale
 from tests.support.small_sweep import Small
 from tests.support.starts import finish
 from trainables.config.trial import Trial
@@ -42,14 +46,31 @@ def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage
     assert sweep.planned == 2 + 5
 
 
-def test_trials_are_found_where_the_sweeps_file_is_damaged(small: Small, store: Storage) -> None:
+@pytest.mark.parametrize("damage", [None, {"trials": 5}, {"axes": {"training.lr": 5}}])
+def test_trials_are_found_where_the_sweeps_file_is_damaged(
+    small: Small, store: Storage, damage: dict[str, object] | None
+) -> None:
     state = begin(small, store)
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
     trial = make(state.plan.spaces[STUDY], 3e-5)
     store.start_trial(trial.id(), trial.model_dump(mode="json"))
     finish(store, [trial])
-    store.sweep(state.plan.sweep.name, state.plan.hash).write_text("{")
+    file = store.sweep(state.plan.sweep.name, state.plan.hash)
+    found = json.loads(file.read_text())
+    del found["checksum"]
+    file.write_text(json.dumps(found | damage) if damage else "{")
+    assert manifest.read_earlier(file) is None
     assert begin(small, store).done == {trial.id()}
+
+
+def test_a_start_reads_again_what_another_driver_began_in_a_range(small: Small, store: Storage) -> None:
+    state = begin(small, store)
+    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
+    trial = make(state.plan.spaces[STUDY], 3e-5)
+    store.start_trial(trial.id(), trial.model_dump(mode="json"))
+    manifest.list_trial(state.plan, store, trial.id())
+    finish(store, [trial])
+    assert refresh_if_stale(state, store).done == {trial.id()}
 
 
 def test_a_range_that_is_widened_keeps_its_trials_and_one_value_of_it_as_well(small: Small, store: Storage) -> None:
