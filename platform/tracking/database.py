@@ -54,6 +54,22 @@ def prepare_database(uri: str, store: Storage) -> None:
         _move_artifacts(path, str(store.root / ARTIFACTS))
 
 
+def move_artifacts_of_server(uri: str, experiment: Any, folder: str) -> None:
+    """Let new artifacts of an experiment that was made through a server lie in `folder`: it has places of a server."""
+    old = experiment.artifact_location
+    if not is_database(uri) or not old.startswith("mlflow-artifacts:"):
+        return
+    from sqlalchemy import create_engine, text
+
+    values = {"old": old, "new": folder, "id": int(experiment.experiment_id)}
+    engine = create_engine(uri)
+    with contextlib.closing(engine.connect()) as connection, connection.begin():
+        for table, column in (("runs", "artifact_uri"), ("experiments", "artifact_location")):
+            words = f"update {table} set {column} = replace({column}, :old, :new) where experiment_id = :id"
+            connection.execute(text(words), values)
+    engine.dispose()
+
+
 def _leave_flushing_to_the_kernel(connection: Any, record: object) -> None:
     """Let no commit wait for the disk: MLflow commits ten times a trial, and what a loss of power damages is a view."""
     if isinstance(connection, sqlite3.Connection):

@@ -139,11 +139,12 @@ def open_tracker(sweep: SweepFile, store: Storage) -> Tracker:
     uri = database.tracking_uri(store)
     database.prepare_database(uri, store)
     client = MlflowClient(tracking_uri=uri)
-    known = client.get_experiment_by_name(sweep.name)
+    known, artifacts = client.get_experiment_by_name(sweep.name), str(store.root / database.ARTIFACTS)
     if known is None:
-        artifacts = str(store.root / database.ARTIFACTS) if database.is_database(uri) else None
-        experiment = client.create_experiment(sweep.name, artifact_location=artifacts)
+        location = artifacts if database.is_database(uri) else None
+        experiment = client.create_experiment(sweep.name, artifact_location=location)
     else:
+        database.move_artifacts_of_server(uri, known, artifacts)
         experiment = known.experiment_id
     tracker = Tracker(client, experiment, _ensure_parent(client, experiment, sweep), sweep, store)
     tracker.load_runs()

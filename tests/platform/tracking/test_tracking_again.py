@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,25 @@ def test_a_copied_storage_and_a_moved_one_keep_to_themselves(copied: tuple[Stora
         assert (Path(shown[0].info.artifact_uri) / "result.json").is_file()
         assert stamps(original.root) == before
     assert not (tmp_path / "failed").exists()
+
+
+def test_an_experiment_that_a_server_made_gets_its_artifacts_into_the_storage(copied: tuple[Storage, Any]) -> None:
+    """MLflow refuses the server's places, `mlflow-artifacts:/1`, where it talks to the database itself."""
+    store, client = copied
+    with contextlib.closing(sqlite3.connect(store.root / "mlflow.db")) as file, file:
+        file.execute("update experiments set artifact_location = 'mlflow-artifacts:/' || experiment_id")
+        file.execute(
+            "update runs set artifact_uri = 'mlflow-artifacts:/' || experiment_id || '/' || run_uuid || '/artifacts'"
+        )
+    write_result(store, TRIALS["failed"], "finished", started="2026-11-21T08:00:00+00:00")
+    page = store.root / "reports" / "tiny-0a1b2c3d" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("<p>A report.</p>")
+    tracker.sync(write_sweep(store), store)
+    places = {run.info.run_id: run.info.artifact_uri for run in all_runs(client)}
+    assert places == {key: str(store.root / "mlartifacts" / key / "artifacts") for key in places}
+    assert (Path(places[run_of(client, "failed").info.run_id]) / "result.json").is_file()
+    assert (Path(places[parent_of(client).info.run_id]) / "report" / "index.html").is_file()
 
 
 @pytest.mark.parametrize("damage", [b"not a database", None], ids=["other bytes", "cut"])
