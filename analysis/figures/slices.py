@@ -67,7 +67,7 @@ def _draw_both(figure: Figure, axes: Axes, rows: pd.DataFrame, names: list[str],
     """Draw a goal as colour over two settings; between enough points the areas of a linear interpolation."""
     x, y = (np.asarray(place_values(axes, side, rows[name])) for side, name in zip("xy", names, strict=True))
     values: Any = rows[metric].to_numpy(dtype=float)
-    if len(rows) >= LEAST_CONTOUR and len(set(x)) > 1 and len(set(y)) > 1:
+    if len(set(zip(x, y, strict=True))) >= LEAST_CONTOUR and len(set(x)) > 1 and len(set(y)) > 1:
         scaled = (
             np.log(each) if is_wide(rows[name].astype(float)) else each
             for each, name in zip((x, y), names, strict=True)

@@ -79,3 +79,10 @@ def test_slices_show_each_goal_over_each_setting_and_over_the_two_that_matter_mo
     assert sorted(rate.lines[0].get_xdata()) == sorted(points["training.lr"])  # type: ignore[arg-type]
     words = panels[ranked.index("rectifier.tau")]
     assert [text.get_text() for text in words.get_xticklabels()] == ["1", "none"]
+
+
+def test_many_results_at_two_points_have_no_areas_between_them() -> None:
+    ((_, points),) = importance.list_points(make_runs(24))
+    names = ["training.lr", "rectifier.gamma"]
+    points[names] = points[names].to_numpy()[np.arange(len(points)) % 2]
+    assert len(slices.draw(points, TOFU, names).axes) == 2 * (3 + 1)
