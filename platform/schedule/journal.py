@@ -59,10 +59,12 @@ class Journal:
         with tempfile.TemporaryDirectory(dir=self.path.parent) as folder:
             made = Path(folder) / self.path.name
             self.storage, self.studies = _open_file(made), {}
-            for trial, goals in results.values():
-                self._add(trial, goals, TrialState.FAIL if goals is None else TrialState.COMPLETE)
+            try:
+                for trial, goals in results.values():
+                    self._add(trial, goals, TrialState.FAIL if goals is None else TrialState.COMPLETE)
+            finally:
+                self.storage, self.studies = None, {}
             made.replace(self.path)
-        self.storage, self.studies = None, {}
         self.store.try_push(self.path)
 
     def try_sync(self, results: Mapping[str, tuple[Trial, Goals]]) -> None:

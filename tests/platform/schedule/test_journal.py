@@ -126,7 +126,10 @@ def test_a_journal_that_cannot_be_written_stops_no_sweep(
 ) -> None:
     journal = Journal(manifest.load_manifest(state.plan.name, store), store)
     trial = make(state.plan.spaces[STUDY], 1e-5, None)
-    monkeypatch.setattr(JournalFileBackend, "append_logs", lambda *_: {}["lost"])
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalFileBackend, "append_logs", lambda *_: {}["lost"])
+        journal.begin(trial)
+        journal.end(trial, (-3.0, 0.4))
+    journal.try_sync({trial.id(): (trial, (float("nan"), 0.4))})  # Optuna refuses it
     journal.begin(trial)
-    journal.end(trial, (-3.0, 0.4))
-    journal.try_sync({trial.id(): (trial, (-3.0, 0.4))})
+    assert len(read(store, journal.sweep.label)) == 1
