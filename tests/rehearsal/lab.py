@@ -141,11 +141,14 @@ class Lab:
 
     @contextlib.contextmanager
     def forward(self, text: str, port: int) -> Iterator[str]:
-        """The address here that an `ssh` line of the pages forwards, `port` but where others have it."""
-        free = _free_port(port)
-        key, head = str(self.folder / "id"), f"root@{self.net}.10"
-        words = [word.replace(f"{port}:/home/ubuntu", f"{free}:/srv/home") for word in self.words_of(text)[:-3]]
-        tunnel = self.begin(*words, "-i", key, "-o", "StrictHostKeyChecking=no", head)
+        """The address here that an `ssh` or `ray dashboard` line of the pages forwards: `port`, or a free one."""
+        free, words = _free_port(port), self.words_of(text)
+        if words[0] == "ssh":
+            login = ["-i", str(self.folder / "id"), "-o", "StrictHostKeyChecking=no", f"root@{self.net}.10"]
+            words = [*(word.replace(f"{port}:/home/ubuntu", f"{free}:/srv/home") for word in words[:-3]), *login]
+        elif free != port:
+            words += ["--port", str(free)]
+        tunnel = self.begin(*words)
         try:
             wait_until(60, f"ssh forwards port {free}", lambda: socket.socket().connect_ex(("127.0.0.1", free)) == 0)
             yield f"http://127.0.0.1:{free}"

@@ -73,7 +73,9 @@ def bring_up(lab: Lab) -> None:
     with step("all hosts have joined"):
         wait_for_hosts(lab)
     with step("the dashboard, from the laptop"), lab.forward("ray dashboard cluster.yaml", 8265) as address:
-        output = requests.get(f"{address}/api/version", timeout=30).json()
+        token = Path("~/.ray/auth_token").expanduser().read_text()
+        known = {"Authorization": f"Bearer {token.strip()}"}
+        output = requests.get(f"{address}/api/version", headers=known, timeout=30).json()
         require("ray_version" in output, f"the dashboard answers {output}")
 
 
