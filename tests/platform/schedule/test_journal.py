@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
+from platform.driver import run_on_ray
 from platform.plan.space import Space
 from platform.schedule.journal import Journal, sync_journal
 from platform.state import manifest
@@ -133,3 +135,22 @@ def test_a_journal_that_cannot_be_written_stops_no_sweep(
     journal.try_sync({trial.id(): (trial, (float("nan"), 0.4))})  # Optuna refuses it
     journal.begin(trial)
     assert len(read(store, journal.sweep.label)) == 1
+
+
+def test_the_whole_journal_is_sent_when_a_run_ends(
+    state: SweepState, store: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an object store has is the journal as the last trial left it."""
+    sweep, sent = manifest.load_manifest(state.plan.name, store), []
+    journal, trial = Journal(sweep, store), make(state.plan.spaces[STUDY], 1e-5, None)
+
+    def tune(*_: object) -> None:
+        journal.begin(trial)
+        journal.end(trial, (-3.0, 0.4))
+
+    for name in ("hub", "prepare", "start_mirror", "export_chosen_trial"):
+        monkeypatch.setattr(run_on_ray, name, MagicMock())
+    monkeypatch.setattr(run_on_ray, "_tune", tune)
+    monkeypatch.setattr(store, "try_push", lambda path: sent.append((path, path.read_bytes())))
+    run_on_ray.prepare_and_tune(state, store, "python -m platform.sweep tofu_tiny", MagicMock(), MagicMock(), "none")
+    assert sent[-1:] == [(journal.path, journal.path.read_bytes())]
