@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from platform.schedule.journal import sync_journal
 from platform.state.lock import acquire_lock
 from platform.state.sweep_state import count_outcomes, is_unfinished, read_trial_results
 from platform.state.weights import weights_folder
@@ -178,6 +177,8 @@ def sync(sweep: SweepFile, store: Storage) -> int:
 
     Raises InputError while its driver runs.
     """
+    from platform.schedule.journal import sync_journal
+
     command = f"python -m platform.tracking sync {sweep.label}"
     with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
         store.download_trials(sweep.trials)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
+from platform.schedule import journal
 from platform.state import lock
 from platform.state.sweep_state import count_outcomes
 from platform.tracking import database, tracker
@@ -177,7 +178,7 @@ def test_the_journal_of_a_search_is_made_within_the_lock(
     def look(*_: object) -> None:
         held.append(lock.read_lock(store, store.lock(sweep.name, sweep.hash)) is not None)
 
-    monkeypatch.setattr(tracker, "sync_journal", look)
+    monkeypatch.setattr(journal, "sync_journal", look)
     tracker.sync(sweep, store)
     assert held == [True]
 

@@ -127,7 +127,6 @@ def test_driver_and_sync_print_no_secret(
     driver.print_line(f"MLflow is behind (no answer from {SERVER}); {SECRETS['AWS_SECRET_ACCESS_KEY']}")
     monkeypatch.setattr(tracking.manifest, "load_manifest", lambda name, store: None)
     monkeypatch.setattr(tracking, "sync", lambda sweep, store: 3)
-    monkeypatch.setattr(tracking, "sync_journal", lambda sweep, store: None)
     with pytest.raises(typer.Exit, match="0"):
         tracking.main("sync", "tofu_tiny", location=str(tmp_path))
     hidden = "http://***@127.0.0.1:9"
