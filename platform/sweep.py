@@ -76,12 +76,7 @@ def main(
             found = [_describe_plan(plan, store, options, as_json=as_json) for plan in plans]
             print(json.dumps(found if found[1:] else found[0], indent=2) if as_json else "\n".join(found))
             return 0
-        status = 0
-        for plan in plans:
-            status = max(status, _run_plan(plan, store, options))
-            if status in (INTERRUPTED, STOPPED):
-                break
-        return status
+        return _run_plans(plans, store, options)
 
     raise typer.Exit(cli.guarded(run))
 
@@ -103,11 +98,16 @@ def _open_storage(location: str, dry_run: bool) -> Storage:
     return store
 
 
-def _run_plan(plan: Plan, store: Storage, options: Options) -> int:
-    """Check that there is room for what is left of a plan, then run it; return the exit status."""
-    state, slots, _ = _check_plan(plan, store, options)
-    disk.check_free(state, store, options.keep, slots)
-    return start_sweep(state, store, options)
+def _run_plans(plans: list[Plan], store: Storage, options: Options) -> int:
+    """Run a plan for each backbone, if there is room for what is left of it; return the highest exit status."""
+    status = 0
+    for plan in plans:
+        state, slots, _ = _check_plan(plan, store, options)
+        disk.check_free(state, store, options.keep, slots)
+        status = max(status, start_sweep(state, store, options))
+        if status in (INTERRUPTED, STOPPED):
+            break
+    return status
 
 
 def _describe_plan(plan: Plan, store: Storage, options: Options, *, as_json: bool) -> Any:

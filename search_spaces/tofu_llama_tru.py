@@ -7,6 +7,7 @@ measured, so that `per_tensor`, where each tensor has length 1, is our axis besi
 
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
+from search_spaces.schema.axes import Axis
 from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Published
 from trainables.config.settings import TaskVector
 
@@ -16,6 +17,15 @@ STRENGTHS = (1.0, 2.0, 5.0, 10.0, 20.0)
 """MUSE's task vector is subtracted five times over."""
 VECTOR = TaskVector(steps=5, lr=1e-4, batches=20, normalise="per_tensor", optimizer="adamw")
 """AdamW as in all the paper's runs: TV has no unit length, and five plain gradient steps at this lr move nothing."""
+AXES: dict[str, Axis] = {
+    "method": ("tv", *BASELINES, "tru"),
+    "benchmark.split": paper.SPLITS,
+    "rectifier.name": ("none",),
+    "rectifier.gamma": SMALL_GAMMAS,
+    "rectifier.tau": SMALL_TAUS,
+    "task_vector.strength": STRENGTHS,
+    "task_vector.normalise": ("whole", "per_tensor"),
+}
 
 SWEEP = paper.sweep(
     LLAMA2,
@@ -23,15 +33,7 @@ SWEEP = paper.sweep(
     name="tofu_llama_tru",
     title="TOFU on Llama-2-7B-chat without retain data: TRU and TV, GA, WGA, NPO",
     tables=("tofu_retain_free",),
-    axes={
-        "method": ("tv", *BASELINES, "tru"),
-        "benchmark.split": paper.SPLITS,
-        "rectifier.name": ("none",),
-        "rectifier.gamma": SMALL_GAMMAS,
-        "rectifier.tau": SMALL_TAUS,
-        "task_vector.strength": STRENGTHS,
-        "task_vector.normalise": ("whole", "per_tensor"),
-    },
+    axes=AXES,
     published=(
         Published(method="tru", split="forget05", strength=0.65, normalise="whole"),
         Published(method="tru", split="forget10", strength=0.85, normalise="whole"),

@@ -2,23 +2,15 @@
 
 from search_spaces.backbones.phi import PHI
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Published
-from search_spaces.tofu_llama_tru import BASELINES, STRENGTHS, VECTOR
+from search_spaces.schema.sweep import Published
+from search_spaces.tofu_llama_tru import AXES, VECTOR
 
 SWEEP = paper.sweep(
     PHI,
     name="tofu_phi_tru",
     title="TOFU on Phi-1.5 without retain data: TRU and TV, GA, WGA, NPO",
     tables=("tofu_retain_free",),
-    axes={
-        "method": ("tv", *BASELINES, "tru"),
-        "benchmark.split": paper.SPLITS,
-        "rectifier.name": ("none",),
-        "rectifier.gamma": SMALL_GAMMAS,
-        "rectifier.tau": SMALL_TAUS,
-        "task_vector.strength": STRENGTHS,
-        "task_vector.normalise": ("whole", "per_tensor"),
-    },
+    axes=AXES,
     published=(
         Published(method="tru", split="forget05", strength=0.70, normalise="whole"),
         Published(method="tru", split="forget10", strength=0.75, normalise="whole"),

@@ -63,7 +63,7 @@ def make_plan(
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, STRATEGIES)}")
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     every = list_spaces(sweep, strategy, benchmarks, lambda split: _models_of(found[split], store))
-    if strategy == "paper" and sweep.training.eval_every is None and not any(space.settings for space in every):
+    if strategy == "paper" and sweep.training.eval_every is None and not any(space.varied for space in every):
         # nothing is chosen: all rows are reported
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
         every = list_spaces(sweep, strategy, benchmarks, lambda split: _models_of(found[split], store))

@@ -46,7 +46,7 @@ class Space:
         return None if None in counts else math.prod(count for count in counts if count is not None)
 
     @property
-    def settings(self) -> list[str]:
+    def varied(self) -> list[str]:
         """Return the axes by which its trials differ other than by their seed."""
         return [path for path, axis in self.axes.items() if path != "seed" and _count(axis) != 1]
 

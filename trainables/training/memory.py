@@ -238,8 +238,8 @@ def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak
     """Return the peak of a training step of `rows` rows at a time, each of at most `length` tokens, all of them labels.
 
     The optimizer's step copies the fp32 shard of the gradient (ZeRO 3: of a sub-group), and takes the largest
-    parameter's norm in fp64. At ZeRO 3 rank 0 evaluates a whole model beside its shards, with
-    adapters one with them folded in beside the one that trains.
+    parameter's norm in fp64. Beside what trains, rank 0 evaluates a whole model at ZeRO 3, and
+    with LoRA one that has the adapters folded in.
     """
     resources, method = trial.resources, METHODS[trial.method]
     width, ranks, tokens = WIDTH[resources.precision], resources.ranks, rows * length

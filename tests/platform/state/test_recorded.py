@@ -26,6 +26,17 @@ def make(space: Space, lr: float, **point: object) -> Trial:
     return space.make({"training.lr": lr, "rectifier.gamma": 0.8, "rectifier.tau": None, "seed": 0} | point)
 
 
+def run_one(small: Small, store: Storage) -> tuple[SweepState, Trial]:
+    """Return the state before a driver ran one trial of the range, and that trial."""
+    state = begin(small, store)
+    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
+    trial = make(state.plan.spaces[STUDY], 3e-5)
+    store.start_trial(trial.id(), trial.model_dump(mode="json"))
+    manifest.list_trial(state.plan, store, trial.id())
+    finish(store, [trial])
+    return state, trial
+
+
 def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage) -> None:
     state = begin(small, store)
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
@@ -64,22 +75,12 @@ def test_trials_are_found_where_the_sweeps_file_is_damaged(
 
 
 def test_a_start_reads_again_what_another_driver_began_in_a_range(small: Small, store: Storage) -> None:
-    state = begin(small, store)
-    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
-    trial = make(state.plan.spaces[STUDY], 3e-5)
-    store.start_trial(trial.id(), trial.model_dump(mode="json"))
-    manifest.list_trial(state.plan, store, trial.id())
-    finish(store, [trial])
+    state, trial = run_one(small, store)
     assert refresh_if_stale(state, store).done == {trial.id()}
 
 
 def test_a_range_that_is_widened_keeps_its_trials_and_one_value_of_it_as_well(small: Small, store: Storage) -> None:
-    state = begin(small, store)
-    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
-    trial = make(state.plan.spaces[STUDY], 3e-5)
-    store.start_trial(trial.id(), trial.model_dump(mode="json"))
-    manifest.list_trial(state.plan, store, trial.id())
-    finish(store, [trial])
+    state, trial = run_one(small, store)
     assert begin(small, store, "log(1e-7..1e-2)").done == {trial.id()}
     grid = small.state(store, *AXES, "training.lr=3e-5,4e-4")
     assert grid.plan.name == state.plan.name

@@ -92,8 +92,8 @@ class Term:
     """One summand and what it needs of a forward pass.
 
     `width`: tokens that rows are padded to: None the micro-batch's longest, "batch" the effective batch's, or a number
-    (a mean over padding depends on it, and on what is attended to there). `nll_weight`: where the
-    loss is a multiple of the NLL, the factor: a rectifier's pass on the same retain rows serves for this term too.
+    (a mean over padding depends on it, and on what is attended to there). `nll_weight`: the factor,
+    where the loss is a multiple of the NLL: a rectifier's pass on the same retain rows serves for this term too.
     """
 
     side: Side
