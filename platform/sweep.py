@@ -62,11 +62,11 @@ def main(
             return _print_sweeps(as_json)
         if fields:
             return print_fields(_find_sweep(name), as_json=as_json)
-        settings = [*(set_ or []), *([overrides.parse_seeds(seeds)] if seeds is not None else [])]
+        given = {"seed": seeds, "search.sampler": sampler}
+        settings = [*(set_ or []), *(f"{path}={text}" for path, text in given.items() if text is not None)]
         limits = Limits(gpu_hours, disk.parse_size(disk_budget))
         options = Options(limits, address, max_concurrent, kept, resume, new, retry_failed, reason)
-        options.check(trials, strategy)
-        settings += [overrides.parse_sampler(sampler, strategy)] if sampler is not None else []
+        options.check(strategy, {"--trials": trials, "--sampler": sampler})
         if cluster is not None:
             return _run_on_cluster(_find_sweep(name).name, cluster, address)
         store = _open_storage(location, dry_run)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from platform.state import weights
 from platform.state.limits import Limits
@@ -23,12 +25,11 @@ class Options:
     retry_failed: bool = False
     reason: str | None = None
 
-    def check(self, trials: int | None, strategy: str) -> None:
-        """Raise InputError if a value is unknown or options exclude each other; `trials` is Optuna's alone."""
-        if trials is not None and strategy != "optuna":
-            raise InputError(
-                f"--trials: the points of each study with --strategy optuna; --strategy {strategy} has its own"
-            )
+    def check(self, strategy: str, searching: Mapping[str, Any]) -> None:
+        """Raise InputError if a value is unknown or options exclude each other; `searching` are Optuna's alone."""
+        for name, value in searching.items():
+            if value is not None and strategy != "optuna":
+                raise InputError(f"{name} {value}: for --strategy optuna; --strategy {strategy} has its own order")
         if self.new and (self.resume or self.retry_failed):
             raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
         if self.reason is not None and not self.retry_failed:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import pkgutil
 import re
 import typing
 from collections.abc import Mapping, Sequence
@@ -14,11 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-import search_spaces.backbones
 from platform.plan.space import Space, nearest
 from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis, list_unread
-from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import FILES, Search, Sweep
+from search_spaces.schema.backbones import load_backbones
+from search_spaces.schema.sweep import FILES, Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest
 from trainables.config.methods import SETTINGS
@@ -170,18 +166,6 @@ def _set_backbone(sweep: Sweep, name: str) -> Sweep:
     )
 
 
-def load_backbones() -> list[Backbone]:
-    """Return the backbones of all files in search_spaces/backbones/. Raise InputError if a file is wrong in any way."""
-    found = []
-    for module in pkgutil.iter_modules(search_spaces.backbones.__path__, "search_spaces.backbones."):
-        try:
-            values = vars(importlib.import_module(module.name)).values()
-        except Exception as error:
-            raise InputError(f"{module.name.replace('.', '/')}.py: {describe_invalid(error)}") from error
-        found += [value for value in values if isinstance(value, Backbone)]
-    return found
-
-
 def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space]:
     """Return the parts of the spaces that pass every `FIELD=V1,V2`. Raises InputError on what no trial has."""
     flat = [flatten_settings(space.make(space.first_point()).model_dump()) for space in spaces if filters]
@@ -243,34 +227,11 @@ def list_settable_paths() -> list[str]:
     return sorted(path for path in paths if not path.endswith("fingerprint"))
 
 
-def parse_seeds(typed: str) -> str:
-    """Return `--seeds` as a setting. Raises InputError naming what is no seed."""
-    for part in typed.split(","):
-        if not re.fullmatch(r"\s*[0-9]+\s*", part):
-            raise InputError(f"--seeds {typed}: '{part}' is no whole number from 0 on; write 0,1,2")
-    return f"seed={typed}"
-
-
-def parse_sampler(name: str, strategy: str) -> str:
-    """Return `--sampler` as a setting. Raises InputError on an unknown one, or without --strategy optuna."""
-    known = typing.get_args(Search.model_fields["sampler"].annotation)
-    if name not in known:
-        raise InputError(f"--sampler: unknown sampler '{name}'; {closest(name, known)}")
-    if strategy != "optuna":
-        raise InputError(f"--sampler {name}: for --strategy optuna; --strategy {strategy} has its own order")
-    return f"search.sampler={name}"
-
-
 def _suggest(path: str, known: Sequence[str]) -> str:
-    """Return `did you mean 'training.lr'? known: ...`, of the path's section if there is one."""
+    """Return `did you mean 'training.lr'? known: ...`: settings of this name, else of this section, else all."""
     section, _, name = path.rpartition(".")
-    names = {one: one.rpartition(".")[2] for one in known}
-    inside = [one for one in known if one.startswith(f"{section}.")] or known
-    same = [one for one in known if names[one] == name]
-    alike = difflib.get_close_matches(name, [names[one] for one in inside], n=1, cutoff=0.6)
-    similar = difflib.get_close_matches(path, same, n=1, cutoff=0.0) or [one for one in inside if names[one] in alike]
-    hint = f"did you mean {' or '.join(map(repr, similar))}? " if similar else ""
-    return f"{hint}known: {', '.join(inside)}"
+    same = [one for one in known if one.rpartition(".")[2] == name]
+    return closest(path, same or [one for one in known if one.startswith(f"{section}.")] or known)
 
 
 def _is_tuple(kind: Any) -> bool:

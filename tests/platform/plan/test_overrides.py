@@ -58,7 +58,7 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
     [
         ("methd=ga", "unknown field 'methd'; did you mean 'method'?"),
         ("training.learning_rate=1", "unknown field 'training.learning_rate'; known: training.batch_size, "),
-        ("tau=1", "unknown field 'tau'; did you mean 'rectifier.tau'?"),
+        ("tau=1", "unknown field 'tau'; known: rectifier.tau"),
         ("benchmark.fingerprint=x", "unknown field 'benchmark.fingerprint'"),
         ("method", "--set method: write FIELD=VALUE"),
         ("method=", "--set method=: write FIELD=VALUE"),
