@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from platform.driver.dry_run import describe_dry_run
+from platform.driver.dry_run import describe_plan, list_lines
 from platform.driver.fields import print_fields
 from platform.driver.options import Options
 from platform.driver.start import start_sweep
@@ -114,7 +114,8 @@ def _describe_plan(plan: Plan, store: Storage, options: Options, *, as_json: boo
     """Return what a plan would run, as JSON or as text."""
     state, slots, aside = _check_plan(plan, store, options)
     lacks = capacity.find_shortages(plan.sweep.resources) if resolve_address(options.address) == LOCAL else []
-    return describe_dry_run(state, store, lacks, as_json=as_json, kept=options.keep, slots=slots, aside=aside)
+    document = describe_plan(state, store, options.keep, slots, aside=aside, lacks=lacks)
+    return document if as_json else "\n".join(list_lines(state, document, slots))
 
 
 def _check_plan(plan: Plan, store: Storage, options: Options) -> tuple[SweepState, int, int]:

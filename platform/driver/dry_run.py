@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from platform.plan import data, needs
 from platform.plan.plan import Plan
-from platform.plan.remaining_time import describe_estimate, estimate_gpu_hours, estimate_seconds
+from platform.plan.remaining_time import ENOUGH_TRIALS, estimate_gpu_hours, estimate_seconds
 from platform.plan.strategies import sample_trials
 from platform.state import disk
 from platform.state.sweep_state import SweepState
 from search_spaces.schema.axes import Range, write_axis
-from trainables.common.cli import format_count, format_size
-from trainables.config.trial import Trial
+from trainables.common.cli import format_amount, format_count, format_duration, format_size
 from trainables.storage.base import Storage
 from trainables.storage.files import is_complete
 from trainables.training import sampling
 
 
-def describe_dry_run(
-    state: SweepState, store: Storage, lacks: list[str], *, as_json: bool, kept: str, slots: int, aside: int = 0
-) -> Any:
-    """Return the plan as JSON or as text.
-
-    `lacks`: what this machine lacks for it; `aside`: of how many trials `--new` sets results aside.
-    """
-    document = describe_plan(state, store, kept, slots)
-    document["set_aside"] = aside
-    document["needs"] += lacks
-    return document if as_json else "\n".join(_lines(state, document, slots))
-
-
-def _lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
+def list_lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
+    """Yield the lines of a dry run; `document` is the plan as JSON."""
     plan, resources = state.plan, state.plan.sweep.resources
     yield f"{plan.name}: {plan.sweep.title}"
     counted, known = format_count(sum(study["trials"] for study in document["studies"]), "trial"), len(plan.trials)
@@ -49,9 +36,7 @@ def _lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
     yield f"each trial: {many}, {resources.precision}{_describe_steps(plan)}"
     yield from _describe_memory(plan)
-    missing = any(found["there"] < found["count"] for found in document["shared"].values())
-    if line := describe_estimate(plan, state.outstanding, state.history.measured, slots, missing=missing):
-        yield line
+    yield from _describe_time(state, document, slots)
     if plan.sweep.tables and plan.strategy == "paper":
         yield f"fills the paper's {', '.join(plan.sweep.tables)}"
     made = []
@@ -81,38 +66,37 @@ def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
         yield f"damaged: {path}; a start sets it aside and runs its trial again"
 
 
+def _describe_time(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
+    """Yield what the trials that are left will take, in GPU-hours or without GPUs in seconds of waiting."""
+    if document["gpu_hours"] is not None:
+        yield f"about {format_amount(document['gpu_hours'])} GPU-hours ({document['gpu_hours_basis']})"
+    elif document["seconds"] is not None:
+        wait, left = format_duration(document["seconds"]), format_count(state.outstanding, "trial")
+        missing = any(found["there"] < found["count"] for found in document["shared"].values())
+        before = "; what trials share is made before, on top of that" if missing else ""
+        yield f"time: about {wait} for {left}, {slots} at a time ({document['seconds_basis']}{before})"
+    elif state.outstanding and not state.plan.sweep.resources.gpus:
+        yield f"time: not known before {ENOUGH_TRIALS} trials are done; a dry run tells it then"
+
+
 def _describe_steps(plan: Plan) -> str:
-    """Return how many steps a trial takes, and why not as many as were asked for; empty if that is not known."""
-    sizes = {trial.training: trial for trial in (*plan.trials, *sample_trials(plan.spaces.values(), 2))}
-    if len({(size.epochs, size.max_steps, size.batch_size) for size in sizes}) > 1:
-        counts = [found[0] for trial in sizes.values() if (found := _count_steps(trial, plan))]
-        return f", {min(counts)} to {max(counts)} steps" if counts else ""
-    first = {trial.benchmark.split: trial for trial in reversed(plan.trials) if trial.task_vector is None}
-    counted = {split: _count_steps(first[split], plan) for split in plan.sweep.splits if split in first}
-    known = {split: found for split, found in counted.items() if found}
-    if not known:
+    """Return how many steps trials take, and that the rows give no more; empty if that is not known."""
+    trials = [trial for trial in (*plan.trials, *sample_trials(plan.spaces.values(), 2)) if not trial.task_vector]
+    counts, asked = [], 0
+    for benchmark, training in dict.fromkeys((trial.benchmark, trial.training) for trial in trials):
+        points = data.count_forget_rows(plan.sweep, benchmark, training.max_length)
+        if points is not None:
+            counts.append(sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps))
+        elif training.max_steps:
+            counts.append(training.max_steps)
+        asked = max(asked, training.max_steps or 0)
+    if not counts:
         return ""
-    count, note = max(known.values())
-    if len(set(known.values())) == 1 and len(known) == len(first):
-        shown = f"{format_count(count, 'step')}{note}"
-    else:
-        shown = f"steps: {', '.join(f'{steps} on {split}{note}' for split, (steps, note) in known.items())}"
+    least, most = min(counts), max(counts)
+    shown = format_count(most, "step") if least == most else f"{least} to {most} steps"
+    fewer = f" (not {asked}: the rows give no more in these epochs)" if most < asked else ""
     every = plan.trials[0].training.eval_every or 0
-    return f", {shown}" + (f", evaluated every {every}" if 0 < every < count else "")
-
-
-def _count_steps(trial: Trial, plan: Plan) -> tuple[int, str] | None:
-    """Return the steps of a trial, and why they are not as many as were asked for."""
-    training = trial.training
-    points = data.count_forget_rows(plan.sweep, trial.benchmark, training.max_length)
-    if points is None:
-        return (training.max_steps, "") if training.max_steps else None
-    count = sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps)
-    if not training.max_steps or count >= training.max_steps:
-        return count, ""
-    epochs = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"
-    rows = f"{epochs} of {format_count(points, 'row')} in batches of {training.batch_size}"
-    return count, f" (not {training.max_steps}: there are no more in {rows})"
+    return f", {shown}{fewer}" + (f", evaluated every {every}" if 0 < every < most else "")
 
 
 def _describe_memory(plan: Plan) -> Iterator[str]:
@@ -129,8 +113,13 @@ def _describe_memory(plan: Plan) -> Iterator[str]:
     yield f"  GB: {', '.join(sizes)}"
 
 
-def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> dict[str, Any]:
-    """Return the plan and what is done of it as JSON."""
+def describe_plan(
+    state: SweepState, store: Storage, kept: str, slots: int, *, aside: int = 0, lacks: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the plan and what is done of it as JSON.
+
+    `aside`: of how many trials `--new` sets results aside; `lacks`: what this machine lacks for a trial.
+    """
     plan, measured = state.plan, state.history.measured
     parts = disk.forecast(state, store, kept, slots)
     hours, hours_basis = estimate_gpu_hours(plan, state.outstanding, measured)
@@ -167,7 +156,8 @@ def describe_plan(state: SweepState, store: Storage, kept: str, slots: int) -> d
         "failed": state.failed,
         "damaged": [str(path) for path in state.damaged],
         "warning": state.history.warning(),
-        "needs": [*needs.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage])],
+        "set_aside": aside,
+        "needs": [*needs.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage]), *lacks],
     }
 
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from platform.plan.plan import Plan
-from trainables.common.cli import format_amount, format_count, format_duration
+from trainables.common.cli import format_amount, format_duration
 
 ENOUGH_TRIALS = 3
 """Once this many trials are evaluated, their mean time replaces the plan's estimate."""
@@ -50,20 +50,3 @@ def estimate_seconds(plan: Plan, left: int, measured: Measured, slots: int) -> t
     if resources.gpus or not left or each is None:
         return None, None
     return each * math.ceil(left / slots), f"about {format_duration(each)} each, {basis}"
-
-
-def describe_estimate(plan: Plan, left: int, measured: Measured, slots: int, *, missing: bool = True) -> str | None:
-    """Return the estimate as a line, None if nothing is left or the GPU-hours are not known.
-
-    `missing`: something that trials share is still to be made.
-    """
-    hours, basis = estimate_gpu_hours(plan, left, measured)
-    if hours is not None:
-        return f"about {format_amount(hours)} GPU-hours ({basis})"
-    if plan.sweep.resources.gpus or not left:
-        return None
-    wait, basis = estimate_seconds(plan, left, measured, slots)
-    if wait is None:
-        return f"time: not known before {ENOUGH_TRIALS} trials are done; a dry run tells it then"
-    made = "; what trials share is made before, on top of that" if missing else ""
-    return f"time: about {format_duration(wait)} for {format_count(left, 'trial')}, {slots} at a time ({basis}{made})"

@@ -9,7 +9,7 @@ import pytest
 
 from platform.plan import overrides
 from platform.plan.build import make_plan
-from platform.plan.remaining_time import Measured, describe_estimate, estimate_gpu_hours, estimate_seconds
+from platform.plan.remaining_time import Measured, estimate_gpu_hours, estimate_seconds
 from platform.state import history
 from platform.state.sweep_state import scan
 from search_spaces.schema import sweep as spaces
@@ -133,7 +133,6 @@ def test_time_without_gpus_is_told_before_and_after_the_first_trials(store: Stor
     measured = scan(plan, store).history.measured
     assert estimate_seconds(plan, 11, measured, 3) == (240, "about 60 s each, as the 4 that are done took")
     unknown = replace(plan, sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
-    later = "time: not known before 3 trials are done; a dry run tells it then"
-    assert describe_estimate(unknown, 11, nothing, 1) == later
+    assert estimate_seconds(unknown, 11, nothing, 1) == (None, None)
     assert overrides.apply(plan.sweep, ["training.epochs=50"]).trial_seconds is None
     assert overrides.apply(plan.sweep, ["training.lr=1e-4", "rectifier.gamma=0.1"]).trial_seconds == 8
