@@ -9,7 +9,6 @@ from platform.driver.console import print_line
 from platform.driver.finish import print_end
 from platform.driver.options import Options
 from platform.plan.plan import Plan
-from platform.preparation import hub
 from platform.schedule.ray_environment import set_ray_environment
 from platform.state import manifest
 from platform.state.limits import Stopper, load_spent, record_spent
@@ -36,7 +35,9 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
         return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
     if state.outstanding or plan.sweep.export or not has_references(plan, store):
         with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
-            mirror = _run_with_ray(state, store, command, stopper, options)
+            from platform.driver import run_on_ray  # Ray, which reads its settings when it is imported
+
+            mirror = run_on_ray.run(state, store, command, stopper, options)
         if mirror is None:
             return 1
     else:
@@ -54,13 +55,6 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     if lacking:
         print_line(f"{format_count(lacking, 'trial')} without a result that can be read; --resume runs them again")
     return int(status or lacking > 0)
-
-
-def _run_with_ray(state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options) -> Mirror | None:
-    hub.check_reachable(state.plan, store, print_line)
-    from platform.driver import run_on_ray  # Ray, which reads its settings when it is imported
-
-    return run_on_ray.run(state, store, command, stopper, options)
 
 
 def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:

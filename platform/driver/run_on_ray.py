@@ -18,7 +18,8 @@ from platform.driver.export_chosen import export_chosen_trial
 from platform.driver.options import Options
 from platform.driver.progress_line import Counts, Waiting
 from platform.driver.trial_callback import TrialCallback
-from platform.preparation import hub, prepare
+from platform.preparation import prepare
+from platform.preparation.hub import Hub
 from platform.schedule.journal import Journal
 from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
 from platform.schedule.searcher import Queue, Studies, Study, read_goals
@@ -61,7 +62,7 @@ def prepare_and_tune(
 ) -> Mirror:
     """Do all that lies between Ray's start and the report."""
     plan = state.plan
-    hub.fetch(plan, store, print_line)
+    Hub(store, print_line).fetch(plan.hub)
     with stopper.preparing(count_gpus(plan.trials[0].model_dump(include={"resources"}))):
         prepare.prepare(state, store, print_line, placement.strategy)
     sweep = manifest.write_manifest(state, store, command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from platform.plan import models
@@ -60,24 +60,18 @@ def _require_model(sweep: Sweep, role: str, model: Model) -> HubRequirement:
 
 def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
     """Return what a start needs beyond its plan, as texts: what the storage lacks of the hub, and GPUs."""
-    needs = [describe_requirement(each, store, {}) for each in required if not store.exists(pin_file(each, store))]
+    needs = [describe_requirement(each, store) for each in required if not store.exists(pin_file(each, store))]
     gpus = sweep.resources.gpus * sweep.resources.ranks
     if gpus:
         needs.append(f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)")
     return tuple(needs)
 
 
-def describe_requirement(requirement: HubRequirement, store: Storage, sizes: Mapping[str, int | None]) -> str:
-    """Return where a requirement comes from, how to bring it without a network, and which licence to accept.
-
-    `sizes`: file name -> bytes, where the hub gave them.
-    """
+def describe_requirement(requirement: HubRequirement, store: Storage) -> str:
+    """Return where a requirement comes from, how to bring it without a network, and which licence to accept."""
     others = f" (or {', '.join(requirement.suffixes)})" if requirement.suffixes else ""
     files = ", ".join(requirement.files) + others
     size = "" if requirement.bytes is None else f", about {cli.format_size(requirement.bytes)} in bf16"
-    if sizes:
-        files = ", ".join(f"{name} ({cli.format_size(held or 0)})" for name, held in sizes.items())
-        size = f", {cli.format_size(sum(held or 0 for held in sizes.values()))}"
     lines = [f"{requirement.label} from the hub{size}; {OFFLINE}:"]
     bring = f"bring {files} to {requirement.directory} and --set {requirement.setting}"
     if requirement.kind != "tasks":

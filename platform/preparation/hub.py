@@ -12,7 +12,6 @@ from typing import Any
 from filelock import Timeout
 
 from platform.plan import needs
-from platform.plan.plan import Plan
 from platform.preparation.repository import (
     PATTERNS,
     HubUnreachable,
@@ -32,40 +31,20 @@ from trainables.storage.files import publish
 PrintLine = Callable[[str], None]
 
 
-def check_reachable(plan: Plan, store: Storage, print_line: PrintLine) -> None:
-    """Raise InputError, before machines are taken, where something is missing and the hub refuses it or is silent."""
-    hub = Hub(store, print_line)
-    try:
-        for requirement in plan.hub:
-            if requirement.kind != "tasks" and not hub.has(requirement):
-                look_up(requirement, requirement.revision or "main")
-    except HubUnreachable as error:
-        hub.unreachable = str(error)
-        hub.fetch(plan.hub)
-
-
-def fetch(plan: Plan, store: Storage, print_line: PrintLine) -> None:
-    """Fetch what the storage does not have. Raises InputError: what to accept, or to bring."""
-    Hub(store, print_line).fetch(plan.hub)
-
-
 class Hub:
-    """Fetches into a storage. `unreachable`: why the hub is not asked any more; `listed`: what it said before that."""
+    """Fetches into a storage. `unreachable`: why the hub is not asked any more."""
 
     def __init__(self, store: Storage, print_line: PrintLine) -> None:
         self.store = store
         self.root = hub_root(store)
         self.print_line = print_line
         self.unreachable: str | None = None
-        self.listed: dict[str, HubSnapshot] = {}
 
     def fetch(self, required: Sequence[HubRequirement]) -> None:
-        """Raise InputError where the hub does not answer and something is missing, after saying what to bring."""
+        """Fetch what the storage does not have. Raises InputError: what to accept, or, as printed before, to bring."""
         missing = [requirement for requirement in required if not self._fetch(requirement)]
         for requirement in missing:
-            listed = self.listed.get(requirement.key)
-            sizes = {name: file["size"] for name, file in listed.files.items()} if listed else {}
-            self.print_line(f"needs: {needs.describe_requirement(requirement, self.store, sizes)}")
+            self.print_line(f"needs: {needs.describe_requirement(requirement, self.store)}")
         if missing:
             names = ", ".join(requirement.label for requirement in missing)
             raise InputError(
@@ -73,17 +52,13 @@ class Hub:
                 "--dry-run"
             )
 
-    def has(self, requirement: HubRequirement) -> bool:
-        """Return whether the storage has it, or a person put it where messages say."""
-        return self._find_pin(requirement) is not None or (self.root / requirement.key).is_dir()
-
-    def _find_pin(self, requirement: HubRequirement) -> HubSnapshot | None:
+    def _has(self, requirement: HubRequirement) -> bool:
         pin = read_pin(requirement, self.store)
-        return pin if pin and self.store.exists(self.root / pin.folder) else None
+        return pin is not None and self.store.exists(self.root / pin.folder)
 
     def _fetch(self, requirement: HubRequirement) -> bool:
         """Return whether the storage has it by now."""
-        if self._find_pin(requirement):
+        if self._has(requirement):
             return True
         repository = requirement
         if requirement.kind == "tasks":
@@ -94,7 +69,7 @@ class Hub:
             repository = replace(requirement, kind="datasets", id=source[0])
         with self._lock(repository):
             return (
-                self._find_pin(requirement) is not None
+                self._has(requirement)
                 or self._take_brought(requirement)
                 or self._download(requirement, repository)
                 or self._take_cached(requirement, repository)
@@ -129,7 +104,6 @@ class Hub:
         revision = requirement.revision or "main"
         try:
             snapshot = replace(look_up(repository, (pin and pin.commit) or revision), revision=revision)
-            self.listed[requirement.key] = snapshot
             if not self.store.exists(self.root / snapshot.folder):
                 self._download_files(repository, snapshot)
         except HubUnreachable as error:

@@ -65,24 +65,16 @@ def look_up(repository: HubRequirement, revision: str) -> HubSnapshot:
 def download(repository: HubRequirement, snapshot: HubSnapshot, folder: Path) -> list[str]:
     """Fetch what is not in the folder yet. Delete the files that arrived damaged, and return their names.
 
-    snapshot_download leaves files out without a word where the hub does not list them: then it is asked again, and
-    HubUnreachable raised in the end.
+    Raises InputError and HubUnreachable: snapshot_download itself leaves out without a word what the hub does not list.
     """
     from huggingface_hub import HfApi, snapshot_download
 
     place: dict[str, Any] = {"repo_type": repository.repo_type, "revision": snapshot.commit, "local_dir": folder}
-    names, pauses = [glob.escape(name) for name in snapshot.files], iter(PAUSES)
-
-    def fetch() -> Any:
-        _ask_hub(lambda: snapshot_download(repository.id, allow_patterns=names, tqdm_class=Bar, **place), repository)
-        return _ask_hub(lambda: HfApi().verify_repo_checksums(repository.id, **place), repository, PAUSES)
-
-    verified = fetch()
-    while missing := sorted(snapshot.files.keys() & set(verified.missing_paths)):
-        if (pause := next(pauses, None)) is None:
-            raise HubUnreachable(f"the hub has not sent {', '.join(missing)}")
-        time.sleep(pause)
-        verified = fetch()
+    names = [glob.escape(name) for name in snapshot.files]
+    _ask_hub(lambda: snapshot_download(repository.id, allow_patterns=names, tqdm_class=Bar, **place), repository)
+    verified: Any = _ask_hub(lambda: HfApi().verify_repo_checksums(repository.id, **place), repository, PAUSES)
+    if missing := sorted(snapshot.files.keys() & set(verified.missing_paths)):
+        raise HubUnreachable(f"the hub has not sent {', '.join(missing)}")
     damaged = sorted(snapshot.files.keys() & {found["path"] for found in verified.mismatches})
     for name in damaged:
         (folder / name).unlink()

@@ -11,7 +11,6 @@ import pytest
 from platform.plan import needs
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
-from platform.preparation import hub
 from search_spaces.tofu_tiny import SWEEP
 from tests.support.environment import RunModule, TrialInputs
 from tests.support.hub_bench import HubBench
@@ -68,7 +67,7 @@ def test_a_planned_trial_asks_the_hub_nothing(
     plan = make_plan(sweep, bench.store, only=chosen)
     assert [requirement.label for requirement in plan.hub] == [f"data set {ROWS}", f"model {TARGET}"]
     assert len(needs.describe_needs(sweep, plan.hub, bench.store)) == 2
-    hub.fetch(plan, bench.store, bench.lines.append)
+    bench.fetch(*plan.hub)
     assert needs.describe_needs(sweep, plan.hub, bench.store) == ()
     (trial,) = plan.trials
     config = tmp_path / "config.json"

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from platform.plan.needs import MODEL_FILES
-from platform.preparation import hub, repository
+from platform.preparation import repository
+from platform.preparation.hub import Hub
 from tests.support.hub_server import HubServer, serve
 from trainables.data.hub import HubRequirement, find_folder, hub_root
 from trainables.storage.base import Storage
@@ -40,8 +39,7 @@ class HubBench:
         return hub_root(self.store)
 
     def fetch(self, *required: HubRequirement) -> None:
-        plan: Any = SimpleNamespace(hub=required)
-        hub.fetch(plan, self.store, self.lines.append)
+        Hub(self.store, self.lines.append).fetch(required)
 
     def folder(self, requirement: HubRequirement) -> Path:
         found = find_folder(requirement, self.store)

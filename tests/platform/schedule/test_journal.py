@@ -148,7 +148,7 @@ def test_the_whole_journal_is_sent_when_a_run_ends(
         journal.begin(trial)
         journal.end(trial, (-3.0, 0.4))
 
-    for name in ("hub", "prepare", "start_mirror", "export_chosen_trial"):
+    for name in ("Hub", "prepare", "start_mirror", "export_chosen_trial"):
         monkeypatch.setattr(run_on_ray, name, MagicMock())
     monkeypatch.setattr(run_on_ray, "_tune", tune)
     monkeypatch.setattr(store, "try_push", lambda path: sent.append((path, path.read_bytes())))
