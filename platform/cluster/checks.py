@@ -54,7 +54,10 @@ def find_problems(file: ClusterFile) -> list[str]:
 
 def find_notes(file: ClusterFile) -> Iterator[str]:
     """Yield what a person should know, although the file can be used."""
-    yield from _worker_notes(file)
+    most, nodes = file.content.get("max_workers", RAY_MAX_WORKERS), file.workers.values()
+    total = sum(high for node in nodes if isinstance(high := node.get("max_workers"), int))
+    if isinstance(most, int) and total > most:
+        yield f"max_workers: Ray starts {most} workers at most, although the node types have {total} together"
     if SETUP not in file.commands("setup_commands"):
         yield f"setup_commands: lacks `{SETUP}`; something else has to make ~/unlearning/.venv on every node"
     if (provider := file.provider.get("type")) not in ("aws", "local"):
@@ -116,24 +119,6 @@ def _worker_problems(file: ClusterFile) -> Iterator[str]:
         yield "max_workers: 0; no worker would ever start"
     elif file.workers and not any(node.get("max_workers") != 0 for node in file.workers.values()):
         yield f"available_node_types.{next(iter(file.workers))}.max_workers: 0; no worker would ever start"
-
-
-def _worker_notes(file: ClusterFile) -> Iterator[str]:
-    """Yield numbers of workers of which Ray takes the smaller one without a word."""
-    most = file.content.get("max_workers")
-    highs = {name: high for name, node in file.workers.items() if isinstance(high := node.get("max_workers"), int)}
-    total = sum(highs.values())
-    if most is None and total > RAY_MAX_WORKERS:
-        yield (
-            f"max_workers: missing; Ray starts {RAY_MAX_WORKERS} workers at most, although the node types have "
-            f"{total}; write max_workers: {total}"
-        )
-    for name, high in highs.items():
-        if isinstance(most, int) and high > most:
-            yield (
-                f"available_node_types.{name}.max_workers: {high} is more than the file's max_workers of {most}, "
-                "which is the one that counts"
-            )
 
 
 def _local_file_problems(file: ClusterFile) -> Iterator[str]:

@@ -89,13 +89,7 @@ def storage_address_problems(file: ClusterFile) -> Iterator[str]:
         return
     if has_credentials(storage):
         yield "provider.storage: the address holds a user name or password; leave them out"
-    try:
-        if scheme not in PYARROW_SCHEMES:
-            fsspec.get_filesystem_class(scheme)
-    except ImportError as error:
-        yield f"provider.storage: {scheme}:// needs another package: {error}"
-    except ValueError:
+    if scheme not in (*PYARROW_SCHEMES, *fsspec.available_protocols()):
         yield f"provider.storage: unknown scheme '{scheme}' in '{storage}'; write it like s3://BUCKET/FOLDER"
-    else:
-        if not rest.partition("/")[0] and scheme != "hdfs":
-            yield f"provider.storage: '{storage}' names no bucket; write it like s3://BUCKET/FOLDER"
+    elif not rest.partition("/")[0] and scheme != "hdfs":
+        yield f"provider.storage: '{storage}' names no bucket; write it like s3://BUCKET/FOLDER"

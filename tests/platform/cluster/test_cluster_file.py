@@ -158,8 +158,8 @@ ALLOWED = [  # what Ray takes and works, and what a note says of it
     ("s3://bucket/runs", "gs://bucket/runs", ""),
     ("backend: sqlite ", "backend: postgresql://me@host/mlflow ", ""),
     ("=$RAY_HEAD_IP:6379", "=$RAY_HEAD_IP:6379 --num-gpus=4", ""),
-    ("    max_workers: 4", "    max_workers: 10", f"{A100}.max_workers: 10 is more than the file's max_workers of 4"),
-    ("\nmax_workers: 4", "", "max_workers: missing; Ray starts 2 workers at most, although the node types have 4; wr"),
+    ("    max_workers: 4", "    max_workers: 10", "max_workers: Ray starts 4 workers at most, although the node types"),
+    ("\nmax_workers: 4", "", "max_workers: Ray starts 2 workers at most, although the node types have 4 together"),
 ]
 
 
