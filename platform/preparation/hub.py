@@ -104,7 +104,8 @@ class Hub:
         revision = requirement.revision or "main"
         try:
             snapshot = replace(look_up(repository, (pin and pin.commit) or revision), revision=revision)
-            if not self.store.exists(self.root / snapshot.folder):
+            folder = self.root / snapshot.folder
+            if not folder.is_dir() and not self.store.exists(folder):  # else an earlier start could not send it
                 self._download_files(repository, snapshot)
         except HubUnreachable as error:
             self.unreachable = str(error)
@@ -115,9 +116,6 @@ class Hub:
     def _download_files(self, repository: HubRequirement, snapshot: HubSnapshot) -> None:
         folder = self.root / snapshot.folder
         staging = folder.with_name(f".{folder.name}.part")  # an interrupted download goes on there
-        if folder.is_dir():  # an earlier start could not send it
-            shutil.rmtree(staging, ignore_errors=True)
-            folder.rename(staging)
         present = sum(path.stat().st_size for path in staging.rglob("*") if path.is_file())  # parts of files, too
         lacking = max(0, sum(file["size"] or 0 for file in snapshot.files.values()) - present)
         if lacking > (free := self.store.free()):
@@ -149,8 +147,7 @@ class Hub:
         names = choose_files(repository, [path.name for path in cached.iterdir()])
         snapshot = make_snapshot(repository, revision, cached.name, "cache", [cached / name for name in names])
         staging = self.root / f".{snapshot.folder}.part"
-        shutil.rmtree(staging, ignore_errors=True)
-        shutil.copytree(cached, staging, ignore=lambda _, every: set(every) - set(names))
+        shutil.copytree(cached, staging, ignore=lambda _, every: set(every) - set(names), dirs_exist_ok=True)
         publish(staging, self.root / snapshot.folder)
         self._keep(requirement, snapshot)
         self.print_line(f"{repository.label}: taken from this machine's cache at {cached}")

@@ -30,9 +30,8 @@ def bucket(
     return store
 
 
-@pytest.mark.parametrize("damaged", [(), (SHARDS[1],)])
 def test_what_could_not_be_sent_is_sent_by_the_next_start(
-    bench: HubBench, bucket: ObjectStorage, monkeypatch: pytest.MonkeyPatch, damaged: tuple[str, ...]
+    bench: HubBench, bucket: ObjectStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path) -> None:
         raise Unreachable("--storage: no answer")
@@ -42,11 +41,9 @@ def test_what_could_not_be_sent_is_sent_by_the_next_start(
         with pytest.raises(Unreachable):
             bench.fetch(TARGET)
     folder = bench.root / f"models--somebody--tiny@{bench.hub.commit('models', MODEL_ID)}"
-    for name in damaged:
-        (folder / name).write_bytes(b"damaged")
     bench.hub.requests.clear()
     bench.fetch(TARGET)
-    assert {line.rpartition("/")[2] for line in bench.hub.downloads("safetensors") if "index" not in line} == {*damaged}
+    assert bench.hub.downloads() == []
     for name in SHARDS:
         assert (folder / name).read_bytes() == bench.served(name).read_bytes()
     assert bucket.exists(folder)
