@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from platform.plan.overrides import BACKBONE, list_settable_paths
 from platform.plan.space import read_setting
 from search_spaces.schema.axes import axis_paths, is_read, value_type
@@ -40,28 +38,24 @@ def describe_field(path: str, sweep: Sweep) -> dict[str, str]:
     else:
         value = sweep.axes.get(path, read_setting(sweep, path))
         read = any(is_read(path, *cell) for cell in cells) if axis else path not in FILES or sweep.name == "own"
-        accepts = describe_type(value_type(path, Sweep))
+        schema = value_type(path, Sweep).json_schema()
+        accepts = describe_schema(schema, schema.get("$defs", {}))
     note = ("may be an axis" if axis else "") if read else "nothing here reads it"
     return {"setting": path, "accepts": accepts, "value": _spell(value), "note": note}
 
 
-def describe_type(adapter: TypeAdapter[Any]) -> str:
-    """Return what a field accepts in words: `number > 0`, `adamw|sgd`, `whole number >= 1 or none`."""
-    schema = adapter.json_schema()
-    return _describe(schema, schema.get("$defs", {}))
-
-
-def _describe(schema: dict[str, Any], shared: dict[str, Any]) -> str:
+def describe_schema(schema: dict[str, Any], shared: dict[str, Any]) -> str:
+    """Return what a JSON schema accepts in words: `number > 0`, `adamw|sgd`, `whole number >= 1 or none`."""
     if "$ref" in schema:
-        return _describe(shared[schema["$ref"].rpartition("/")[2]], shared)
+        return describe_schema(shared[schema["$ref"].rpartition("/")[2]], shared)
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_describe(one, shared) for one in schema["anyOf"]))
+        return " or ".join(dict.fromkeys(describe_schema(one, shared) for one in schema["anyOf"]))
     if "enum" in schema or "const" in schema:
         return "|".join(map(str, schema.get("enum", [schema.get("const")])))
     kind = str(schema.get("type", "value"))
     if kind == "array":
         inside = schema.get("items") or (schema.get("prefixItems") or [{}])[0]
-        return f"{_describe(inside, shared)}, several with commas"
+        return f"{describe_schema(inside, shared)}, several with commas"
     bounds = [f"{sign} {schema[name]:g}" for name, sign in SIGNS.items() if abs(schema.get(name, ENDLESS)) < ENDLESS]
     words = {"integer": "whole number", "string": "text", "boolean": "true|false", "null": "none"}
     return " ".join([words.get(kind, kind), *bounds])

@@ -76,16 +76,12 @@ class ModelRecipes:
             raise InputError(f"models: no folder {describe_path(self.sweep.models)}")
 
     def order_recipes(self, model_paths: set[str]) -> tuple[Recipe, ...]:
-        """Return the recipes that these models need, each after the one it starts from."""
-        chain: list[Recipe] = []
-        for path in sorted(model_paths):
-            steps: list[Recipe] = []
-            while path in self.recipes:
-                recipe = self.recipes[path]
-                steps.append(recipe)
-                path = recipe.base.path if recipe.base else ""
-            chain += [step for step in reversed(steps) if step not in chain]
-        return tuple(chain)
+        """Return the recipes that these models need, each after the one it starts from, as they were planned."""
+        needed = set(model_paths)
+        for path, recipe in reversed(self.recipes.items()):
+            if path in needed and recipe.base:
+                needed.add(recipe.base.path)
+        return tuple(recipe for path, recipe in self.recipes.items() if path in needed)
 
     def _find_published(self, role: str) -> Model | None:
         """Return what the backbone's authors published; without a retain model the base model itself is unlearned."""
