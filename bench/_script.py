@@ -28,12 +28,6 @@ def make_parser(doc: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def add_tofu(parser: argparse.ArgumentParser) -> None:
-    """Add the folders of TOFU's rows and of tofu_tiny's models."""
-    parser.add_argument("--data", default=str(shared("data", "tofu")), help="folder of TOFU's rows")
-    parser.add_argument("--models", default=str(shared("models", "tofu_tiny")), help="folder of tofu_tiny's models")
-
-
 def numbers(text: str) -> list[int]:
     """Read `1,2` as an option's value."""
     return [int(part) for part in text.split(",")]
@@ -49,11 +43,6 @@ def parse(parser: argparse.ArgumentParser, arguments: list[str] | None, *folders
         if place is not None and not Path(place).is_dir():
             parser.error(f"--{name}: no folder {place}")
     return options
-
-
-def settings(chosen: Mapping[str, object]) -> list[str]:
-    """Return a sweep's settings as they are typed."""
-    return [part for name, value in chosen.items() for part in ("--set", f"{name}={value}")]
 
 
 def run(*command: object) -> tuple[float, str]:
