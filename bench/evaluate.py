@@ -92,9 +92,7 @@ def measure(network: Any, tokenizer: Any, benchmark: Benchmark, *, repeats: int,
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = _script.make_parser(__doc__)
     parser.add_argument("--data", default=str(_script.shared("data", "tofu")), help="folder of TOFU's rows")
-    parser.add_argument(
-        "--models", default=str(_script.shared("models", "tofu_tiny")), help="its folder `full` is read"
-    )
+    parser.add_argument("--models", default=str(_script.shared("models", "tofu_tiny")), help="folder that holds `full`")
     parser.add_argument("--split", default="forget05")
     parser.add_argument("--limit", type=int, help="so many rows of each task")
     parser.add_argument("--repeats", type=int, default=3, help="pairs of evaluations (default 3)")
