@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from platform.state.sweep_state import SweepState
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common.cli import format_duration
-from trainables.config.trial import Direction
 from trainables.data import fictional, prompts
 from trainables.storage.base import RESULT, Storage, set_aside
 from trainables.storage.files import is_complete, mark_complete, publish
@@ -136,34 +136,27 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
 
 
 def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
-    """Make one direction for all strengths: groups of batches side by side, or ranks that share each vector.
+    """Make one direction for all strengths: those of one rank side by side, those of many one after the other.
 
     Where one cannot be made, the trials that need it fail, and the others go on.
     """
     plan, resources = state.plan, state.plan.sweep.resources
+    options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": RETRIES}
+    make: Any = ray.remote(shared_artifacts.make_direction).options(**options)
+    started: list[Callable[[], object]] = []
     for direction in state.directions:
-        rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
         if store.exists(spec.direction_folder(direction, store)):
             continue
+        rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
         print_line(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
+        if resources.ranks > 1:
+            started.append(partial(launcher.launch_direction, direction, store, resources, rows, strategy))
+        else:
+            started.append(partial(ray.get, make.remote(direction, store.location, resources, rows)))
+    for finish in started:
         try:
-            if resources.ranks > 1:
-                launcher.launch_direction(direction, store, resources, rows, strategy)
-            else:
-                _make_groups(direction, plan, store, rows)
+            finish()
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
             cause = getattr(error, "cause", None) or error
             print_line(f"no direction: {str(cause).strip().splitlines()[-1]}")
-
-
-def _make_groups(direction: Direction, plan: Plan, store: Storage, rows: int) -> None:
-    """Make a direction in Ray tasks. A group that is lost begins again."""
-    resources, root = plan.sweep.resources, store.location
-    options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": RETRIES}
-    numbers = range(spec.count_groups(direction))
-    make = ray.remote(shared_artifacts.make_parts).options(**options)
-    for kind in ("gradient", "vectors") if direction.rectified else ("vectors",):
-        ray.get([make.remote(kind, direction, number, root, resources, rows) for number in numbers])
-    joined = ray.remote(shared_artifacts.make_direction).options(num_cpus=1, max_retries=RETRIES)
-    ray.get(joined.remote(direction, root))

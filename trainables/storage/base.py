@@ -151,8 +151,8 @@ class Storage:
     def fetch_parts(self, folder: Path, prefixes: tuple[str, ...] = ("",)) -> None:
         """Download what other machines made of a folder that several work on: files whose names begin so."""
 
-    def push_parts(self, folder: Path, prefixes: tuple[str, ...] = ("",)) -> None:
-        """Send what this machine made of a folder that several work on: files whose names begin so."""
+    def push_parts(self, folder: Path) -> None:
+        """Send what this machine made of a folder that several work on."""
 
     def read_json(self, path: Path) -> dict[str, Any] | None:
         """Return a JSON object, fetched if it is not here; None if the file is missing or damaged."""

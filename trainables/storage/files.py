@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from trainables.common.errors import InputError
 from trainables.common.redaction import redact
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 CHECKSUM = "checksum"
 """In a JSON object that commands rely on: of the rest, so that a flipped digit is noticed."""
@@ -90,14 +90,6 @@ def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))  # pyarrow takes those of the first row
     table = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
     _replace(path, lambda staging: pyarrow.parquet.write_table(table, staging, compression="zstd"))
-
-
-def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Write tensors as safetensors."""
-    import safetensors.torch
-
-    kept = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    _replace(path, lambda staging: safetensors.torch.save_file(kept, staging, metadata=metadata))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

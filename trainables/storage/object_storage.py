@@ -163,9 +163,8 @@ class ObjectStorage(Storage):
         found = self.transfer.list(folder)
         self.transfer.download({name: at for name, at in found.items() if Path(name).name.startswith(prefixes)})
 
-    def push_parts(self, folder: Path, prefixes: tuple[str, ...] = ("",)) -> None:
-        files = {name: file for name, file in self.transfer.named(folder).items() if file.name.startswith(prefixes)}
-        self.transfer.send_changed(files, self.transfer.list(folder))
+    def push_parts(self, folder: Path) -> None:
+        self.transfer.send_changed(self.transfer.named(folder), self.transfer.list(folder))
 
     def read_newest(self, path: Path) -> bytes | None:
         return self.transfer.store.read(self.transfer.name(path))

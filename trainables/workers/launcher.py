@@ -93,7 +93,7 @@ def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = 
 def launch_direction(
     direction: Direction, store: Storage, resources: Resources, micro_batch: int, strategy: str
 ) -> None:
-    """Make a direction on many ranks that share the model; ranks that die go on after the last whole group."""
+    """Make a direction on many ranks that share the model; it begins again where ranks die."""
     config = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
     config |= {"storage": store.location, "micro_batch": micro_batch}
     _fit(f"direction-{direction.id()}", store, trial_actor.direction_rank, config, resources, strategy)

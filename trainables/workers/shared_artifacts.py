@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, tofu
@@ -18,7 +18,6 @@ from trainables.storage import files
 from trainables.storage.base import RESULT, ROWS
 from trainables.storage.location import reopen
 from trainables.training import models
-from trainables.training.task_vectors import spec
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 COLUMNS = ("question", "answer")
@@ -104,39 +103,16 @@ def make_evaluation(
     return result
 
 
-def make_parts(
-    kind: Literal["gradient", "vectors"],
-    direction: Direction,
-    group: int,
-    root: str,
-    resources: Resources,
-    micro_batch: int,
-) -> None:
-    """Write the summed gradient at the target model, or the summed vectors, of one group of a direction's batches."""
+def make_direction(direction: Direction, root: str, resources: Resources, micro_batch: int) -> None:
+    """Make a direction unless it is there; of several ranks each calls this."""
     from trainables.training.runtime import prepare_process
-    from trainables.training.task_vectors.train import open_trainer
+    from trainables.training.task_vectors.directions import ensure_direction
     from trainables.trial.setup import load_forget_rows
 
     store = reopen(root)
-    direction, parts = localize(direction, store), spec.parts_folder(direction, store)
+    direction = localize(direction, store)
     prepare_process(resources, direction.seed)
-    made = (f"{kind}-{group}-", f"{kind}-{group}.")
-    store.fetch_parts(parts, ("gradient-", *made) if kind == "vectors" else made)
-    trainer = open_trainer(direction, store, load_forget_rows, micro_batch, resources.gradient_checkpointing)
-    if kind == "vectors":
-        trainer.sum_vectors(group)
-    else:
-        trainer.sum_gradients(group)
-    store.push_parts(parts, made)
-
-
-def make_direction(direction: Direction, root: str) -> str:
-    """Add the groups of a direction up; return its folder."""
-    from trainables.training.task_vectors import directions
-
-    store = reopen(root)
-    store.fetch_parts(spec.parts_folder(direction, store), ("vectors-",))
-    return str(directions.combine(direction, store))
+    ensure_direction(direction, store, load_forget_rows, micro_batch, resources.gradient_checkpointing)
 
 
 def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:

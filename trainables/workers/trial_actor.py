@@ -22,6 +22,7 @@ from trainables.config.trial import Direction, Trial
 from trainables.storage.base import LOST, Storage
 from trainables.storage.location import reopen
 from trainables.storage.results import remove_leftovers
+from trainables.workers import shared_artifacts
 
 REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
 """Between two reports to Tune, and between two looks whether this node will be taken away."""
@@ -134,18 +135,11 @@ def rank(config: dict[str, Any]) -> None:
 
 def direction_rank(config: dict[str, Any]) -> None:
     """Run one rank that makes a direction."""
-    from trainables.training.runtime import prepare_process
-    from trainables.training.task_vectors.directions import ensure_direction
-    from trainables.trial.setup import load_forget_rows
-
     cli.silence_libraries()
-    direction = Direction.model_validate(config["direction"])
-    resources = Resources.model_validate(config["resources"])
-    store = reopen(config["storage"])
+    direction, store = Direction.model_validate(config["direction"]), reopen(config["storage"])
     _fetch_once(store, lambda: localize(direction, store))
-    direction = localize(direction, store)
-    prepare_process(resources, direction.seed)
-    ensure_direction(direction, store, load_forget_rows, config["micro_batch"], resources.gradient_checkpointing)
+    resources = Resources.model_validate(config["resources"])
+    shared_artifacts.make_direction(direction, config["storage"], resources, config["micro_batch"])
 
 
 def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:

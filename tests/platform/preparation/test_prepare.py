@@ -35,5 +35,4 @@ def test_what_is_shared_outlives_three_lost_machines(
     state = small.state(store, only=["method=tv,tru"])
     prepare._make_evaluations(state.plan, store, lambda line: None)
     prepare._make_directions(state, store, lambda line: None, "PACK")
-    names = {"make_model", "make_evaluation", "make_parts", "make_direction"}
-    assert set(asked) == {(name, 3) for name in names}
+    assert set(asked) == {(name, 3) for name in ("make_model", "make_evaluation", "make_direction")}

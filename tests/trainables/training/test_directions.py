@@ -1,4 +1,4 @@
-"""How a direction is made and moved along: in pieces, on many ranks, after interruptions, and by a trial."""
+"""How a direction is made and moved along: on many ranks, after an interruption, and by a trial."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from tests.support import ranks
 from tests.support.naive_vectors import make, recipe
@@ -25,9 +25,8 @@ from trainables.storage.base import RESULT, Storage
 from trainables.storage.location import open_storage
 from trainables.training import models
 from trainables.training.runtime import prepare_process
-from trainables.training.task_vectors import spec, train
-from trainables.training.task_vectors.directions import combine, ensure_direction, move_along
-from trainables.training.task_vectors.train import TaskVectorTrainer
+from trainables.training.task_vectors import directions, spec, train
+from trainables.training.task_vectors.directions import ensure_direction, move_along
 from trainables.trial.runner import TrialRun
 from trainables.trial.setup import load_forget_rows
 from trainables.workers import shared_artifacts
@@ -52,61 +51,26 @@ def flat(tensors: Tensors) -> torch.Tensor:
     return torch.cat([tensors[name].reshape(-1) for name in sorted(tensors)])
 
 
-def test_interruptions_change_nothing(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     direction, _, whole = made
-    real_write, real_add = files.write_json, TaskVectorTrainer._add_vector
-    batches: list[int] = []
 
-    def stop(path: Path, value: Any) -> None:
-        real_write(path, value)
-        if path.name == "vectors-0.json":
-            raise KeyboardInterrupt
+    def stop(staging: Path, folder: Path) -> None:
+        raise KeyboardInterrupt
 
-    def count(trainer: Any, pieces: Any, number: int, *rest: Any) -> Any:
-        batches.append(number)
-        return real_add(trainer, pieces, number, *rest)
-
-    monkeypatch.setattr(train, "write_json", stop)
-    with pytest.raises(KeyboardInterrupt):
-        make(direction, tmp_path, micro_batch=3)
-    monkeypatch.setattr(train, "write_json", real_write)
-    monkeypatch.setattr(TaskVectorTrainer, "_add_vector", count)
-    assert_equal(make(direction, tmp_path, micro_batch=3), whole)
-    assert len(batches) == 3, "group 0 was complete"
-    assert not spec.parts_folder(direction, Storage(tmp_path)).exists()
-    assert_equal(make(direction, tmp_path, micro_batch=3), whole)
-    assert len(batches) == 3
-
-
-def test_parts_of_another_number_of_ranks_are_not_mixed_in(trial_inputs: Any, tmp_path: Path) -> None:
-    """A group that two ranks began is begun again by one; a message names parts that are missing."""
-    direction, store = recipe(trial_inputs, rectified=False, batches=1), open_storage(str(tmp_path / "left"))
-    expected = make(direction, tmp_path / "clean")
-    parts = spec.parts_folder(direction, store)
-    parts.mkdir(parents=True)
-    files.write_json(parts / spec.NOTE.format(0), {"done": 0, "world": 2, "records": []})
-    for rank in (0, 1):
-        half = {name: torch.ones_like(part)[: -(-len(part) // 2)] for name, part in expected.items()}
-        save_file(half, parts / f"vectors-0-1-{rank}of2.safetensors")
-    with pytest.raises(RuntimeError, match="are not all there; start again"):
-        combine(direction, store)
-    assert_equal(make(direction, tmp_path / "left"), expected)
-    assert {path.name for path in parts.parent.iterdir()} == {direction.id()}
-
-
-def test_groups_in_tasks_give_what_one_process_gives(made: Any, tmp_path: Path) -> None:
-    """A task that is started again after the direction was published does nothing."""
-    direction, _, whole = made
-    result, root = spec.direction_folder(direction, Storage(tmp_path)) / RESULT, str(tmp_path)
-    for kind in ("gradient", "vectors"):
-        for group in range(spec.count_groups(direction)):
-            shared_artifacts.make_parts(kind, direction, group, root, Resources(), 3)
-    assert shared_artifacts.make_direction(direction, root) == str(result.parent)
-    written = result.stat().st_mtime_ns
-    shared_artifacts.make_parts("vectors", direction, 0, root, Resources(), 3)
-    assert shared_artifacts.make_direction(direction, root) == str(result.parent)
-    assert result.stat().st_mtime_ns == written
-    assert_equal(load_file(result.parent / "direction-00000.safetensors"), whole)
+    with monkeypatch.context() as patch:
+        patch.setattr(directions, "publish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            make(direction, tmp_path, micro_batch=3)
+    folder, given = spec.direction_folder(direction, Storage(tmp_path)), (direction, str(tmp_path), Resources(), 3)
+    assert not folder.exists()
+    shared_artifacts.make_direction(*given)
+    assert {path.name for path in folder.parent.iterdir()} == {direction.id()}
+    assert_equal(load_file(folder / "direction-00000.safetensors"), whole)
+    written = (folder / RESULT).stat().st_mtime_ns
+    shared_artifacts.make_direction(*given)
+    assert (folder / RESULT).stat().st_mtime_ns == written
 
 
 def test_no_more_than_three_vectors_beside_weights_and_gradient(
@@ -142,7 +106,7 @@ def test_checkpointing_turns_no_dropout_on(trial_inputs: Any, tmp_path: Path) ->
     (target / "config.json").write_text(json.dumps(settings))
     direction = recipe(trial_inputs).model_copy(update={"target": Model(path=str(target))})
     prepare_process(Resources(), 0)
-    trainers = [train.open_trainer(direction, Storage(tmp_path), load_forget_rows, None, on) for on in (False, True)]
+    trainers = [train.open_trainer(direction, load_forget_rows, None, on) for on in (False, True)]
     assert [trainer.model.inner.training for trainer in trainers] == [False, True]
     losses = [trainer._add_gradient([0, 1, 2])[0] for trainer in trainers]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)

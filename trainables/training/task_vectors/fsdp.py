@@ -6,6 +6,7 @@ Task vectors need each parameter's weight, gradient and origin side by side, whi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,17 @@ class ShardedModel:
             start = min(self.rank * rows, parameter.shape[0])
             found.append(Piece(name, parameter, start, start + len(_local(parameter))))
         return found
+
+    def norm(self) -> float:
+        """Return the Euclidean norm of all weights."""
+        squares = [piece.weight.double().square().sum() for piece in self.pieces()]
+        return float(self.total(torch.stack(squares).sum())) ** 0.5
+
+    def gather(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield name and weight of one whole parameter after the other, on the CPU; all ranks call it."""
+        for name, parameter in self.inner.named_parameters():
+            whole = parameter.detach()
+            yield name, (whole.full_tensor() if isinstance(whole, DTensor) else whole).cpu()
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

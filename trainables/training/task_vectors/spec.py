@@ -1,4 +1,4 @@
-"""A direction's folders and its batches, for plans and the driver, without torch.
+"""A direction's folder and its batches, for plans and the driver, without torch.
 
 A trial moves along a direction: `theta_org - strength * direction`: TRU's mean of rectified unit vectors, or TV's plain
 vector. It is made once for all strengths (train.py, directions.py).
@@ -12,27 +12,13 @@ from trainables.common.errors import InputError
 from trainables.config.trial import Direction
 from trainables.storage.base import Storage
 
-GROUPS = 4
-"""Batches are divided into so many groups, which can run side by side. Fixed, so that the order in which vectors are
-added does not depend on the size of a cluster. The last bit still depends on ranks, threads, micro-batch and device."""
 SPLIT = 11
 """Added to the seed, so that the random split differs from other streams of the same seed."""
 BATCHES = "batches.parquet"
-NOTE = "vectors-{}.json"
-"""The notes of one group: how many vectors are summed, by how many ranks, and their records."""
 
 
 def direction_folder(direction: Direction, store: Storage) -> Path:
     return store.root / "shared" / "directions" / direction.id()
-
-
-def parts_folder(direction: Direction, store: Storage) -> Path:
-    """Return where the parts of a direction are written until all are there."""
-    return direction_folder(direction, store).with_name(f".making-{direction.id()}")
-
-
-def count_groups(direction: Direction) -> int:
-    return min(GROUPS, direction.vector.batches)
 
 
 def check_batches(rows: int, batches: int, split: str) -> None:

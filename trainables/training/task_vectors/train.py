@@ -1,8 +1,7 @@
 """The vectors of a direction: fine-tuning on each batch of the forget set, rectification, and their sum.
 
 Beside weights and gradients a rank holds three vectors of its part: the gradient of the whole forget set, that of the
-other points, and the running sum; theta_org is read from disk again. An interrupted direction goes on from its last
-complete group. One process at a time works on a group (a lock on a file); the next finds it done.
+other points, and the running sum; theta_org is read from disk again.
 """
 
 from __future__ import annotations
@@ -10,13 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from filelock import BaseFileLock, FileLock
-from safetensors import safe_open
 
 from trainables.common.errors import TrialStopped
 from trainables.common.tokens import Example
@@ -24,8 +20,6 @@ from trainables.config.settings import TaskVector
 from trainables.config.trial import Direction
 from trainables.inference import scoring
 from trainables.methods import objectives, task_vectors
-from trainables.storage.base import Storage
-from trainables.storage.files import read_json, write_json, write_tensors
 from trainables.training import effective_batch, models, target_weights
 from trainables.training.task_vectors import fsdp, spec
 
@@ -44,51 +38,27 @@ class TaskVectorTrainer:
     rows: Sequence[Example]
     batches: list[list[int]]
     target: target_weights.TargetWeights
-    folder: Path
-    """Where the parts of the direction are written."""
-    published: Path
     pad: int
     micro_batch: int | None
     frozen: Any = None
 
-    def sum_gradients(self, group: int) -> None:
-        """Write the gradient of the summed NLL over all points of a group at theta_org, unless it is written."""
-        with self._lock(group):
-            if self._first_rank(self.published.is_dir()) or self._all_ranks(self._file("gradient", group).is_file()):
-                return
-            rows = [row for batch in self.batches[group :: spec.count_groups(self.direction)] for row in batch]
-            self.model.clear()
-            loss, tokens = self._add_gradient(rows)
+    def sum_vectors(self) -> list[dict[str, Any]]:
+        """Make all vectors; leave their mean (TV: the one) in the place of the weights, and return a record a batch."""
+        pieces, everything = self.model.pieces(), list(range(len(self.rows)))
+        total: Tensors = {}
+        tokens = 0
+        if self.direction.rectified:  # the gradient of the summed NLL over the forget set, and its label tokens
+            loss, tokens = self._add_gradient(everything)
             _check_finite(loss, "the forget set at the target model")
-            found = {piece.name: piece.gradient.mul(tokens) for piece in self.model.pieces()}
-            write_tensors(self._file("gradient", group), found, {"tokens": str(tokens)})
-            self.model.clear()
-
-    def sum_vectors(self, group: int) -> None:
-        """Write the sum of a group's vectors, each over the number of batches, unless it is written."""
-        mine = list(range(len(self.batches)))[group :: spec.count_groups(self.direction)]
-        path = self.folder / spec.NOTE.format(group)
-        with self._lock(group):
-            done = (read_json(path) or {"done": 0})["done"] == len(mine)
-            if self._first_rank(self.published.is_dir()) or self._all_ranks(done):
-                return
-            pieces = self.model.pieces()
-            mean, records = {piece.name: torch.zeros_like(piece.weight) for piece in pieces}, []
-            total: Tensors = {}
-            tokens = 0
-            if self.direction.rectified:  # the gradient of the summed NLL over the forget set, and its label tokens
-                total = {piece.name: torch.zeros_like(piece.weight) for piece in pieces}
-                groups = range(spec.count_groups(self.direction))
-                tokens = sum(_add_file(self._file("gradient", other), total) for other in groups)
-            for number in mine:
-                for piece in pieces:
-                    piece.weight.copy_(self._target_part(piece))
-                records.append({"batch": number, **self._add_vector(pieces, number, mean, total, tokens)})
-            write_tensors(self._file("vectors", group, len(mine)), mean, {"tokens": str(tokens)})
-            dist.barrier()
-            if self.model.rank == 0:
-                write_json(path, {"done": len(mine), "world": self.model.world, "records": records})
-            dist.barrier()
+            total = {piece.name: piece.gradient.mul(tokens) for piece in pieces}
+        mean, records = {piece.name: torch.zeros_like(piece.weight) for piece in pieces}, []
+        for number in range(len(self.batches)):
+            for piece in pieces:
+                piece.weight.copy_(self._target_part(piece))
+            records.append({"batch": number, **self._add_vector(pieces, number, mean, total, tokens)})
+        for piece in pieces:
+            piece.weight.copy_(mean[piece.name])
+        return records
 
     def _add_vector(
         self, pieces: list[fsdp.Piece], number: int, mean: Tensors, total: Tensors, tokens: int
@@ -145,25 +115,9 @@ class TaskVectorTrainer:
     def _target_part(self, piece: fsdp.Piece) -> torch.Tensor:
         return self.target.rows(piece.name, piece.start, piece.stop).to(self.model.device, torch.float32)
 
-    def _file(self, kind: str, group: int, done: int = 0) -> Path:
-        return self.folder / f"{kind}-{group}-{done}-{self.model.rank}of{self.model.world}.safetensors"
-
-    def _lock(self, group: int) -> BaseFileLock:
-        """Return the lock on this rank's part of the group, which ends with its process even if that is killed."""
-        return FileLock(self.folder.with_name(f"{self.folder.name}-{group}-{self.model.rank}.lock"))
-
-    def _first_rank(self, value: bool) -> bool:
-        """Return rank 0's value on all ranks."""
-        mine = int(value) if self.model.rank == 0 else 0
-        return bool(self.model.total(torch.tensor(mine, device=self.model.device)))
-
-    def _all_ranks(self, value: bool) -> bool:
-        """Return whether the value is true on every rank."""
-        return int(self.model.total(torch.tensor(int(value), device=self.model.device))) == self.model.world
-
 
 def open_trainer(
-    direction: Direction, store: Storage, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
+    direction: Direction, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
 ) -> TaskVectorTrainer:
     """Load the target model in fp32 and the forget rows. The process group must exist.
 
@@ -190,8 +144,6 @@ def open_trainer(
         rows=rows,
         batches=spec.divide_batches(len(rows), count, direction.seed),
         target=target,
-        folder=spec.parts_folder(direction, store),
-        published=spec.direction_folder(direction, store),
         pad=scoring.pad_of(tokenizer),
         micro_batch=micro_batch,
     )
@@ -202,14 +154,6 @@ def _make_optimizer(parameters: list[torch.nn.Parameter], vector: TaskVector) ->
     if vector.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=vector.lr, foreach=False)
     return torch.optim.AdamW(parameters, lr=vector.lr, weight_decay=0.0, foreach=False)
-
-
-def _add_file(path: Path, total: Tensors) -> int:
-    """Add a file's tensors to those of `total`; return the label tokens it was made from."""
-    with safe_open(path, framework="pt") as file:
-        for name, part in total.items():
-            part.add_(file.get_tensor(name).to(part.device))
-        return int(file.metadata()["tokens"])
 
 
 def _check_finite(loss: float, where: str) -> None:
