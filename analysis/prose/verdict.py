@@ -79,19 +79,28 @@ def write_verdict(results: Results) -> list[str]:
     if max(tests["n"]) < 2:
         more = "no comparison has two seeds on both sides; --seeds 0,1,2,3,4 runs five."
         return [f"{ONE_SEED}: {more}", *filter(None, [count_kept(results)]), *rest]
-    counted = [state_rule(goals), count_single(tests), count_kept(results), describe_tests(tests)]
+    counted = [state_rule(tests, goals), count_single(tests), count_kept(results), describe_tests(tests)]
     found = [summarise_tests(tests), " ".join(filter(None, counted))]
     return [*found, *(describe_split(str(split), rows, goals) for split, rows in tests.groupby("split")), *rest]
 
 
-def state_rule(goals: Goals) -> str:
-    """Return from what on a change counts."""
+def state_rule(tests: pd.DataFrame, goals: Goals) -> str:
+    """Return from what on a change counts, and of how many comparisons a part of this is not known."""
     least = join_names(f"{significance.resolution(goal):g} in {goal.short}" for goal in goals.compared)
-    lattice = " of FQ beyond one step of its KS test's lattice," if goals.benchmark == "tofu" else ""
+    beyond, unknown = "", ""
+    limits = [("forget_quality", "FQ", "ks_steps", "one step of its KS test's lattice", "KS distance is")]
+    kept = (goals.retention.metric, goals.retention.short)
+    limits += [(*kept, "rows_low", "the 95% interval that the evaluation rows alone leave", "evaluation rows are")]
+    for metric, short, column, limit, source in limits:
+        found = tests.loc[(tests["metric"] == metric) & (tests["n"] > 1), column]
+        if found.notna().any():
+            beyond += f" of {short} beyond {limit},"
+        if found.isna().any():
+            where = f"In {sum(found.isna())} of {len(found)} comparisons the {source} missing"
+            unknown += f" {where}: there {short} counts by its seeds alone."
     return (
-        f"A change counts from {least} on,{lattice} of {goals.retention.short} beyond the 95% interval that the "
-        "evaluation rows alone leave, and where all seeds that both sides have moved the same way (from "
-        f"{significance.LEAST} seeds on: where its 95% interval does not hold 0)."
+        f"A change counts from {least} on,{beyond} and where all seeds that both sides have moved the same way (from "
+        f"{significance.LEAST} seeds on: where its 95% interval does not hold 0).{unknown}"
     )
 
 
@@ -185,7 +194,7 @@ def list_beaten(chosen: pd.DataFrame, models: pd.DataFrame, goals: Goals) -> lis
 
 
 def compare_at_equal_utility(results: Results) -> list[str]:
-    """Return one sentence a split on FQ where both sides were mixed back to the same MU (UWC)."""
+    """Return one sentence for each split on FQ where both sides were mixed back to the same MU (UWC)."""
     if results.goals.benchmark != "tofu":
         return []
     frame = tidy.from_runs(results)
@@ -211,7 +220,7 @@ def compare_at_equal_utility(results: Results) -> list[str]:
 
 
 def compare_task_vectors(points: pd.DataFrame) -> list[str]:
-    """Return one sentence a split on TRU against TV, from `strength_points`: who keeps more MU at which FQ."""
+    """Return one sentence for each split on TRU against TV, from `strength_points`: who keeps more MU at which FQ."""
     strengths = points.loc[points["kind"] == "strength"]
     methods = set(strengths["method"])
     if len(methods) == 1:
