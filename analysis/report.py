@@ -25,9 +25,6 @@ from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.storage.sweeps import SweepFile
 
-LISTED = 50
-"""The most trials without a result that the page lists; it counts the others, and tables/failures.csv has all."""
-
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -48,10 +45,7 @@ def build(
     folder = Path(output) if output else store.root / "reports" / sweep.label
     report = Report(folder, read_results(sweep, store), store)
     try:
-        parts = [*sections.write_sections(report), *paper_sections.write_sections(report, sweep, source)]
-        write_lists(report)
-        page = _render(sweep, report, parts, _reproduce(sweep, str(storage), source))
-        (folder / "index.html").write_text(page, encoding="utf-8")
+        _write(report, sweep, source, str(storage))
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
     if output is None:
@@ -69,14 +63,17 @@ def write_lists(report: Report) -> None:
     report.save_frame("failures", lists.list_failures(report.results))
 
 
-def _render(sweep: SweepFile, report: Report, parts: list[sections.Section], reproduced: str) -> str:
-    results, figures = report.results, report.folder / "figures"
-    failures = lists.list_failures(results)
+def _write(report: Report, sweep: SweepFile, source: Source, storage: str) -> None:
+    """Write all parts, and the page of them."""
+    results, folder = report.results, report.folder
+    parts = [*sections.write_sections(report), *paper_sections.write_sections(report, sweep, source)]
+    write_lists(report)
     question, sentences, caveats = verdict.ask_question(results.runs), write_verdict(results), list_caveats(results)
     first = [question, *sentences[:1], *caveats[:1]]
-    (report.folder / "tables" / "verdict.md").write_text("\n".join(first) + "\n", encoding="utf-8")
-    return html.render_page(
+    (folder / "tables" / "verdict.md").write_text("\n".join(first) + "\n", encoding="utf-8")
+    page = html.render_page(
         "report.html.j2",
+        folder,
         sweep=sweep,
         created=sweep.time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         subject=verdict.describe_trials(results.runs),
@@ -85,15 +82,15 @@ def _render(sweep: SweepFile, report: Report, parts: list[sections.Section], rep
         verdict=sentences,
         caveats=caveats,
         changes=lists.list_changes(results),
-        sections=[vars(part) | {"figures": html.inline_figures(part.figures, figures)} for part in parts],
+        sections=parts,
         chosen=lists.list_chosen(results),
-        failures=failures.head(LISTED),
-        unlisted=lists.count_unlisted(failures.iloc[LISTED:]) if len(failures) > LISTED else "",
+        failures=lists.list_failures(results),
         models=lists.list_models(results.models, results.goals),
         settings=_list_settings(results.runs),
         versions=_list_versions(results.runs),
-        command=reproduced,
+        command=_repeat_command(sweep, storage, source),
     )
+    (folder / "index.html").write_text(page, encoding="utf-8")
 
 
 def _list_settings(runs: pd.DataFrame) -> dict[str, str]:
@@ -124,7 +121,7 @@ def _value_text(value: Any) -> str:
     return "none" if pd.isna(value) else lists.plain_text(value)
 
 
-def _reproduce(sweep: SweepFile, storage: str, source: Source) -> str:
+def _repeat_command(sweep: SweepFile, storage: str, source: Source) -> str:
     """Return the command that makes this report again."""
     where = "" if storage == cli.DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
     whose = "" if source == Source.RUNS else f" --source {source}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from analysis.figures import catalog
@@ -10,7 +9,7 @@ from analysis.figures.style import save_figure
 from analysis.page import html
 from analysis.tables import sheets
 from analysis.tables.printed import to_markdown
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, closest
 from trainables.storage.sweeps import NAME_AND_HASH
 
 BENCHMARKS = {
@@ -43,12 +42,9 @@ def _find_sweep_name(name: str) -> str:
     """Return NAME of the sweep called NAME or NAME-HASH. Raise InputError if the paper has no tables of its kind."""
     match = NAME_AND_HASH.fullmatch(name)
     plain = match["name"] if match else name
-    if plain in BENCHMARKS:
-        return plain
-    close = difflib.get_close_matches(plain, BENCHMARKS, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'? " if close else ""
-    names = ", ".join(sorted(BENCHMARKS))
-    raise InputError(f"NAME {name}: the paper has no tables for such a sweep; {hint}it has them for: {names}")
+    if plain not in BENCHMARKS:
+        raise InputError(f"NAME {name}: the paper has no tables for such a sweep; {closest(plain, BENCHMARKS)}")
+    return plain
 
 
 def _find_tables(name: str) -> tuple[dict[str, str], str]:
@@ -76,10 +72,11 @@ def _write(folder: Path, sweep: str) -> None:
     (folder / "tables/paper.md").write_text("\n\n".join(parts), encoding="utf-8")
     page = html.render_page(
         "paper.html.j2",
+        folder,
         sweep=sweep,
         benchmark=BENCHMARKS[sweep],
         what=what,
         sheets=published,
-        figures=html.inline_figures(pictures, folder / "figures"),
+        figures=pictures,
     )
     (folder / "index.html").write_text(page, encoding="utf-8")

@@ -16,7 +16,7 @@ import pandas as pd
 from analysis.figures import catalog, uwc
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
-from analysis.stats import equal_utility, hypervolume, per_seed, strengths, tidy
+from analysis.stats import hypervolume, strengths, tidy
 from analysis.stats.importance import LEAST_SETTINGS, list_points, measure_importance
 from analysis.stats.results import Results
 from analysis.tables import lists, sheets, table_definitions
@@ -158,11 +158,10 @@ def _write_importance(report: Report) -> Section | None:
 
 
 def _write_seeds(report: Report) -> Section | None:
-    frame = per_seed.list_seeds(report.results)
-    if frame.empty:
+    if report.results.seeds.empty:
         return None
-    report.save_frame("seeds", frame)
-    item = TableItem(lists.list_seeds(frame, report.results.runs), lists.explain_seeds(frame, report.results.runs))
+    report.save_frame("seeds", report.results.seeds)
+    item = TableItem(lists.list_seeds(report.results), lists.explain_seeds(report.results))
     return Section("Every seed", (item,))
 
 
@@ -179,7 +178,7 @@ def _write_retain_free(report: Report) -> Section | None:
 
 def _write_calibration(report: Report) -> Section | None:
     """UWC, which is over FQ and MU: of sweeps on TOFU only."""
-    if report.results.goals.benchmark != "tofu" or equal_utility.chosen_trials(report.results).empty:
+    if report.results.goals.benchmark != "tofu" or report.results.chosen_trials["calibrated"].isna().all():
         return None
     points = uwc.mixture_points(report.results)
     pictures = tuple(report.save_picture(picture) for picture in catalog.draw_mixtures(points))

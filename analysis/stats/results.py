@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -41,7 +42,7 @@ class Results:
 
     @cached_property
     def chosen_trials(self) -> pd.DataFrame:
-        """Return the evaluated trials, a row a seed, of the chosen settings, in table order."""
+        """Return the evaluated trials, one row for each seed, of the chosen settings, in table order."""
         kept = evaluated(self.runs) & self.runs["configuration"].isin(self.chosen["configuration"])
         return selection.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
@@ -61,6 +62,22 @@ class Results:
         """Return the utility of each of `chosen_trials` over resamples of its rows, by id, as far as rows are there."""
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
         return {} if self.store is None else intervals.resample_trials(trials, self.store, self.rule.halves)
+
+    @cached_property
+    def seeds(self) -> pd.DataFrame:
+        """Return one row for each of `chosen_trials` that has a utility.
+
+        Columns: split, method, rectifier, gamma, tau, strength, seed, the goals, on TOFU `forget_quality_ks` (D) and
+        `forget_rows` (n), id, `low` and `high` (95 % bootstrap interval of the goal of retention over the evaluation
+        rows, NaN where these are not there).
+        """
+        metrics = [goal.metric for goal in self.goals.compared]
+        beside = significance.KS if self.goals.removal.metric == "forget_quality" else []
+        columns = ["split", "method", "rectifier", "gamma", "tau", "strength", "seed", *metrics, *beside, "id"]
+        trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
+        bounds = {key: intervals.interval(found) for key, found in self.resampled.items()}
+        low, high = ([bounds.get(key, (math.nan, math.nan))[end] for key in trials["id"]] for end in (0, 1))
+        return trials.rename(columns=selection.SHORT).reindex(columns=columns).assign(low=low, high=high)
 
     def with_runs(self, runs: pd.DataFrame) -> Results:
         """Return the results of these trials alone."""

@@ -18,7 +18,7 @@ from analysis.labels import (
     rectifier_label,
     split_label,
 )
-from analysis.load.goals import ARROWS, Goals, goals_of_runs
+from analysis.load.goals import ARROWS, Goals
 from analysis.stats import intervals
 from analysis.stats.results import Results
 from analysis.stats.selection import STUDY_COLUMNS, varied
@@ -105,27 +105,26 @@ def list_changes(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, dtype="str")
 
 
-def list_seeds(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return `per_seed.list_seeds` as texts."""
-    goals = goals_of_runs(runs)
+def list_seeds(results: Results) -> pd.DataFrame:
+    """Return `Results.seeds` as texts."""
     rows = []
-    for row in frame.to_dict("records"):
+    for row in results.seeds.to_dict("records"):
         settings = (row[field] for field in SETTINGS)
         line = {"Split": split_label(row["split"]), **describe_settings(row["method"], row["rectifier"], *settings)}
         line["Seed"] = f"{row['seed']:g}"
-        for goal in goals.compared:
+        for goal in results.goals.compared:
             line[goal.short] = format_number(row[goal.metric])
             if goal.metric == "forget_quality":
                 line |= {"KS D": format_number(row[KS[0]], 3), "n": DASH if pd.isna(row[KS[1]]) else f"{row[KS[1]]:g}"}
         known = not pd.isna(row["low"])
         line["95% of rows"] = f"{format_number(row['low'])} to {format_number(row['high'])}" if known else DASH
         rows.append(line | {"Trial": row["id"]})
-    return _hide_strength(pd.DataFrame(rows, dtype="str"), runs)
+    return _hide_strength(pd.DataFrame(rows, dtype="str"), results.runs)
 
 
-def explain_seeds(frame: pd.DataFrame, runs: pd.DataFrame) -> str:
+def explain_seeds(results: Results) -> str:
     """Return what the columns of `list_seeds` mean, and for how many seeds there is no interval."""
-    name = goals_of_runs(runs).retention.short
+    frame, name = results.seeds, results.goals.retention.short
     text = (
         f"Every seed behind the main table. 95% of rows: percentile bootstrap interval of {name} "
         f"({intervals.RESAMPLES:,} resamples of the evaluation rows, each task's among themselves): how far {name} "
@@ -159,7 +158,7 @@ def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
 
 
 def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
-    """Return `measure_importance` as texts: a row a study and setting, a column a goal."""
+    """Return `measure_importance` as texts: one row for each study and setting, one column for each goal."""
     rows: list[dict[str, Any]] = []
     key: Any
     for key, part in frame.groupby([*STUDY_COLUMNS, "setting"], sort=False):
@@ -207,12 +206,6 @@ def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection)
 def _hide_strength(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the frame without `strength` where no trial has one."""
     return frame if has_task_vectors(runs) else frame.drop(columns="strength", errors="ignore")
-
-
-def count_unlisted(failed: pd.DataFrame) -> str:
-    """Return `and 1950 more: 1900 missing, 50 failed` of the rows of `list_failures` that a page does not list."""
-    numbers = failed["Status"].value_counts()
-    return f"and {len(failed):,} more: {', '.join(f'{count:,} {status}' for status, count in numbers.items())}"
 
 
 def list_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.stats import intervals, per_seed
+from analysis.stats import intervals
 from analysis.tables import lists
 from tests.support.sweep_store import GRU, read, write_sweep, write_trial
 from trainables import benchmarks
@@ -100,16 +100,16 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     write_rows(tmp_path / "trials/other" / ROWS, records)  # of another evaluation
     write_sweep(tmp_path, ["plain1", "plain0", "gru", "bare", "other"], splits=("forget05",))
     results = read(tmp_path)
-    frame = per_seed.list_seeds(results).set_index("id")
+    frame = results.seeds.set_index("id")
     assert frame.index.tolist() == ["plain0", "plain1", "gru", "bare", "other"]
     assert frame.loc["gru", ["forget_quality_ks", "forget_rows", "seed"]].tolist() == [0.25, 12, 0]
     parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
     assert frame.loc["gru", ["low", "high"]].tolist() == list(intervals.interval(intervals.resample(parts)))
     assert np.isnan(frame.loc[["bare", "other"], ["low", "high"]].to_numpy()).all()
     assert all(frame["low"].dropna() < frame["model_utility"][:3])
-    text = lists.explain_seeds(frame, results.runs)
+    text = lists.explain_seeds(results)
     assert "No interval, for want of rows that give MU: 2 of 5 seeds." in text
-    row = lists.list_seeds(frame.reset_index(), results.runs).iloc[2]
+    row = lists.list_seeds(results).iloc[2]
     assert (row["KS D"], row["n"], row["Method"]) == ("0.250", "12", "GA w/ GRU")
 
 
@@ -117,7 +117,7 @@ def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
     records = with_rows(tmp_path, "gru", halves=True, rectifier=GRU)
     write_sweep(tmp_path, ["gru"], selection={"halves": True})
     results = read(tmp_path)
-    frame = per_seed.list_seeds(results)
+    frame = results.seeds
     parts = benchmarks.find("tofu").utility_parts(Benchmark(), benchmarks.every_other(records, 1))
     assert frame.loc[0, ["low", "high"]].tolist() == list(intervals.interval(intervals.resample(parts)))
     assert (
