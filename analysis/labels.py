@@ -37,15 +37,17 @@ def row_label(method: str, rectifier: str) -> str:
 
 def order_methods(methods: Iterable[str]) -> list[str]:
     """Return methods, each once: reference models, those of METHODS in its order, others by name."""
-    return _order(methods, [*REFERENCES, *METHODS])
+    return order_names(methods, [*REFERENCES, *METHODS])
 
 
 def order_rectifiers(rectifiers: Iterable[str]) -> list[str]:
     """Return rectifiers, each once: those of RECTIFIERS in its order, others by name."""
-    return _order(rectifiers, list(RECTIFIERS))
+    return order_names(rectifiers, RECTIFIERS)
 
 
-def _order(names: Iterable[str], known: list[str]) -> list[str]:
+def order_names(names: Iterable[str], order: Iterable[str]) -> list[str]:
+    """Return names, each once: those of `order` in its order, others by name."""
+    known = list(order)
     return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
 
 

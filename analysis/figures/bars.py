@@ -33,7 +33,7 @@ ROOM = 0.3
 
 
 def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a panel and method that has a row with GRU: the value of it alone (`none`) and with GRU (`gru`).
+    """Return one row for each panel and method that has one with GRU: its value alone (`none`) and with it (`gru`).
 
     `improvement` is what GRU adds, positive where it is better, also of metrics that are best low. Reference models
     have their value in `none`. Of runs those that the rule chose; `source` is runs or paper.
@@ -57,7 +57,7 @@ def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame) -> Figure:
-    """Draw `pair_points`, a panel a backbone, split and metric, lettered as in the paper.
+    """Draw `pair_points`, one panel for each backbone, split and metric, lettered as in the paper.
 
     Of two sources the runs are bars and the paper's numbers diamonds upon them.
     """

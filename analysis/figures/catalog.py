@@ -82,7 +82,7 @@ def draw_slices(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Pic
 
 
 def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:
-    """Yield the curves of UWC's mixtures, from `uwc.mixture_points`: a picture a split."""
+    """Yield the curves of UWC's mixtures, from `uwc.mixture_points`: one picture for each split."""
     for split, here in points.groupby("split"):
         figure = uwc.draw_mixtures(points, str(split))
         yield _make_picture("mixtures", figure, here, stem=f"uwc-{split}", split=str(split))
@@ -175,7 +175,7 @@ def _draw_shares(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
 
 
 def draw_training(measured: pd.DataFrame) -> Iterator[Picture]:
-    """Yield figures 1 and 7 of the paper, a picture a split, from `steps.load_steps`."""
+    """Yield figures 1 and 7 of the paper, one picture for each split, from `steps.load_steps`."""
     for kind, points, line, draw in (
         ("dynamics", training.step_points(measured), steps.LINE, training.draw_steps),
         ("angles", training.angle_points(measured), training.ANGLE_LINE, training.draw_angles),

@@ -30,12 +30,11 @@ from analysis.labels import REFERENCES, join_names, order_rectifiers, split_labe
 from analysis.load.goals import BETTER, Goals, find_goals, full_title
 from analysis.load.trials import evaluated
 from analysis.stats.results import Results
-from analysis.stats.selection import DEFAULT, pareto
+from analysis.stats.selection import DEFAULT, SHORT, pareto
 from trainables.benchmarks import Goal
 from trainables.config.settings import Selection
 
 COLUMNS = ["kind", "split", "method", "rectifier", "gamma", "tau", "strength", "seed", "n", "id"]
-NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
 ARROW_KEY = ["source", "benchmark", "backbone", "split", "method", "rectifier"]
 QUALITY = "forget_quality"
 FRONT: dict[str, Any] = {"color": "#999999", "marker": "s", "ms": 2.5}
@@ -55,9 +54,9 @@ def trial_points(results: Results) -> pd.DataFrame:
     runs, references, goals = results.runs, results.models, results.goals
     metrics = dict.fromkeys([*goals.metrics, goals.removal.metric])
     columns = [*COLUMNS, *(f"{metric}{end}" for metric in metrics for end in ("", "_sd"))]
-    trials = runs.loc[evaluated(runs)].rename(columns=NAMES).assign(kind="trial", n=1)
-    means = results.means.rename(columns=NAMES).assign(kind="setting")
-    chosen = results.chosen.rename(columns=NAMES).assign(kind="chosen")
+    trials = runs.loc[evaluated(runs)].rename(columns=SHORT).assign(kind="trial", n=1)
+    means = results.means.rename(columns=SHORT).assign(kind="setting")
+    chosen = results.chosen.rename(columns=SHORT).assign(kind="chosen")
     models = references.assign(kind="reference", method=references["role"], id=references["evaluation"], n=1)
     parts = [part.reindex(columns=columns) for part in (trials, means, chosen, models) if len(part)]
     points = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
@@ -80,7 +79,7 @@ def _find_front(points: pd.DataFrame, goals: Goals) -> list[Hashable]:
 
 
 def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a panel, method and rectifier that the rule chose: removal and retention, on TOFU FQ and MU.
+    """Return one row for each panel, method and rectifier that the rule chose: removal and retention (TOFU: FQ, MU).
 
     Removal by several goals is their mean, in the column `removal`. The reference models are methods of these names.
     """
@@ -98,7 +97,7 @@ def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def draw_trials(points: pd.DataFrame, goals: Goals, rule: Selection = DEFAULT) -> Figure:
-    """Draw `trial_points`, a panel a split: better to the right and upwards; sized for print at 8 pt."""
+    """Draw `trial_points`, one panel for each split: better to the right and upwards; sized for print at 8 pt."""
     splits = sorted(points["split"].unique())
     columns = max(1, min(len(splits), 3))
     rows = max(1, -(-len(splits) // columns))
@@ -175,7 +174,7 @@ def _draw_front(axes: Axes, front: pd.DataFrame, goals: Goals) -> None:
 
 @mpl.rc_context(STYLE)
 def draw_arrows(points: pd.DataFrame) -> Figure:
-    """Draw `arrow_points`, a panel a backbone and split; where both sources are drawn the paper's arrows are faint."""
+    """Draw `arrow_points`, one panel for each backbone and split; beside arrows of runs the paper's are faint."""
     goals = find_goals(points["benchmark"].iloc[0])
     places, labels = frames.list_places(points), _axis_labels(goals)
     columns = 2 if len(places) > 1 else 1
@@ -207,7 +206,7 @@ def _axis_labels(goals: Goals) -> tuple[str, str]:
 
 
 def _list_floors(points: pd.DataFrame, goals: Goals, rule: Selection) -> list[float]:
-    """Return the utilities that the rule asks for, one an original model."""
+    """Return the utilities that the rule asks for, one for each original model."""
     originals = points.loc[(points["kind"] == "reference") & (points["method"] == "original"), goals.retention.metric]
     return [rule.share * utility for utility in originals] if rule.rule == "utility_floor" else []
 

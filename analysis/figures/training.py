@@ -44,7 +44,7 @@ WIDE = 10.0
 
 
 def step_points(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a step of each seed and of their mean: `cos` before rectification, `cos_after`, `retain_loss`.
+    """Return one row for each step of each seed and of their mean, before (`cos`) and after rectification.
 
     `measured`: on rows of their own every K steps (`observe`), where a line's trials have that; else of each rectified
     step, against the moving average. A method without rectifier and without observation has no line.
@@ -61,7 +61,7 @@ def step_points(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a step of each seed and of their mean, `angle` in degrees.
+    """Return one row for each step of each seed and of their mean, `angle` in degrees.
 
     Orig.: of the plain method, observed every K steps against a retain gradient on rows of its own (`observe=K`).
     Pre-rect. and Post-rect.: of GRU at every step, against the moving average that it rectifies against.
@@ -78,7 +78,7 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def draw_steps(points: pd.DataFrame, split: str) -> Figure:
-    """Draw one split's `step_points`: cosine above risk, a column a method; seeds thin, their mean thick.
+    """Draw one split's `step_points`: cosine above risk, one column for each method; seeds thin, their mean thick.
 
     Cosines are after rectification, and dotted before it where it changes them.
     """
@@ -124,7 +124,7 @@ def _scale_y(axes: Axes, values: pd.Series, value: str, label: str) -> None:
 
 @mpl.rc_context(STYLE)
 def draw_angles(points: pd.DataFrame, split: str) -> Figure:
-    """Draw one split's `angle_points`, a panel a method: above 90 degrees a step works against what is retained."""
+    """Draw one split's `angle_points`, one panel for each method: above 90 degrees a step works against retaining."""
     here = points.loc[points["split"] == split]
     methods = order_methods(here["method"])
     across = even_columns(len(methods), ACROSS)

@@ -26,13 +26,12 @@ from analysis.figures.style import (
 from analysis.labels import method_label, split_label
 from analysis.stats import equal_utility
 from analysis.stats.results import Results
-from analysis.stats.selection import STUDY_COLUMNS, sort_studies
+from analysis.stats.selection import SHORT, STUDY_COLUMNS, sort_studies
 
 COLUMNS = ["kind", "split", "method", "rectifier", "seed", "id", "target", "goal", "reached", "monotone"]
 COLUMNS += ["weight", "forget_quality", "model_utility"]
 SHARE_COLUMNS = ["source", "benchmark", "backbone", "split", "method", "rectifier", "target", "forget_quality"]
 SHARE_COLUMNS += ["sd", "n"]
-NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier"}
 PLANES = (("weight", "forget_quality"), ("weight", "model_utility"), ("forget_quality", "model_utility"))
 TITLES = {
     "weight": "w (0 original, 1 unlearned)",
@@ -46,17 +45,17 @@ def mixture_points(results: Results) -> pd.DataFrame:
 
     kind `mixture`: a mixture that was evaluated; `target`: the one that was found for a target.
     """
-    trials = equal_utility.chosen_trials(results)
+    trials = results.chosen_trials
     mixtures = equal_utility.curve(trials).assign(kind="mixture")
     found = equal_utility.targets(trials).assign(kind="target")
     points = pd.concat([mixtures, found]).merge(trials[["id", "seed", *STUDY_COLUMNS]], on="id")
-    order = sort_studies(points).rename(columns=NAMES).reindex(columns=COLUMNS)
+    order = sort_studies(points).rename(columns=SHORT).reindex(columns=COLUMNS)
     return order.dropna(subset=["model_utility"]).reset_index(drop=True)
 
 
 @mpl.rc_context(STYLE)
 def draw_mixtures(points: pd.DataFrame, split: str) -> Figure:
-    """Draw one split's `mixture_points`: a row of three panels a method, hollow without a rectifier, full with GRU."""
+    """Draw one split's `mixture_points`: three panels for each method, hollow without a rectifier, full with GRU."""
     here = points.loc[points["split"] == split]
     methods = list(dict.fromkeys(here["method"]))
     figure = Figure(figsize=(7.4, 2.05 * len(methods) + 0.95), layout="constrained")
@@ -95,7 +94,7 @@ def _draw_plane(axes: Axes, rows: pd.DataFrame, plane: tuple[str, str]) -> None:
 
 
 def share_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a method, rectifier and target of the chosen settings, and the original model's without a target."""
+    """Return one row for each method, rectifier and target of the chosen settings; the original model has no target."""
     rows = frames.add_source(frame)
     calibrated = rows["target"].notna() & rows["chosen"]
     models = (rows["method"] == "original") & rows["split"].isin(rows.loc[calibrated, "split"])
@@ -106,7 +105,7 @@ def share_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def draw_shares(points: pd.DataFrame) -> Figure:
-    """Draw `share_points`: a row of panels a method, a panel a backbone and split; alone dashed, w/ GRU full."""
+    """Draw `share_points`: methods in rows, backbones and splits in columns; alone dashed, w/ GRU full."""
     places, methods = frames.list_places(points), frames.list_methods(points)
     size = (min(7.4, max(4.0, 0.6 + 2.8 * len(places))), 1.7 * len(methods) + 0.95)
     figure = Figure(figsize=size, layout="constrained")

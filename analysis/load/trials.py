@@ -48,7 +48,7 @@ OF_ALL_ROWS = "relative_change"
 
 
 def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | None = None) -> pd.DataFrame:
-    """Return one row a trial of the sweep, in the sweep's order, failures and missing ones included.
+    """Return one row for each trial of the sweep, in the sweep's order, failures and missing ones included.
 
     `tracking`: the address or database of an MLflow server, which is read instead of a storage. It knows the trials
     that have a result, and not all of it: `analysis.load.tracking.NOT_HELD`.
@@ -121,7 +121,7 @@ def evaluated(runs: pd.DataFrame) -> pd.Series:
 
 
 def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) -> pd.DataFrame:
-    """Return the metrics that are reported of results or evaluations, one row each.
+    """Return the metrics that are reported of results or evaluations, one row for each.
 
     With a rule on halves they are those of the second half, NaN without one. Adds `removal` where several goals make
     it (their mean), `choice.removal`, `choice.utility` (what the rule goes by, more being better) and `halves`:
@@ -156,7 +156,7 @@ def _read_result(store: Storage, trial: str) -> dict[str, Any]:
 
 
 def _flat(records: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return nested records as columns with dotted names, one row a record; a null beside nested records is none."""
+    """Return nested records as columns with dotted names, one row for each; a null beside nested records is none."""
     frame = pd.json_normalize(records).reindex(range(len(records)))
     nested = {str(column).rpartition(".")[0] for column in frame}
     return frame.drop(columns=[column for column in frame if column in nested])
@@ -209,7 +209,7 @@ def settings(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
-    """Return one row a reference model and split: role (original, retain), split, evaluation, status, model, metrics.
+    """Return one row for each model and split: role (original, retain), split, evaluation, status, model, metrics.
 
     The retain model's missing forget quality is 0: its KS test against itself has p = 1 by definition.
     """

@@ -10,14 +10,13 @@ from typing import Any
 import pandas as pd
 
 from analysis.load.trials import evaluated
-from analysis.stats.results import Results
 
 TARGETS = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone", "unmixed"]
 CURVE = ["id", "weight", "model_utility", "forget_quality"]
 
 
 def targets(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a calibrated trial and target, `id` first; `unmixed`: more than the target is kept at w = 1."""
+    """Return one row for each calibrated trial and target, `id` first; `unmixed`: more than it is kept at w = 1."""
     rows = [
         {"id": trial, "monotone": found["monotone"], **target}
         for trial, found in _calibrated(runs)
@@ -28,7 +27,7 @@ def targets(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def curve(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a calibrated trial and mixture that was evaluated, by rising w (0: original model)."""
+    """Return one row for each calibrated trial and mixture that was evaluated, by rising w (0: original model)."""
     rows = [{"id": trial, **point} for trial, found in _calibrated(runs) for point in found["evaluations"]]
     return pd.DataFrame(rows).reindex(columns=CURVE).sort_values(["id", "weight"], ignore_index=True)
 
@@ -36,8 +35,3 @@ def curve(runs: pd.DataFrame) -> pd.DataFrame:
 def _calibrated(runs: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
     known = runs.loc[evaluated(runs) & runs["calibrated"].notna()]
     return list(zip(known["id"], known["calibrated"], strict=True))
-
-
-def chosen_trials(results: Results) -> pd.DataFrame:
-    """Return the calibrated trials, a row a seed, of the settings that the main table shows."""
-    return results.chosen_trials.loc[results.chosen_trials["calibrated"].notna()]

@@ -37,7 +37,7 @@ def describe_hypervolume(goals: Goals) -> str:
 
 
 def measure_hypervolume(results: Results) -> pd.DataFrame:
-    """Return one row a split: hypervolume and number of settings, without (`none`) and with GRU (`gru`).
+    """Return one row for each split: hypervolume and number of settings, without (`none`) and with GRU (`gru`).
 
     Of the settings (means over seeds) of methods that the split has both ways. The reference point is the target
     model's removal and a utility of 0: x, y in the units of the metrics, turned so that more is better. Splits without

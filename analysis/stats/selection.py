@@ -15,6 +15,8 @@ from trainables.config.settings import Selection
 
 DEFAULT = Selection()
 STUDY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
+SHORT = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.gamma": "gamma", "rectifier.tau": "tau"}
+"""What tidy frames and figures call the columns of `load.trials.load`."""
 
 
 def rule_text(goals: Goals, rule: Selection) -> str:
@@ -26,7 +28,7 @@ def rule_text(goals: Goals, rule: Selection) -> str:
 
 
 def average(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
+    """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
     Averaged are what tables show, `removal` where that is of several goals, and what the selection rule goes by.
     `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds` lists those used.

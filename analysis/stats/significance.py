@@ -26,7 +26,7 @@ COLUMNS += ["ks_steps", "rows_low", "rows_high", "sign"]
 
 
 def tests(runs: pd.DataFrame, pairs: pd.DataFrame, goals: Goals, resampled: Mapping[str, Array]) -> pd.DataFrame:
-    """Return one row a split, method and goal of `Results.pairs`.
+    """Return one row for each split, method and goal of `Results.pairs`.
 
     n: seeds that both sides have. none, gru: means over these, difference: gru - none as printed, gains: the list of
     gru - none by seed; where no seed is in common (n = 0) the means are over all seeds of each side. low, high: the

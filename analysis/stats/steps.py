@@ -10,13 +10,13 @@ import pyarrow.parquet
 
 from analysis.labels import TASK_VECTORS
 from analysis.stats.results import Results
+from analysis.stats.selection import SHORT
 from trainables.storage.base import STEPS, Storage
 
 log = logging.getLogger(__name__)
 
 MEASURED = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
 """Columns of a rectified step against the moving average, and of `observe=K` every K steps (training.loop)."""
-NAMES = {"benchmark.split": "split", "rectifier.name": "rectifier"}
 COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *MEASURED]
 LINE = ["split", "method", "rectifier"]
 MOST = 250
@@ -24,12 +24,12 @@ MOST = 250
 
 
 def load_steps(results: Results, store: Storage) -> pd.DataFrame:
-    """Return one row a step of every evaluated trial, all seeds, of the settings that the rule chose.
+    """Return one row for each step of every evaluated trial, all seeds, of the settings that the rule chose.
 
     NaN: not measured. Task vectors have no such steps. Of other trials than the chosen settings' nothing is read. Files
     that are missing or damaged are left out, with a warning where others are there.
     """
-    trials = results.chosen_trials.rename(columns=NAMES)
+    trials = results.chosen_trials.rename(columns=SHORT)
     parts, missing = [], []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
         try:

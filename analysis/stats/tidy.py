@@ -11,7 +11,7 @@ from analysis.labels import REFERENCES, setting_text, takes
 from analysis.load.goals import TOFU_METRICS
 from analysis.stats import equal_utility
 from analysis.stats.results import Results
-from analysis.stats.selection import STUDY_COLUMNS, describe_other_settings, sort_studies
+from analysis.stats.selection import SHORT, STUDY_COLUMNS, describe_other_settings, sort_studies
 
 PAPER = [
     *("table", "benchmark", "backbone", "split", "method", "rectifier"),
@@ -29,7 +29,7 @@ BACKBONES = {"Llama-2-7B-chat": "llama", "Phi-1.5": "phi", "Zephyr-7B-beta": "ze
 
 
 def from_runs(results: Results) -> pd.DataFrame:
-    """Return one row a setting and metric: `value`, `sd` (n - 1) and `n` over the setting's seeds. Columns: COLUMNS.
+    """Return one row for each setting and metric: `value`, `sd` (n - 1) and `n` over its seeds. Columns: COLUMNS.
 
     `gamma` and `tau` are texts (`none`, `%g`; empty where the rectifier has no such setting), `strength` is a task
     vector's, NaN elsewhere, `relative_change` how far the weights moved. `chosen`: whether `selection.choose` picks
@@ -69,19 +69,18 @@ def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     absent = runs.dropna(subset=["configuration", *STUDY_COLUMNS])
     absent = absent.loc[~absent["configuration"].isin(measured["configuration"])]
     absent = absent.sort_values("id", kind="stable").drop_duplicates("configuration")
-    names = {"rectifier.gamma": "gamma", "rectifier.tau": "tau"}
-    columns = [*STUDY_COLUMNS, "configuration", "id", *names, "strength"]
-    parts = [measured, absent[columns].rename(columns=names)]
-    found = sort_studies(pd.concat([part for part in parts if len(part)] or parts))
-    rectifier = found["rectifier.name"]
+    columns = [*STUDY_COLUMNS, "configuration", "id", "rectifier.gamma", "rectifier.tau", "strength"]
+    absent = absent[columns].rename(columns={"rectifier.gamma": "gamma", "rectifier.tau": "tau"})
+    parts = [part for part in (measured, absent) if len(part)] or [measured]
+    found = sort_studies(pd.concat(parts)).rename(columns=SHORT)
     for setting in ("gamma", "tau"):
         texts = pd.Series([setting_text(value) for value in found[setting]], index=found.index, dtype="str")
-        found[setting] = texts.where([takes(name, setting) for name in rectifier], "")
-    return found.rename(columns={"benchmark.split": "split", "rectifier.name": "rectifier"})
+        found[setting] = texts.where([takes(name, setting) for name in found["rectifier"]], "")
+    return found
 
 
 def _melt(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return a row a setting and metric, in the settings' order."""
+    """Return one row for each setting and metric, in the settings' order."""
     parts = []
     for metric in metrics:
         stats = {"value": metric, "sd": f"{metric}_sd", "n": f"{metric}_n"}
@@ -91,7 +90,7 @@ def _melt(found: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return a row a reference model and metric."""
+    """Return one row for each reference model and metric."""
     models = references.rename(columns={"role": "method", "evaluation": "id"})
     rows = models.melt(["method", "split", "id"], metrics, "metric", "value")
     rows["value"] = rows["value"].astype(float)
@@ -99,7 +98,7 @@ def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFra
 
 
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a setting that was calibrated, target and metric."""
+    """Return one row for each setting that was calibrated, target and metric."""
     seeds = equal_utility.targets(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
     metrics = [*TOFU_METRICS, "weight", *CHECKS]
     seeds[metrics] = seeds[metrics].astype(float)

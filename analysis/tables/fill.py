@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from analysis.labels import (
     format_number,
     method_label,
     order_methods,
+    order_names,
     order_rectifiers,
     plain_setting,
     rectifier_label,
@@ -137,18 +139,13 @@ class Grid:
     @cached_property
     def groups(self) -> list[tuple[str, str]]:
         """Return backbones and their splits in the order of the layout, others below them."""
-        layout = self.layout
-        pairs = list(dict.fromkeys(zip(self.rows["backbone"], self.rows["split"], strict=True)))
+        layout, pairs = self.layout, set(zip(self.rows["backbone"], self.rows["split"], strict=True))
         if self.whole:
-            known = {backbone for backbone, _ in pairs}
-            pairs += [(backbone, split) for backbone in layout.sweeps if backbone in known for split in layout.splits]
-        order = [list(layout.backbones), list(layout.splits)]
-
-        def rank(group: tuple[str, str]) -> list[tuple[int, str]]:
-            known = zip(group, order, strict=True)
-            return [(names.index(name) if name in names else len(names), name) for name, names in known]
-
-        return sorted(dict.fromkeys(pairs), key=rank)
+            known = {*layout.sweeps} & set(self.rows["backbone"])
+            pairs |= set(itertools.product(known, layout.splits))
+        backbones = order_names((name for name, _ in pairs), layout.backbones)
+        splits = order_names((split for _, split in pairs), layout.splits)
+        return [pair for pair in itertools.product(backbones, splits) if pair in pairs]
 
     @cached_property
     def planned_columns(self) -> list[PlannedColumn]:
@@ -260,25 +257,23 @@ class Grid:
         return [*notes, *([f"{MISPRINT} {how}: {', '.join(misprints)}."] if misprints else [])]
 
     def exact_frame(self) -> pd.DataFrame:
-        """Return the numbers unrounded, a row a method and rectifier, columns `SPLIT.METRIC.STAT`."""
+        """Return the numbers unrounded, one row for each method and rectifier, columns `SPLIT.METRIC.STAT`."""
         fields = {"mean": "value", "sd": "sd", "n": "n"}
         printed = {f"{metric}.{stat}": (fields[stat], metric) for metric in self.layout.metrics for stat in fields}
-        columns = printed | dict(self.layout.exact)
-        records = []
+        columns, records = printed | dict(self.layout.exact), []
         for key, _ in self.planned_rows:
             is_method = key["method"] not in REFERENCES
-            record: dict[str, Any] = {"method": key["method"], "rectifier": key["rectifier"] if is_method else ""}
-            record["target"] = float(key["target"]) if is_method and self.layout.mixed else float("nan")
-            record["label"] = row_label(record["method"], record["rectifier"])
-            for backbone, split in self.groups:
-                for name, (field, metric) in (columns if is_method else printed).items():
-                    found = self.find_record(key | {"backbone": backbone, "split": split, "metric": metric})
-                    absent = 0.0 if field in ("n", "seeds") else float("nan")
-                    record[f"{split}.{name}"] = float(found.get(field, absent))
+            rectifier = key["rectifier"] if is_method else ""
+            record: dict[str, Any] = {"method": key["method"], "rectifier": rectifier}
+            if self.layout.mixed:
+                record["target"] = float(key.get("target") or "nan")
+            record["label"] = row_label(key["method"], rectifier)
+            for (backbone, split), (name, (field, metric)) in itertools.product(self.groups, columns.items()):
+                found = self.find_record(key | {"backbone": backbone, "split": split, "metric": metric})
+                empty = 0.0 if field in ("n", "seeds") and (is_method or name in printed) else float("nan")
+                record[f"{split}.{name}"] = float(found.get(field, empty))
             records.append(record)
-        names = [f"{split}.{name}" for _, split in self.groups for name in columns]
-        heads = ["method", "rectifier", *["target"] * self.layout.mixed, "label"]
-        return pd.DataFrame(records).reindex(columns=[*heads, *names])
+        return pd.DataFrame(records)
 
 
 def _print_difference(record: Record, decimals: int) -> str:

@@ -42,7 +42,7 @@ def uwc_layout(method: str) -> Layout:
 
 
 def main_layout(results: Results) -> Layout:
-    """Return the layout of a report's main table: a row a method and under it those with a rectifier."""
+    """Return the layout of a report's main table: one row for each method and under it those with a rectifier."""
     goals = results.goals
     splits = sorted({*results.runs["benchmark.split"].dropna(), *results.models["split"]})
     has_retain = not splits or any(map(benchmarks.find(goals.benchmark).retain_role, splits))
