@@ -178,7 +178,7 @@ def _write_retain_free(report: Report) -> Section | None:
 
 def _write_calibration(report: Report) -> Section | None:
     """UWC, which is over FQ and MU: of sweeps on TOFU only."""
-    if report.results.goals.benchmark != "tofu" or report.results.chosen_trials["calibrated"].isna().all():
+    if report.results.goals.benchmark != "tofu" or not any(report.results.chosen_trials["calibrated"].notna()):
         return None
     points = uwc.mixture_points(report.results)
     pictures = tuple(report.save_picture(picture) for picture in catalog.draw_mixtures(points))
