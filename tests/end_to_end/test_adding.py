@@ -84,7 +84,6 @@ def test_what_is_added_passes_the_style(copy: Path) -> None:
 
 
 def test_an_added_sweep(run: Run, small: Small) -> None:
-    assert "npo_gammas " in run("platform.sweep", "--list").stdout
     told = planned(run, "npo_gammas", *small.flags())
     labels = [trial["label"] for trial in told["trials"]]
     assert len(set(labels)) == len(labels) == 5 * (1 + 5)
@@ -105,30 +104,31 @@ def test_an_added_objective_and_rectifier_are_planned_in_any_sweep(run: Run, sma
     assert "'gru' or 'agree' (got 'agre')" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("file", "change", "words"),
-    [
-        (OBJECTIVE, ("def make(", "def mak("), "it has no make(constants, seed), which returns the objective"),
-        (OBJECTIVE, ("import math", "import maths"), "No module named 'maths'"),
-        (OBJECTIVE, ("return -(", "return --*("), "invalid syntax (known.py, line "),
-        (RECTIFIER, ("class Rectifier(", "class Agree("), "it has no class Rectifier"),
-    ],
+WRONG_FILES = (
+    (OBJECTIVE, ("def make(", "def mak("), "it has no make(constants, seed), which returns the objective"),
+    (OBJECTIVE, ("import math", "import maths"), "No module named 'maths'"),
+    (OBJECTIVE, ("return -(", "return --*("), "invalid syntax (wrong_2.py, line "),
+    (RECTIFIER, ("class Rectifier(", "class Agree("), "it has no class Rectifier"),
 )
-def test_a_wrong_file_is_named_before_it_runs(
-    copy: Path, run: Run, small: Small, file: str, change: tuple[str, str], words: str
-) -> None:
-    text = FILES[file]
-    assert change[0] in text
-    (copy / file).write_text(text.replace(*change, 1))
-    setting = "method=known" if file == OBJECTIVE else "rectifier.name=agree"
+
+
+def test_wrong_files_are_named_before_they_run_and_hinder_no_other(copy: Path, run: Run, small: Small) -> None:
+    files = [(copy / file).with_name(f"wrong_{number}.py") for number, (file, _, _) in enumerate(WRONG_FILES)]
+    for path, (file, change, _) in zip(files, WRONG_FILES, strict=True):
+        assert change[0] in FILES[file]
+        path.write_text(FILES[file].replace(*change, 1))
+    wrong = small.flags("method=wrong_0,wrong_1,wrong_2", "rectifier.name=wrong_3")
     try:
-        done = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags(setting))
-        assert done.returncode == 2
-        assert done.stderr.startswith(f"error: {file}: {words}")
-        if "class" in change[0]:  # once: it hinders no other method
-            assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
+        done = run("platform.sweep", "tofu_tiny", "--dry-run", *wrong)
+        assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
     finally:
-        (copy / file).write_text(text)
+        for path in files:
+            path.unlink()
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    for problem, path, (_, _, words) in zip(
+        done.stderr.removeprefix("error: ").split("; trainables/"), files, WRONG_FILES, strict=True
+    ):
+        assert problem.removeprefix("trainables/").startswith(f"methods/custom/{path.name}: {words}")
 
 
 def test_an_added_backbone(run: Run, copy: Path) -> None:
@@ -147,13 +147,13 @@ def test_an_added_backbone(run: Run, copy: Path) -> None:
     assert done.stderr.startswith(f"error: {BACKBONE}: lr: Input should be a valid number")
 
 
-def test_a_trial_of_what_is_added(run: Run, trained_inputs: Any, tmp_path: Path) -> None:
-    data = small_sweep.cut_short(trained_inputs.data, tmp_path / "data")
-    found = benchmarks.find("tofu").fingerprint(Benchmark(data=str(data), split=trained_inputs.split))
+def test_a_trial_of_what_is_added(run: Run, trial_inputs: Any, tmp_path: Path) -> None:
+    data = small_sweep.cut_short(trial_inputs.data, tmp_path / "data")
+    found = benchmarks.find("tofu").fingerprint(Benchmark(data=str(data), split=trial_inputs.split))
     plain = Trial(
         method="ga",
-        benchmark=Benchmark(data=str(data), split=trained_inputs.split, fingerprint=found, limit=2),
-        target=Model(path=str(trained_inputs.target), fingerprint="files:" + hashing.hash_model(trained_inputs.target)),
+        benchmark=Benchmark(data=str(data), split=trial_inputs.split, fingerprint=found, limit=2),
+        target=Model(path=str(trial_inputs.target), fingerprint="files:" + hashing.hash_model(trial_inputs.target)),
         training=Training(lr=2e-3, batch_size=8, max_steps=2, epochs=10, max_length=192),
     )
     config: dict[str, Any] = plain.model_dump(mode="json") | {"method": "known"}

@@ -16,7 +16,7 @@ from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
 from search_spaces.schema import sweep as spaces
-from tests.support import tiny
+from tests.support import small_sweep, tiny
 from tests.support.environment import RunModule
 from trainables import benchmarks
 from trainables.benchmarks.own import row_files, row_scores
@@ -26,6 +26,7 @@ from trainables.data import prompts
 from trainables.storage.base import RESULT, ROWS, Storage
 from trainables.storage.files import read_json, read_rows
 from trainables.trial import setup
+from trainables.trial.runner import TrialRun
 
 TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE"
 
@@ -206,13 +207,17 @@ SHRUNK = ("training.batch_size=4", "training.max_steps=3", "training.max_length=
 def swept(
     target: Path, files: dict[str, Path], join: RunModule, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Storage, str]:
-    """GD without and with GRU through the command, each evaluated after steps 2 and 3; and what the command said."""
+    """Return GD without and with GRU, evaluated after steps 2 and 3 in this process, and what the command says then."""
     place = Storage(tmp_path_factory.mktemp("swept") / "runs")
     chosen = [*settings(target, files), *SHRUNK, "training.eval_every=2"]
+    planned = plan(place, chosen, strategy="paper", only=["method=gd"])
+    small_sweep.evaluate_references(planned, place)
+    for trial in planned.trials:
+        list(TrialRun(trial, place, keep_weights=True).events())
     words = [word for setting in chosen for word in ("--set", setting)]
-    typed = [*words, "--strategy", "paper", "--only", "method=gd", "--max-concurrent", 1, "--storage", place.root]
-    done = join("own", *typed, timeout=300)
+    done = join("own", *words, "--strategy", "paper", "--only", "method=gd", "--storage", place.root)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 trials, 2 done, 0 to run" in done.stdout
     return place, done.stdout
 
 

@@ -41,15 +41,18 @@ LATER = 2.5
 
 
 def write_inputs(trial_inputs: TrialInputs, place: Path) -> list[str]:
-    """Write models and rows, cut so short that an evaluation takes a second; return the sweep's arguments."""
+    """Write models and rows, cut so short that an evaluation takes a second; return the sweep's settings."""
     shutil.copytree(trial_inputs.target, place / "models" / "full")
     shutil.copytree(trial_inputs.retain, place / "models" / "retain75")
     small_sweep.cut_short(trial_inputs.data, place / "data")
     for path in [*(place / "data").glob("*_perturbed.json"), place / "data" / "forget25.json"]:
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:ROWS]))
-    settings = (f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS)
-    flags = [part for setting in settings for part in ("--set", setting)]
-    return ["tofu_tiny", *flags, "--only", "method=ga,gd,npo"]
+    return [f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS]
+
+
+def type_words(settings: list[str], *more: str) -> list[str]:
+    """Return the arguments of platform.sweep for tofu_tiny with these settings."""
+    return ["tofu_tiny", *(part for setting in settings for part in ("--set", setting)), *more]
 
 
 @dataclass

@@ -31,6 +31,7 @@ from tests.faults.sweep import (
     copy_shared,
     named,
     sweep_of,
+    type_words,
     write_inputs,
 )
 from tests.support.environment import TrialInputs
@@ -66,7 +67,7 @@ def ground(
 ) -> tuple[list[str], Storage]:
     """The sweep's arguments, and the storage of its undisturbed run."""
     place = tmp_path_factory.mktemp("faults")
-    arguments = write_inputs(trial_inputs, place)
+    arguments = type_words(write_inputs(trial_inputs, place), "--only", "method=ga,gd,npo")
     base = Storage(place / "undisturbed")
     begin(place / "log", "platform.sweep", *arguments, "--storage", base.root, **joined).end()
     assert len(set(sweep_of(base).trials)) == TRIALS

@@ -97,3 +97,13 @@ def seeds(count: int, **resources: Any) -> list[Trial]:
     return [
         Trial(method="ga", target=Model(path="x"), seed=seed, resources=Resources(**resources)) for seed in range(count)
     ]
+
+
+def evaluate_references(plan: Plan, store: Storage) -> None:
+    """Evaluate the models that a plan's trials are compared with in this process, so that a start finds them there."""
+    from trainables.workers import shared_artifacts
+
+    for ref in sorted(plan.references, key=lambda ref: ref.role == "original"):
+        retain = plan.retain_reference(ref.split) if ref.role == "original" else None
+        parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain and retain.evaluation
+        shared_artifacts.make_evaluation(*parts, store.location, plan.sweep.resources)
