@@ -13,14 +13,15 @@ from typing import Any
 
 from trainables.storage.base import Storage, set_aside
 
-SQLITE, ARTIFACTS = "sqlite:///", "mlartifacts"
+SQLITE, OWN, ARTIFACTS = "sqlite:///", "mlflow.db", "mlartifacts"
+CACHE_KIB = 200_000
 ENGINES = ("sqlite", "postgresql", "mysql", "mssql")
 """What MLflow talks to without a server between."""
 
 
 def tracking_uri(store: Storage) -> str:
     """Return MLFLOW_TRACKING_URI, else SQLite in the storage."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.root / 'mlflow.db'}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.root / OWN}"
 
 
 def is_database(uri: str) -> bool:
@@ -28,52 +29,36 @@ def is_database(uri: str) -> bool:
     return uri.partition(":")[0].partition("+")[0] in ENGINES
 
 
+def is_own(uri: str, store: Storage) -> bool:
+    """Return whether runs go into the storage's own database."""
+    return uri == f"{SQLITE}{store.root / OWN}"
+
+
 def prepare_database(uri: str, store: Storage) -> None:
     """Make the SQLite file that `uri` names where it is missing, and mend the storage's own.
 
-    A damaged one is set aside and made again, for it is a view. In one that was copied or moved with its storage the
-    places of artifacts become those in this storage.
+    A damaged one is set aside and made again, for it is a view.
     """
     path = Path(uri.removeprefix(SQLITE))
-    if not uri.startswith(SQLITE):
-        return
-    own = path == store.root / "mlflow.db"
-    if own:
+    if is_own(uri, store):
         from sqlalchemy import Engine, event
 
-        event.listen(Engine, "connect", _leave_flushing_to_the_kernel)
-    if own and path.exists() and not _is_whole(path):
-        print(
-            f"damaged: {path}; set aside in {set_aside([path], store)} and made again; of other sweeps by python -m "
-            "platform.tracking sync NAME",
-            flush=True,
-        )
-    if not path.exists():
+        event.listen(Engine, "connect", _write_quickly)
+        if path.exists() and not _is_whole(path):
+            print(
+                f"damaged: {path}; set aside in {set_aside([path], store)} and made again; of other sweeps by python "
+                "-m platform.tracking sync NAME",
+                flush=True,
+            )
+    if uri.startswith(SQLITE) and not path.exists():
         _create(path)
-    elif own:
-        _move_artifacts(path, str(store.root / ARTIFACTS))
 
 
-def move_artifacts_of_server(uri: str, experiment: Any, folder: str) -> None:
-    """Let new artifacts of an experiment that was made through a server lie in `folder`: it has places of a server."""
-    old = experiment.artifact_location
-    if not is_database(uri) or not old.startswith("mlflow-artifacts:"):
-        return
-    from sqlalchemy import create_engine, text
-
-    values = {"old": old, "new": folder, "id": int(experiment.experiment_id)}
-    engine = create_engine(uri)
-    with contextlib.closing(engine.connect()) as connection, connection.begin():
-        for table, column in (("runs", "artifact_uri"), ("experiments", "artifact_location")):
-            words = f"update {table} set {column} = replace({column}, :old, :new) where experiment_id = :id"
-            connection.execute(text(words), values)
-    engine.dispose()
-
-
-def _leave_flushing_to_the_kernel(connection: Any, record: object) -> None:
-    """Let no commit wait for the disk: MLflow commits ten times a trial, and what a loss of power damages is a view."""
+def _write_quickly(connection: Any, record: object) -> None:
+    """Let no commit wait for the disk, for what a loss of power damages is a view, and keep indices in memory."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("pragma synchronous = off")
+        connection.execute(f"pragma cache_size = -{CACHE_KIB}")
 
 
 def _is_whole(path: Path) -> bool:
@@ -109,14 +94,24 @@ def _create(path: Path) -> None:
             staging.unlink(missing_ok=True)
 
 
-def _move_artifacts(path: Path, folder: str) -> None:
-    """Let artifacts of another storage's folder lie in this one's: MLflow (3.17) knows absolute places only."""
-    with contextlib.closing(sqlite3.connect(path)) as file, file:
-        places = {place for (place,) in file.execute("select artifact_location from experiments")}
-        for old in places - {folder}:
-            if old.endswith(f"/{ARTIFACTS}"):
-                file.execute(
-                    "update runs set artifact_uri = ? || substr(artifact_uri, ?) where substr(artifact_uri, 1, ?) = ?",
-                    (folder, len(old) + 1, len(old) + 1, f"{old}/"),
-                )
-                file.execute("update experiments set artifact_location = ? where artifact_location = ?", (folder, old))
+def place_artifacts(uri: str, store: Storage, experiment: str) -> None:
+    """Let the artifacts of an experiment that a server made lie in this storage, and all those of the storage's own
+    database that came with it from another place.
+
+    MLflow (3.17) knows absolute places only, and from a database it takes none of a server, `mlflow-artifacts:/1`.
+    """
+    if not is_database(uri):
+        return
+    from sqlalchemy import create_engine, text
+
+    engine, own, folder = create_engine(uri), is_own(uri, store), str(store.root / ARTIFACTS)
+    with contextlib.closing(engine.connect()) as connection, connection.begin():
+        places = connection.execute(text("select experiment_id, name, artifact_location from experiments")).all()
+        for key, name, old in places:
+            moved = own and old.endswith(f"/{ARTIFACTS}") and old != folder
+            if moved or (old.startswith("mlflow-artifacts:") and (own or name == experiment)):
+                values = {"old": old, "new": folder, "id": key}
+                for table, column in (("runs", "artifact_uri"), ("experiments", "artifact_location")):
+                    words = f"update {table} set {column} = replace({column}, :old, :new) where experiment_id = :id"
+                    connection.execute(text(words), values)
+    engine.dispose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,51 @@ SERIES += ("observed_cos", "observed_cos_after", "observed_retain_loss", "attemp
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
 BY_STEP = "eval_by_step"
 """Metrics along training, apart from those of `eval`, which are at step 0 and drawn as bars."""
+STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
+DATASET_TYPE, ROWS_TAG = "benchmark", ("mlflow.data.context", "unlearning")
 
 
-def run_params(trial: Trial, config: dict[str, Any]) -> list[Any]:
+@dataclass(frozen=True)
+class RunContent:
+    """A run. Times are milliseconds since 1970; a point is the metric's name, its value and its step."""
+
+    name: str
+    status: str
+    start: int
+    end: int
+    tags: dict[str, str]
+    params: dict[str, str]
+    points: list[tuple[str, float, int]]
+    dataset: tuple[str, str, str]
+    """Name, digest and source of the rows that the trial forgot, retained and was measured on."""
+
+
+def describe_run(trial: Trial, name: str, tags: dict[str, str], result: dict[str, Any], steps: Path) -> RunContent:
+    """Return a trial's run; `steps` is its steps.parquet, `tags` are further ones."""
+    start = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
+    rows = trial.benchmark
+    source = json.dumps({"data": rows.data, "sources": rows.sources, "revision": rows.revision})
+    digest = (rows.fingerprint or "unknown").rpartition(":")[2][-36:]  # MLflow takes no more
+    return RunContent(
+        name=name,
+        status=STATUS.get(result["status"], "FAILED"),
+        start=start,
+        end=start + int(1000 * (result.get("seconds", {}).get("total") or 0)),
+        tags=tags | _tags(trial, result),
+        params=_params(trial, result["config"]),
+        points=_points(trial, result, steps),
+        dataset=(f"{rows.name}/{rows.split}", digest, source),
+    )
+
+
+def _params(trial: Trial, config: dict[str, Any]) -> dict[str, str]:
     """Return the configuration, flat, and what the saved view's charts need beside it."""
-    from mlflow.entities import Param
-
     flat = flatten_settings(config) | views.chart_params(trial.rectifier)
-    return [Param(name, "none" if value is None else str(value)) for name, value in flat.items()]
+    return {name: "none" if value is None else str(value) for name, value in flat.items()}
 
 
-def run_metrics(trial: Trial, result: dict[str, Any], steps: Path) -> list[Any]:
-    """Return the final and stepwise evaluations and steps.parquet, timed by the attempt's start: the same each time."""
-    from mlflow.entities import Metric
-
+def _points(trial: Trial, result: dict[str, Any], steps: Path) -> list[tuple[str, float, int]]:
+    """Return the final and stepwise evaluations and steps.parquet, each point once."""
     points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]
     points += [(f"time/{name}", value, 0) for name, value in result.get("seconds", {}).items()]
     goals = [goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS]
@@ -42,16 +74,13 @@ def run_metrics(trial: Trial, result: dict[str, Any], steps: Path) -> list[Any]:
     for entry in result.get("evaluations") or ():
         points += [(f"{BY_STEP}/{name}", value, entry["step"]) for name, value in entry.items() if name != "step"]
     for row in files.read_rows(steps) if steps.is_file() else ():
-        logged = {name: row[name] for name in SERIES if row.get(name) is not None and math.isfinite(row[name])}
-        points += [(f"train/{name}", value, row["step"]) for name, value in logged.items()]
-    now = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
-    return [Metric(name, float(value), now, step) for name, value, step in points if value is not None]
+        points += [(f"train/{name}", row.get(name), row["step"]) for name in SERIES]
+    known = ((name, float(value), step) for name, value, step in points if value is not None)
+    return list(dict.fromkeys(point for point in known if math.isfinite(point[1])))
 
 
-def run_tags(trial: Trial, result: dict[str, Any]) -> list[Any]:
+def _tags(trial: Trial, result: dict[str, Any]) -> dict[str, str]:
     """Return what runs are found by, and what a result was made with."""
-    from mlflow.entities import RunTag
-
     tags = {
         "method": trial.method,
         "rectifier": trial.rectifier.name,
@@ -67,15 +96,4 @@ def run_tags(trial: Trial, result: dict[str, Any]) -> list[Any]:
         tags["chosen_step"] = str(result["chosen_step"])
     if result.get("error"):
         tags["failure"] = result["error"]["message"][:500]
-    return [RunTag(name, value) for name, value in tags.items()]
-
-
-def run_dataset(trial: Trial) -> Any:
-    """Return the rows that a trial forgot, retained and was measured on, by their fingerprint."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    rows = trial.benchmark
-    digest = (rows.fingerprint or "unknown").rpartition(":")[2][-36:]  # MLflow takes no more
-    source = json.dumps({"data": rows.data, "sources": rows.sources, "revision": rows.revision})
-    dataset = Dataset(name=f"{rows.name}/{rows.split}", digest=digest, source_type="benchmark", source=source)
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", "unlearning")])
+    return tags

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from platform.state.lock import acquire_lock
 from platform.state.sweep_state import count_outcomes, is_unfinished, read_trial_results
 from platform.state.weights import weights_folder
-from platform.tracking import database, run_content, views
+from platform.tracking import bulk, database, views
+from platform.tracking.run_content import DATASET_TYPE, ROWS_TAG, RunContent, describe_run
 from search_spaces.schema.axes import name_trial
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
@@ -24,17 +27,17 @@ from trainables.storage.sweeps import SweepFile
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
 KEPT_TAG = "checkpoint"
 """Where a trial's weights are, as long as they are kept."""
-STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
 ENDED = ("FINISHED", "FAILED", "KILLED")
+AT_ONCE = 100
+"""Runs of one transaction."""
 
 
 @dataclass
 class Run:
-    """A trial's run: when the attempt that it shows was started, whether it shows all, where kept weights are."""
+    """A trial's run: when the attempt that it shows was started, None if not all is shown; where kept weights are."""
 
     id: str
     started: str | None = None
-    complete: bool = False
     weights: str | None = None
 
 
@@ -47,6 +50,7 @@ class Tracker:
         self.parent = parent
         self.sweep = sweep
         self.store = store
+        self.own = database.is_own(client.tracking_uri, store)
         self.runs: dict[str, Run] = {}
 
     def load_runs(self) -> None:
@@ -62,44 +66,64 @@ class Tracker:
             if tags[TRIAL_TAG] in self.runs:
                 self.client.delete_run(run_id)
                 continue
-            self.runs[tags[TRIAL_TAG]] = Run(run_id, tags.get("started"), one.info.status in ENDED, tags.get(KEPT_TAG))
+            shown = tags.get("started") if one.info.status in ENDED else None
+            self.runs[tags[TRIAL_TAG]] = Run(run_id, shown, tags.get(KEPT_TAG))
             if tags.get(PARENT_TAG) != self.parent:
                 self.client.set_tag(run_id, PARENT_TAG, self.parent)
 
     def log_trial(self, trial_id: str) -> None:
-        """Mirror a trial where it has a result that its run does not show."""
-        result, run = self.store.result(trial_id), self.runs.get(trial_id)
-        if result is None or (run and run.complete and run.started == result["started"]):
-            return
+        """Mirror a trial if it has a result."""
+        if (result := self.store.result(trial_id)) is not None:
+            self.log_trials({trial_id: result})
+
+    def log_trials(self, results: Mapping[str, dict[str, Any]]) -> None:
+        """Mirror the trials whose runs do not show these results."""
+        news = [key for key in results if key not in self.runs or self.runs[key].started != results[key]["started"]]
+        for first in range(0, len(news), AT_ONCE):
+            runs = {key: self._describe(key, results[key]) for key in news[first : first + AT_ONCE]}
+            for old in (self.runs.pop(key) for key in runs if key in self.runs):  # of another attempt, or a part
+                self.client.delete_run(old.id)
+            for key, run_id in zip(runs, self._insert(runs) if self.own else self._send(runs), strict=True):
+                self.runs[key] = Run(run_id, results[key]["started"])
+
+    def _describe(self, trial_id: str, result: dict[str, Any]) -> RunContent:
         trial = Trial.model_validate(result["config"])
-        if run and run.started not in (None, result["started"]):  # series of another attempt would mix with this one's
-            self.client.delete_run(run.id)
-            run = None
-        if run is None:
-            tags = {"sweep": self.sweep.name, SWEEP_TAG: self.sweep.label}
-            tags |= {PARENT_TAG: self.parent, TRIAL_TAG: trial_id}
-            run = Run(
-                self.client.create_run(
-                    self.experiment, tags=tags, run_name=name_trial(trial, self.sweep.varied)
-                ).info.run_id
-            )
-            self.runs[trial_id] = run
-        folder = self.store.trial(trial_id)
-        self.client.log_batch(
-            run.id,
-            metrics=run_content.run_metrics(trial, result, folder / STEPS),
-            params=run_content.run_params(trial, result["config"]),
-            tags=run_content.run_tags(trial, result),
+        tags = {"sweep": self.sweep.name, SWEEP_TAG: self.sweep.label, PARENT_TAG: self.parent, TRIAL_TAG: trial_id}
+        name = name_trial(trial, self.sweep.varied)
+        return describe_run(trial, name, tags, result, self.store.trial(trial_id) / STEPS)
+
+    def _insert(self, runs: Mapping[str, RunContent]) -> Iterable[str]:
+        """Write runs into the storage's own database, and their results beside it; return their ids."""
+        artifacts = self.store.root / database.ARTIFACTS
+        written = bulk.insert_runs(
+            self.client._tracking_client.store, int(self.experiment), str(artifacts), list(runs.values())
         )
-        self.client.log_inputs(run.id, datasets=[run_content.run_dataset(trial)])
-        self.client.log_artifact(run.id, str(folder / RESULT))
-        self.client.set_terminated(run.id, STATUS.get(result["status"], "FAILED"))
-        run.started, run.complete = result["started"], True
+        for trial_id, run_id in zip(runs, written, strict=True):
+            place = artifacts / run_id / "artifacts"
+            place.mkdir(parents=True)
+            shutil.copyfile(self.store.trial(trial_id) / RESULT, place / RESULT)
+        return written
+
+    def _send(self, runs: Mapping[str, RunContent]) -> Iterator[str]:
+        """Write runs by MLflow's client, each complete when it has ended there; yield their ids."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
+
+        for trial_id, run in runs.items():
+            made = self.client.create_run(self.experiment, run.start, run.tags, run.name).info.run_id
+            metrics = [Metric(name, value, run.start, step) for name, value, step in run.points]
+            self.client.log_batch(made, metrics, [Param(name, value) for name, value in run.params.items()])
+            name, digest, source = run.dataset
+            rows = Dataset(name=name, digest=digest, source_type=DATASET_TYPE, source=source)
+            self.client.log_inputs(made, datasets=[DatasetInput(rows, [InputTag(*ROWS_TAG)])])
+            self.client.log_artifact(made, str(self.store.trial(trial_id) / RESULT))
+            self.client.set_terminated(made, run.status, run.end)
+            yield made
 
     def finish(self, counts: dict[str, int]) -> None:
         """Close the parent run with the sweep's counts, tag runs with their kept weights, and save the trials' view."""
         self._log_counts(counts)
-        self.load_runs()
+        if not self.own:
+            self.load_runs()  # without those that a repeated request made
         for trial_id, run in self.runs.items():
             folder = weights_folder(self.store, trial_id)
             weights = self.store.uri(folder) if self.store.exists(folder) else None
@@ -138,13 +162,10 @@ def open_tracker(sweep: SweepFile, store: Storage) -> Tracker:
     uri = database.tracking_uri(store)
     database.prepare_database(uri, store)
     client = MlflowClient(tracking_uri=uri)
-    known, artifacts = client.get_experiment_by_name(sweep.name), str(store.root / database.ARTIFACTS)
-    if known is None:
-        location = artifacts if database.is_database(uri) else None
-        experiment = client.create_experiment(sweep.name, artifact_location=location)
-    else:
-        database.move_artifacts_of_server(uri, known, artifacts)
-        experiment = known.experiment_id
+    database.place_artifacts(uri, store, sweep.name)
+    known = client.get_experiment_by_name(sweep.name)
+    location = str(store.root / database.ARTIFACTS) if database.is_database(uri) else None
+    experiment = known.experiment_id if known else client.create_experiment(sweep.name, location)
     tracker = Tracker(client, experiment, _ensure_parent(client, experiment, sweep), sweep, store)
     tracker.load_runs()
     return tracker
@@ -186,8 +207,7 @@ def sync(sweep: SweepFile, store: Storage) -> int:
         done, damaged = read_trial_results(sweep.trials, store)
         for path in damaged:
             print(f"damaged: {path}; its trial is not shown", flush=True)
-        for trial_id in done:
-            tracker.log_trial(trial_id)
+        tracker.log_trials(done)
         tracker.finish(count_outcomes(sweep, store))
         tracker.log_report()
         if journal := sync_journal(sweep, store):

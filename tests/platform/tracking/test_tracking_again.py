@@ -82,14 +82,10 @@ def test_an_experiment_that_a_server_made_gets_its_artifacts_into_the_storage(co
             "update runs set artifact_uri = 'mlflow-artifacts:/' || experiment_id || '/' || run_uuid || '/artifacts'"
         )
     write_result(store, TRIALS["failed"], "finished", started="2026-11-21T08:00:00+00:00")
-    page = store.root / "reports" / "tiny-0a1b2c3d" / "index.html"
-    page.parent.mkdir(parents=True)
-    page.write_text("<p>A report.</p>")
     tracker.sync(write_sweep(store), store)
     places = {run.info.run_id: run.info.artifact_uri for run in all_runs(client)}
     assert places == {key: str(store.root / "mlartifacts" / key / "artifacts") for key in places}
     assert (Path(places[run_of(client, "failed").info.run_id]) / "result.json").is_file()
-    assert (Path(places[parent_of(client).info.run_id]) / "report" / "index.html").is_file()
 
 
 @pytest.mark.parametrize("damage", [b"not a database", None], ids=["other bytes", "cut"])
@@ -134,11 +130,55 @@ def test_doubled_runs_become_one_again(copied: tuple[Storage, Any]) -> None:
     assert run_of(client, "finished").data.metrics["eval/forget_quality"] == -2.5
 
 
-def test_requests_that_made_two_runs_leave_one(copied: tuple[Storage, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As MLflow's client does where a server answers too late, in a driver; the parent's twin is the later one."""
-    from mlflow import MlflowClient
+@pytest.fixture
+def server(copied: tuple[Storage, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Storage, Any]:
+    """Return a storage whose runs go into a database that is not its own, by MLflow's client, and a client of it."""
+    store, _ = copied
+    tracker.sync(write_sweep(store), store)  # which makes the places of artifacts its own
+    uri = f"sqlite:///{shutil.copyfile(store.root / 'mlflow.db', store.root / 'server.db')}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return store, MlflowClient(tracking_uri=uri)
 
-    store, client = copied
+
+def rows_of(file: Path, run_id: str) -> dict[str, list[str]]:
+    """Return all that a database has of a run, without ids."""
+    found = {}
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        database.row_factory = sqlite3.Row
+        tables = dict.fromkeys(("runs", "tags", "params", "metrics", "latest_metrics"), "run_uuid = ?")
+        used = "(select {} from inputs where destination_id = ?)".format
+        tables |= {"inputs": "destination_id = ?", "datasets": f"dataset_uuid in {used('source_id')}"}
+        tables["input_tags"] = f"input_uuid in {used('input_uuid')}"
+        for table, chosen in tables.items():
+            rows = [dict(row) for row in database.execute(f"select * from {table} where {chosen}", [run_id])]
+            kept = ({name: row[name] for name in row if name != "input_uuid"} for row in rows)
+            found[table] = sorted(str(row).replace(run_id, "ID") for row in kept)
+    return found
+
+
+def test_runs_written_at_once_are_those_that_the_client_writes(server: tuple[Storage, Any]) -> None:
+    """Every row of MLflow's tables, with all points of all series; the sweep's own two tags alone differ."""
+    store, client = server
+    second = tracker.open_tracker(write_sweep(store, digest="ffffffff"), store)
+    second.log_trials(
+        {key: store.result(key) or {} for key in (TRIALS[name].id() for name in TRIALS) if store.has(key)}
+    )
+    runs: dict[str, list[Any]] = {}
+    for run in all_runs(client):
+        runs.setdefault(run.data.tags.get("trial_id", "parent"), []).append(run)
+    assert [len(runs.pop("parent")), *map(len, runs.values())] == [2] * 5
+    for pair in runs.values():
+        one, other = (rows_of(store.root / "server.db", run.info.run_id) for run in pair)
+        different = set(one.pop("tags")) ^ set(other.pop("tags"))
+        assert one == other
+        assert len(different) == 4
+        assert all("sweep_id" in text or "mlflow.parentRunId" in text for text in different)
+        assert len(one["metrics"]) > len(one["latest_metrics"]) > 0 or "FAILED" in one["runs"][0]
+
+
+def test_requests_that_made_two_runs_leave_one(server: tuple[Storage, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As MLflow's client does where a server answers too late, in a driver; the parent's twin is the later one."""
+    store, client = server
     number, create = len(all_runs(client)), MlflowClient.create_run
 
     def create_twice(*values: Any, **given: Any) -> Any:

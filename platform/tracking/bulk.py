@@ -1,0 +1,71 @@
+"""Runs written into the storage's own database many at a time: MLflow's client takes 0.1 s of a processor for each.
+
+The rows are those that its client writes (mlflow.store.tracking.sqlalchemy_store, 3.17).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from platform.tracking.run_content import DATASET_TYPE, ROWS_TAG, RunContent
+
+Row = tuple[str, dict[str, Any]]
+"""A table's name, and values by column."""
+
+
+def insert_runs(store: Any, experiment: int, artifacts: str, runs: Sequence[RunContent]) -> list[str]:
+    """Insert runs with all that they show, in one transaction, and return their ids.
+
+    `store`: MLflow's. The artifacts of a run are to lie in ARTIFACTS/ID/artifacts.
+    """
+    from mlflow.store.db.base_sql_model import Base
+    from mlflow.store.tracking.dbmodels.models import SqlDataset
+
+    ids, rows = [uuid.uuid4().hex for _ in runs], defaultdict(list)
+    with store.ManagedSessionMaker(read_only=False) as session:
+        known = session.query(SqlDataset).filter(SqlDataset.experiment_id == experiment)
+        datasets = {(one.name, one.digest): one.dataset_uuid for one in known}
+        for key, run in zip(ids, runs, strict=True):
+            place = {"experiment_id": experiment, "artifact_uri": f"{artifacts}/{key}/artifacts"}
+            for table, row in (*_make_run(run, key, place), *_make_dataset(run, key, experiment, datasets)):
+                rows[table].append(row)
+        for table, found in rows.items():
+            session.execute(Base.metadata.tables[table].insert(), found)
+    return ids
+
+
+def _make_run(run: RunContent, key: str, place: dict[str, Any]) -> Iterator[Row]:
+    """Yield a run, its tags, parameters, metrics and the last one of each metric. Raises MlflowException."""
+    from mlflow.entities import Param, RunTag
+    from mlflow.utils.validation import _validate_batch_log_data
+
+    times = {"start_time": run.start, "end_time": run.end, "status": run.status, "lifecycle_stage": "active"}
+    source = {"source_type": "UNKNOWN", "source_name": "", "entry_point_name": "", "source_version": ""}
+    yield "runs", {"run_uuid": key, "name": run.name, "user_id": "unknown", **place, **times, **source}
+    tags = [RunTag(name, value) for name, value in (run.tags | {"mlflow.runName": run.name}).items()]
+    params = [Param(name, value) for name, value in run.params.items()]
+    _, params, tags = _validate_batch_log_data([], params, tags)  # long ones are cut
+    for table, found in (("tags", tags), ("params", params)):
+        yield from ((table, {"run_uuid": key, "key": one.key, "value": one.value}) for one in found)
+    same, latest = {"run_uuid": key, "timestamp": run.start, "is_nan": False}, {}
+    for name, value, step in run.points:
+        row = {"key": name, "value": value, "step": step, **same}
+        yield "metrics", row
+        latest[name] = max(latest.get(name, row), row, key=lambda one: (one["step"], one["value"]))
+    yield from (("latest_metrics", row) for row in latest.values())
+
+
+def _make_dataset(run: RunContent, key: str, experiment: int, known: dict[tuple[str, str], str]) -> Iterator[Row]:
+    """Yield that a run used its rows, and these where they are not `known` yet: ids by name and digest."""
+    name, digest, source = run.dataset
+    if (name, digest) not in known:
+        known[name, digest] = uuid.uuid4().hex
+        ids = {"dataset_uuid": known[name, digest], "experiment_id": experiment, "name": name, "digest": digest}
+        yield "datasets", ids | {"dataset_source_type": DATASET_TYPE, "dataset_source": source}
+    edge = uuid.uuid4().hex
+    ends = {"source_id": known[name, digest], "destination_type": "RUN", "destination_id": key}
+    yield "inputs", {"input_uuid": edge, "source_type": "DATASET", **ends}
+    yield "input_tags", {"input_uuid": edge, "name": ROWS_TAG[0], "value": ROWS_TAG[1]}
