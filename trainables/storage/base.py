@@ -22,7 +22,9 @@ META = "meta.json"
 """Makes a checkpoint count; written last."""
 UNFINISHED = (CHECKPOINT, EVALUATIONS, PROGRESS)
 """What a trial has only while it is under way."""
-EVALUATED = ("finished", "collapsed")
+STOPPED = "stopped"
+"""Outcome of a trial that the stop rule of a search ended (trainables.trial.stop_rule)."""
+EVALUATED = ("finished", "collapsed", STOPPED)
 """Outcomes that come with metrics."""
 LOST = "lost"
 """Outcome of a trial whose process, machine or disk failed: it goes on from its checkpoint when resumed."""

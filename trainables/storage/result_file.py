@@ -63,16 +63,21 @@ class _Training(_Part):
     skipped: int
 
 
+class _StepEvaluation(_Part):
+    __pydantic_extra__: Numbers = Field(init=False)  # type: ignore[assignment]
+    halves: list[Numbers] | None = None
+
+
 class Result(_Part):
     """A trial's result, as far as commands go by it. What has a default is missing in results of earlier versions."""
 
     id: str
-    status: Literal["finished", "collapsed", "diverged", "failed", "out_of_memory", "lost"]
+    status: Literal["finished", "collapsed", "stopped", "diverged", "failed", "out_of_memory", "lost"]
     config: _Config
     metrics: Numbers
     started: str
     halves: list[Numbers] | None = None
-    evaluations: list[Numbers] | None = None
+    evaluations: list[_StepEvaluation] | None = None
     calibration: dict[str, Any] | None = None
     training: _Training | None = None
     seconds: Seconds = {}

@@ -46,8 +46,8 @@ class Record:
     calibration: dict[str, Any] | None = None
     evaluations: list[dict[str, Any]] | None = None
     chosen_step: int | None = None
-    collapsed: dict[str, Any] | None = None
-    """Why training stopped before its last step, as an error of kind `collapsed`."""
+    stopped: dict[str, Any] | None = None
+    """Why training stopped before its last step, as an error of kind `collapsed` or `stopped`."""
 
     def update_seconds(self) -> dict[str, float]:
         """Bring total and training up to date, and return all; training is what is neither loading nor evaluation."""

@@ -22,7 +22,7 @@ from trainables.config import trial as config
 from trainables.config.trial import Trial
 from trainables.inference.counting import Report
 from trainables.storage import base, files
-from trainables.storage.base import CHECKPOINT, ERROR, LOST, RETRY, WEIGHTS, Storage
+from trainables.storage.base import CHECKPOINT, ERROR, LOST, RETRY, STOPPED, WEIGHTS, Storage
 from trainables.storage.results import remove_leftovers
 from trainables.training import checkpoints, loop, models, target_weights
 from trainables.training import engine as engines
@@ -35,19 +35,30 @@ from trainables.trial.calibration import calibrate
 from trainables.trial.progress import Progress
 from trainables.trial.record import Event, Record, write_result
 from trainables.trial.step_selection import StepSelection
+from trainables.trial.stop_rule import StopRule
 
 
 class TrialRun:
-    """One run of a trial in this process, perhaps one rank of several. `notice`: when to write a checkpoint at once."""
+    """One run of a trial in this process, perhaps one rank of several.
+
+    `notice`: when to write a checkpoint at once. `stop_rule`: a search's, None where the trial runs to its last step.
+    """
 
     def __init__(
-        self, trial: Trial, store: Storage, *, keep_weights: bool = False, notice: Notice | None = None
+        self,
+        trial: Trial,
+        store: Storage,
+        *,
+        keep_weights: bool = False,
+        notice: Notice | None = None,
+        stop_rule: StopRule | None = None,
     ) -> None:
         self.trial = trial
         self.store = store
         self.folder = store.trial(trial.id())
         self.weights = self.folder / WEIGHTS if keep_weights else None
         self.notice = notice
+        self.stop_rule = stop_rule
         self.record = Record(provenance.now())
         self.many = trial.resources.ranks > 1
         self.report: Report | None = None
@@ -71,7 +82,7 @@ class TrialRun:
                     if progress:
                         progress.note(event)
                     yield event
-                error = self.record.collapsed
+                error = self.record.stopped
             except (InputError, StartAgain):
                 raise
             except Exception as failure:
@@ -98,6 +109,7 @@ class TrialRun:
                 self._halve_micro_batch(full)
             release_memory()  # outside the handler, whose traceback holds the tensors
             self.record.steps.clear()
+            self.record.stopped = None
 
     def _phases(self) -> Iterator[Event]:
         """Load, train or move along a task vector, evaluate, calibrate."""
@@ -180,24 +192,26 @@ class TrialRun:
             record.steps.append(entry)
             if steps.is_due(state.step) and state.step < last:  # before its checkpoint, so that a resume misses none
                 yield {"phase": "evaluation", "step": state.step, "steps": last}
-                record.collapsed = self._evaluate_step(engine, steps, state.step)
-            record.collapsed = record.collapsed or loop.find_collapse(self.trial.training.stop_above, entry)
-            if schedule.is_due(engine, state.step) and state.step < last and not record.collapsed:
+                record.stopped = self._evaluate_step(engine, steps, state.step, last)
+            record.stopped = record.stopped or loop.find_collapse(self.trial.training.stop_above, entry)
+            if schedule.is_due(engine, state.step) and state.step < last and not record.stopped:
                 checkpoints.save(engine, task, state, record.steps, record.update_seconds(), folder, self.store)
                 steps.saved_step = state.step
             yield {"phase": "training", "step": entry["step"], "steps": last, "loss": entry["loss"]}
-            if record.collapsed:
+            if record.stopped:
                 return
 
-    def _evaluate_step(self, engine: Engine, steps: StepSelection, step: int) -> dict[str, Any] | None:
-        """Evaluate the model as it is now; all ranks stop with rank 0 if it has diverged or collapsed."""
+    def _evaluate_step(self, engine: Engine, steps: StepSelection, step: int, last: int) -> dict[str, Any] | None:
+        """Evaluate the model as it is now; all ranks stop with rank 0 if it diverged, collapsed or falls behind."""
         begun = perf_counter()
         found: list[Any] = [None, None]
         network, together = setup.whole_model(self.trial, engine, final=False)
         if network is not None:
             try:
                 steps.evaluate(step, network, together=together)
-                found[1] = steps.find_collapse(step) if engine.rank == 0 else None
+                if engine.rank == 0:
+                    found[1] = steps.find_collapse(step)
+                    found[1] = found[1] or (self.stop_rule and steps.find_stop(step, last, self.stop_rule))
             except TrialStopped as stopped:
                 found[0] = stopped
         if engine.world > 1:
@@ -217,11 +231,12 @@ class TrialRun:
         step = len(record.steps)
         yield {"phase": "evaluation", "step": step, "steps": step}
         begun, stopped = perf_counter(), None
+        evaluated = record.stopped is not None and record.stopped["kind"] == STOPPED
         try:
-            if network is not None:
+            if network is not None and not evaluated:
                 steps.evaluate(step, network, together=together)
             if network is not None and dist.get_rank() == 0:
-                record.collapsed = record.collapsed or steps.find_collapse(step)
+                record.stopped = record.stopped or steps.find_collapse(step)
                 steps.choose(record)
                 if self.trial.calibration.targets:
                     record.calibration = yield from calibrate(steps, network, record.metrics)

@@ -21,9 +21,10 @@ from trainables.config.trial import Trial, evaluation_id
 from trainables.inference import parallel
 from trainables.inference.counting import Report
 from trainables.storage import files
-from trainables.storage.base import EVALUATIONS, RESULT, Storage
+from trainables.storage.base import EVALUATIONS, RESULT, STOPPED, Storage
 from trainables.training import models, target_weights
 from trainables.trial.record import Record
+from trainables.trial.stop_rule import StopRule
 
 BEST = "best"
 Evaluation = dict[str, Any]
@@ -127,6 +128,15 @@ class StepSelection:
         message = f"{name} {utility:.4g} is below training.stop_below={bar:g} at step {step}"
         return {"kind": "collapsed", "message": message, "step": step}
 
+    def find_stop(self, step: int, steps: int, rule: StopRule) -> dict[str, Any] | None:
+        """Return an error of kind `stopped` if a search's rule ends the trial after `step` of its `steps`."""
+        name, measured = self.trial.benchmark.name, selection.metrics_of(self._read(step), self.trial.selection)
+        reason = rule.find_reason(step, benchmarks.goal_gains(name, measured))
+        if reason is None:
+            return None
+        message = f"{benchmarks.describe_goals(name, measured)} at step {step} of {steps}: {reason}"
+        return {"kind": STOPPED, "message": message, "step": step, "steps": steps}
+
     def best_step(self) -> int:
         """Return the step that the selection rule chooses of those evaluated so far; ties go to the earlier one."""
         steps, rule, name = self._list_steps(), self.trial.selection, self.trial.benchmark.name
@@ -145,7 +155,7 @@ class StepSelection:
         record.metrics, record.halves = found["metrics"], found["halves"]
         record.evaluation_rows = files.read_rows(self.folder / f"{step}.parquet")
         if self.trial.training.eval_every is not None:
-            record.evaluations = [{"step": number, **self._read(number)["metrics"]} for number in self._list_steps()]
+            record.evaluations = [self._list_evaluation(number) for number in self._list_steps()]
             record.chosen_step = step
         if self.weights is not None:
             shutil.rmtree(self.weights, ignore_errors=True)  # of a process that was killed before its result
@@ -172,6 +182,15 @@ class StepSelection:
 
     def _list_steps(self) -> list[int]:
         return sorted(int(file.stem) for file in self.folder.glob("*.json"))
+
+    def _list_evaluation(self, step: int) -> dict[str, Any]:
+        """Return what the result lists of a step: metrics, on halves of the rows where the choice goes by them."""
+        found = self._read(step)
+        return {
+            "step": step,
+            **found["metrics"],
+            **({"halves": found["halves"]} if self.trial.selection.halves else {}),
+        }
 
     def _read(self, step: int) -> Evaluation:
         return files.read_json(self.folder / f"{step}.json") or {}

@@ -43,7 +43,9 @@ def train_ranks(config: dict[str, Any]) -> None:
         result = store.result(trial.id())
         if result is None and (lost := config.get("lost")) is not None:
             result = record.write_failure(trial, store, lost, LOST)
-        result = result or launch(trial, store, keep=config["keep"], strategy=config["strategy"])
+        result = result or launch(
+            trial, store, keep=config["keep"], strategy=config["strategy"], stop_rule=config.get("stop_rule")
+        )
     except Unreachable:
         raise
     except Exception as failure:
@@ -69,14 +71,17 @@ def _find_outcome(failure: Exception) -> str:
     return LOST if isinstance(failure, ControllerError) else "failed"
 
 
-def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = "PACK") -> dict[str, Any]:
+def launch(
+    trial: Trial, store: Storage, *, keep: bool = False, strategy: str = "PACK", stop_rule: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; return the result.
 
-    `strategy`: Ray's, for the placement of the ranks. Raises what Ray Train raises after its restarts.
+    `strategy`: Ray's, for the placement of the ranks. `stop_rule`: as JSON.
+    Raises what Ray Train raises after its restarts.
     """
     from ray.train import TrainingFailedError
 
-    config = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
+    config = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep, "stop_rule": stop_rule}
     seconds = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
     failure: Exception = RuntimeError("the ranks ended without a result")
     try:

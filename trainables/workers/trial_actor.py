@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import tune
@@ -22,7 +22,11 @@ from trainables.config.trial import Direction, Trial
 from trainables.storage.base import LOST, Storage
 from trainables.storage.location import reopen
 from trainables.storage.results import remove_leftovers
+from trainables.trial.stop_rule import StopRule, read_history
 from trainables.workers import shared_artifacts
+
+if TYPE_CHECKING:
+    from trainables.trial.runner import TrialRun
 
 REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
 """Between two reports to Tune, and between two looks whether this node will be taken away."""
@@ -45,7 +49,7 @@ class Draining:
 class TrialActor(tune.Trainable):
     """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`.
 
-    With `lost`, the reason, the trial does not run again but is recorded as lost.
+    With `lost`, the reason, the trial does not run again but is recorded as lost. `stop_rule`: a search's stop rule.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -67,6 +71,7 @@ class TrialActor(tune.Trainable):
         self.store = reopen(new_config["storage"])
         self.keep = bool(new_config.get("keep"))
         self.lost: str | None = new_config.get("lost")
+        self.stop_rule: dict[str, Any] | None = new_config.get("stop_rule")
 
     def step(self) -> dict[str, Any]:
         """Go on for about two seconds, or to the end.
@@ -75,7 +80,6 @@ class TrialActor(tune.Trainable):
         killed, waits for that one's end.
         """
         from trainables.trial import progress, record
-        from trainables.trial.runner import TrialRun
 
         key = self.trial.id()
         try:
@@ -92,7 +96,7 @@ class TrialActor(tune.Trainable):
                 if self.lost is not None:
                     return report_end(record.write_failure(self.trial, self.store, self.lost, LOST))
                 trial_here = localize(self.trial, self.store)
-                self.events = TrialRun(trial_here, self.store, keep_weights=self.keep, notice=self.draining).events()
+                self.events = make_run(trial_here, self.store, self.keep, self.draining, self.stop_rule).events()
             return self._go_on(self.events)
         except Unreachable:
             raise
@@ -119,8 +123,6 @@ class TrialActor(tune.Trainable):
 
 def rank(config: dict[str, Any]) -> None:
     """Run one rank of a trial."""
-    from trainables.trial.runner import TrialRun
-
     provenance.stamp()
     cli.silence_libraries()
     store, wanted = reopen(config["storage"]), Trial.model_validate(config["trial"])
@@ -128,9 +130,17 @@ def rank(config: dict[str, Any]) -> None:
     wanted = localize(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for event in TrialRun(wanted, store, keep_weights=bool(config.get("keep")), notice=Draining()).events():
+    for event in make_run(wanted, store, bool(config.get("keep")), Draining(), config.get("stop_rule")).events():
         if event["phase"] == "done":
             _check_sent(wanted, store)
+
+
+def make_run(trial: Trial, store: Storage, keep: bool, draining: Draining, stop: dict[str, Any] | None) -> TrialRun:
+    """Return the run of a trial in this process; `stop`: its stop rule as JSON."""
+    from trainables.trial.runner import TrialRun
+
+    rule = None if stop is None else StopRule.model_validate(stop)
+    return TrialRun(trial, store, keep_weights=keep, notice=draining, stop_rule=rule)
 
 
 def direction_rank(config: dict[str, Any]) -> None:
@@ -159,7 +169,7 @@ def _check_sent(trial: Trial, store: Storage) -> None:
 
 
 def report_end(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the last report to Tune, with the metrics of the benchmark's goals, also on halves of the rows."""
+    """Return the last report to Tune, with the metrics of the benchmark's goals, also on halves and at each step."""
     found, kind = result["metrics"], benchmarks.find(result["config"]["benchmark"]["name"])
     return {
         "id": result["id"],
@@ -167,5 +177,6 @@ def report_end(result: dict[str, Any]) -> dict[str, Any]:
         "phase": "done",
         "status": result["status"],
         "halves": result.get("halves"),
+        "history": read_history(result),
         **{goal.metric: found.get(goal.metric) for goal in kind.GOALS},
     }
