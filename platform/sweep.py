@@ -53,7 +53,7 @@ def main(
     resume: Annotated[bool, typer.Option("--resume", help="Run what is missing of an unfinished sweep.")] = False,
     new: Annotated[bool, typer.Option("--new", help="Set old results aside and run again.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again, too.")] = False,
-    reason: Annotated[str | None, typer.Option(help="--retry-failed: failed or out_of_memory only.")] = None,
+    reason: Annotated[str | None, typer.Option(help="--retry-failed: trials of this outcome only.")] = None,
 ) -> None:
     """Run a named sweep."""
 

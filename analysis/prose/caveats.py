@@ -8,6 +8,7 @@ from analysis.labels import format_number
 from analysis.load.trials import evaluated
 from analysis.stats.results import Results
 from analysis.tables.lists import HALVES
+from trainables.storage.base import STOPPED
 
 
 def list_caveats(results: Results) -> list[str]:
@@ -21,6 +22,9 @@ def list_caveats(results: Results) -> list[str]:
     if stopped := sum(runs["status"] == "collapsed"):
         bar = "a bar (training.stop_above, stop_below) ended the training"
         notes.append(f"Collapsed trials are shown as measured where {bar}: {stopped}.")
+    if stopped := sum(runs["status"] == STOPPED):
+        why = "others were better in every goal at the same step, or for a low utility (search.stop_dominated)"
+        notes.append(f"Trials that the search stopped because {why} are shown at their best step so far: {stopped}.")
     if twins := int(sum(runs["twins"])):
         asked = "a calibration or observations"
         notes.append(f"Trials that are there both with and without {asked}, one training, count once: {twins}.")

@@ -24,7 +24,7 @@ from analysis.stats.results import Results
 from analysis.stats.selection import STUDY_COLUMNS, varied
 from analysis.stats.significance import KS
 from trainables.config.settings import Selection
-from trainables.storage.base import EVALUATED
+from trainables.storage.base import EVALUATED, STOPPED
 
 SETTINGS = {"gamma": "rectifier.gamma", "tau": "rectifier.tau", "strength": "strength"}
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
@@ -174,11 +174,11 @@ def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
 
 
 def list_failures(results: Results) -> pd.DataFrame:
-    """Return every trial without a usable result and why; those that have not run come last."""
+    """Return every trial without a usable result or that a search stopped, and why; those that have not run last."""
     runs, rows = results.runs, []
     for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
         lacking = [goal.short for goal in results.goals.compared if pd.isna(trial[goal.metric])]
-        if trial["status"] in EVALUATED and not lacking:
+        if trial["status"] in EVALUATED and trial["status"] != STOPPED and not lacking:
             continue
         described = dict.fromkeys(("Method", *SETTINGS), DASH)  # nothing is known of a trial that was never started
         if not pd.isna(trial["method"]):
@@ -196,10 +196,10 @@ def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection)
         return (
             "no result.json: not run yet, running or interrupted; the command that started it, with --resume, runs it"
         )
-    if trial["status"] in EVALUATED:
+    if trial["status"] in EVALUATED and lacking:
         without = HALVES if rule.halves and not trial["halves"] else join_names(lacking)
         return f"{trial['status']} without {without}"
-    step = "" if pd.isna(trial["error.step"]) else f" at step {trial['error.step']:g}"
+    step = "" if pd.isna(trial["error.step"]) or trial["status"] == STOPPED else f" at step {trial['error.step']:g}"
     return f"{'no message' if pd.isna(trial['error.message']) else trial['error.message']}{step}"
 
 

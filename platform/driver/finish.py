@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from platform.driver.console import print_line
@@ -14,7 +14,7 @@ from platform.state import manifest
 from trainables.common import paths, provenance
 from trainables.common.cli import format_count
 from trainables.config.ids import digest
-from trainables.storage.base import ERROR, FAILURES, LOST, Storage
+from trainables.storage.base import ERROR, FAILURES, LOST, STOPPED, Storage
 from trainables.storage.files import read_json, write_json
 
 MADE_FROM = "of.json"
@@ -43,6 +43,8 @@ def print_end(plan: Plan, store: Storage) -> int:
     again = AFTER_QUICKSTART if plan.sweep.name == "quickstart" else f"{again}   (or another seed: --seeds 0,1,2)"
     print_line(f"next:   {again}")
     planned = (trial.id() for trial in plan.trials)
+    if plan.sweep.search.stop_dominated is not None and plan.strategy == "optuna":
+        print_line(describe_saving(results.values()))
     failed = [key for key in planned if key in results and results[key]["status"] in FAILURES]
     for key in failed:
         message = (results[key].get("error") or {}).get("message")
@@ -53,6 +55,14 @@ def print_end(plan: Plan, store: Storage) -> int:
     if len(failed) > lost:
         print_line(f"{format_count(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
     return 1 if failed else 0
+
+
+def describe_saving(results: Iterable[Mapping[str, Any]]) -> str:
+    """Return how many trials a search has stopped, and what share of all steps that has saved."""
+    trained = [result for result in results if result.get("training")]
+    saved = [result["error"]["steps"] - result["error"]["step"] for result in trained if result["status"] == STOPPED]
+    steps = sum(saved) + sum(result["training"]["steps"] for result in trained)
+    return f"search: {len(saved)} of {format_count(len(trained), 'trial')} stopped, {sum(saved)} of {steps} steps saved"
 
 
 def _print_report(plan: Plan, store: Storage, made_from: Mapping[str, Any]) -> None:

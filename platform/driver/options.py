@@ -9,7 +9,7 @@ from typing import Any
 from platform.state import weights
 from platform.state.limits import Limits
 from trainables.common.errors import InputError, closest
-from trainables.storage.base import FAILURES
+from trainables.storage.base import FAILURES, STOPPED
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Options:
             raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
         if self.reason is not None and not self.retry_failed:
             raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
-        if self.reason is not None and self.reason not in FAILURES:
-            raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, FAILURES)}")
+        if self.reason is not None and self.reason not in (*FAILURES, STOPPED):
+            raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, (*FAILURES, STOPPED))}")
         self.limits.check()
         weights.check_choice(self.keep)
 

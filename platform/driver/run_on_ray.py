@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import sys
+from typing import Any
 
 import ray
 import ray.exceptions
@@ -33,6 +34,7 @@ from trainables.common.redaction import VARIABLES
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
 from trainables.storage.results import count_gpus
+from trainables.trial.stop_rule import read_history
 from trainables.workers.launcher import LAUNCHER_RESOURCES, list_nodes, train_ranks
 from trainables.workers.trial_actor import TrialActor
 
@@ -126,11 +128,10 @@ def make_searcher(
     shared = {"storage": store.location, "keep": keep != "none", "strategy": placement.strategy}
     if plan.strategy != "optuna":
         return Queue(state.left, shared, lambda: stopper.reason), len(state.left)
-    finished = {
-        key: read_goals(trial, result)
-        for trial in plan.trials
-        if (result := store.result(key := trial.id())) is not None
-    }
+    finished, histories = {}, {}
+    for trial in plan.trials:
+        if (result := store.result(key := trial.id())) is not None:
+            finished[key], histories[key] = read_goals(trial, result), read_history(result)
     unfinished = {key for trial in state.left if store.under_way(key := trial.id())}
     search, utilities = plan.sweep.search, weights.planned_utilities(plan, store)
     studies = []
@@ -139,7 +140,8 @@ def make_searcher(
         floor = None if search.floor is None or not utility or utility <= 0 else search.floor * utility
         budget = plan.count_planned(name, len(known))
         space = plan.spaces[name]
-        studies.append(Study(space, known, budget, finished, unfinished, sampler=search.sampler, floor=floor))
+        ways: dict[str, Any] = {"search": search, "floor": floor, "histories": histories}
+        studies.append(Study(space, known, budget, finished, unfinished, **ways))
     journal = Journal(manifest.load_manifest(plan.name, store), store)
     journal.try_sync({key: (trial, finished[key]) for trial in plan.trials if (key := trial.id()) in finished})
 

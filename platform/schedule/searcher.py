@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import optuna
@@ -11,11 +12,14 @@ from ray.tune.search import Searcher
 from platform.plan.space import Space, read_setting
 from platform.schedule.journal import Goals, read_goals
 from platform.schedule.parameters import Parameters, make_sampler
+from search_spaces.schema.sweep import Search
 from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
+from trainables.trial.stop_rule import History, StopRule, make_stop_rule
 
 FAIL = optuna.trial.TrialState.FAIL
+DEFAULT = Search()
 FLOOR = "floor"
 """The name of the constraint that a trial keeps enough utility."""
 TRIES = 200
@@ -58,7 +62,8 @@ class Study:
     Where Optuna proposes a point of a grid again, the nearest one is taken that was not asked before; of a space with
     ranges it is asked again. First come the points that an earlier start left `unfinished`, in their order, and the
     published one. `known`: it and the trials of a grid, or of a space with ranges those that were run.
-    `floor`: the utility below which a trial counts as infeasible (Optuna's constraints).
+    `floor`: the utility below which a trial counts as infeasible (Optuna's constraints). `histories`: what finished
+    trials measured at each step, for the stop rule of trials to come.
     """
 
     def __init__(
@@ -69,21 +74,24 @@ class Study:
         finished: Mapping[str, Goals],
         unfinished: Container[str] = (),
         *,
-        sampler: str = "tpe",
+        search: Search = DEFAULT,
         floor: float | None = None,
+        histories: Mapping[str, History] = MappingProxyType({}),
     ) -> None:
-        self.space, self.budget, self.floor = space, budget, floor
+        self.space, self.budget, self.search, self.floor = space, budget, search, floor
+        self.published = known[0].id()
+        self.histories = [history for key, history in histories.items() if key in {trial.id() for trial in known}]
         self.trials = {trial.id(): trial for trial in known}
         self.parameters = Parameters(space)
         self.places = {key: self._encode(trial) for key, trial in self.trials.items()}
         self.running: dict[str, optuna.Trial] = {}
         self.asked = {key for key in self.trials if key in finished}
         goals = benchmarks.find(known[0].benchmark.name).GOALS
-        chosen = make_sampler(sampler, known[0].seed + len(self.asked), budget)
+        chosen = make_sampler(search.sampler, known[0].seed + len(self.asked), budget)
         self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=chosen)
         for key in filter(finished.__contains__, self.trials):
             self._add(key, finished[key])
-        first = [key for key in self.trials if key in unfinished] + [known[0].id()]
+        first = [key for key in self.trials if key in unfinished] + [self.published]
         self.first = [key for key in dict.fromkeys(first) if key not in self.asked]
 
     @property
@@ -105,8 +113,16 @@ class Study:
         self.running[key] = proposed
         return self.trials[key]
 
-    def tell(self, key: str, goals: Goals) -> None:
+    def make_stop_rule(self, key: str) -> StopRule | None:
+        """Return what may end a trial that begins now; None: nothing, as for the published point always."""
+        enough = self.search.stop_dominated
+        if enough is None or key == self.published:
+            return None
+        return make_stop_rule(self.histories, enough, self.floor)
+
+    def tell(self, key: str, goals: Goals, history: History = ()) -> None:
         """Take the outcome of a point that was asked; None: it failed or diverged."""
+        self.histories.append(history)
         proposed = self.running.pop(key)
         if goals is not None and self.floor is not None:
             proposed.set_constraint(FLOOR, self.floor - goals[-1])
@@ -194,10 +210,19 @@ class Studies(Queue):
                 return trial
         return None
 
+    def suggest(self, trial_id: str) -> Any:
+        """Return a trial as the queue does, with what may end it early."""
+        proposal = super().suggest(trial_id)
+        if proposal is not Searcher.FINISHED:
+            study, key = self.owner[trial_id]
+            rule = study.make_stop_rule(key)
+            proposal["stop_rule"] = rule and rule.model_dump(mode="json")
+        return proposal
+
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)
         found = result or {}
         document = {"metrics": found, "halves": found.get("halves")}
         goals = None if error else read_goals(study.trials[key], document)
-        study.tell(key, goals)
+        study.tell(key, goals, found.get("history", ()))
         self.end(study.trials[key], goals)

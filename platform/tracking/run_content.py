@@ -14,6 +14,7 @@ from platform.tracking import views
 from trainables import benchmarks
 from trainables.config.trial import Trial
 from trainables.storage import files
+from trainables.storage.base import EVALUATED
 
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm", "dot")
 SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_bytes")
@@ -21,7 +22,7 @@ SERIES += ("observed_cos", "observed_cos_after", "observed_retain_loss", "attemp
 """The columns of steps.parquet that become series; yes and no become 1 and 0."""
 BY_STEP = "eval_by_step"
 """Metrics along training, apart from those of `eval`, which are at step 0 and drawn as bars."""
-STATUS = {"finished": "FINISHED", "diverged": "FINISHED", "collapsed": "FINISHED"}
+STATUS = dict.fromkeys((*EVALUATED, "diverged"), "FINISHED")
 DATASET_TYPE, ROWS_TAG = "benchmark", ("mlflow.data.context", "unlearning")
 
 
@@ -72,7 +73,11 @@ def _points(trial: Trial, result: dict[str, Any], steps: Path) -> list[tuple[str
     for item in (result.get("calibration") or {}).get("targets", []):
         points += [(f"calibration/{item['target']:g}/{name}", item[name], 0) for name in ("weight", *goals)]
     for entry in result.get("evaluations") or ():
-        points += [(f"{BY_STEP}/{name}", value, entry["step"]) for name, value in entry.items() if name != "step"]
+        points += [
+            (f"{BY_STEP}/{name}", value, entry["step"])
+            for name, value in entry.items()
+            if name not in ("step", "halves")
+        ]
     for row in files.read_rows(steps) if steps.is_file() else ():
         points += [(f"train/{name}", row.get(name), row["step"]) for name in SERIES]
     known = ((name, float(value), step) for name, value, step in points if value is not None)

@@ -87,6 +87,10 @@ class Search(Value):
 
     sampler: Literal["tpe", "nsga2", "nsga3", "gp", "random", "qmc"] = "tpe"
     floor: Share | None = None
+    stop_dominated: Count | None = None
+    """A trial ends at a step where so many finished trials were better in every goal, or below the floor.
+
+    The rule is in trainables.trial.stop_rule; it looks at the evaluations by `training.eval_every`."""
 
 
 class Sweep(Value):
@@ -147,6 +151,13 @@ class Sweep(Value):
     @model_validator(mode="after")
     def _fill_splits(self) -> Self:
         self.axes.setdefault("benchmark.split", (self.benchmark.split,))
+        return self
+
+    @model_validator(mode="after")
+    def _check_stop_dominated(self) -> Self:
+        evaluated = self.training.eval_every is not None or "training.eval_every" in self.axes
+        if self.search.stop_dominated is not None and not evaluated:
+            raise ValueError("search.stop_dominated: trials are compared by training.eval_every=K; set that, too")
         return self
 
     @property

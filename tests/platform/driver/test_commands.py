@@ -86,7 +86,10 @@ DRY = ("tofu_tiny", "--dry-run")
         (("tofu_tiny", "--resume", "--new"), ["--resume and --new exclude each other"]),
         (("tofu_tiny", "--retry-failed", "--new"), ["--retry-failed and --new exclude each other"]),
         (("tofu_tiny", "--reason", "failed"), ["--reason: ", "add --retry-failed"]),
-        (("tofu_tiny", "--retry-failed", "--reason", "oom"), ["unknown reason 'oom'", "known: failed, out_of_memory"]),
+        (
+            ("tofu_tiny", "--retry-failed", "--reason", "oom"),
+            ["unknown reason 'oom'", "out_of_memory, lost, stopped"],
+        ),
         ((*DRY, "--strategy", "gird"), ["--strategy", "'gird'", "grid, paper, optuna"]),
         ((*DRY, "--trials", 4), ["--trials 4: for --strategy optuna; --strategy grid has its own order"]),
         ((*DRY, "--strategy", "optuna", "--sampler", "tpa"), ["search.sampler: ", "'tpe', ", "(got 'tpa')"]),

@@ -14,6 +14,7 @@ from analysis.stats.hypervolume import hypervolume
 from platform.plan.space import Space
 from platform.schedule.searcher import Study
 from search_spaces.schema.axes import Axis, Range
+from search_spaces.schema.sweep import Search
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 
@@ -68,7 +69,10 @@ def find_area(sampler: str, seed: int, goals: Surrogate) -> float:
     fixed |= {"rectifier": {"name": "gru"}, "objective": {}, "training": {}, "task_vector": None}
     published = {"training.lr": 4e-4, "objective.beta": 0.1, "rectifier.gamma": 0.8, "rectifier.tau": None}
     space = Space("some", fixed, AXES, published)
-    study, found = Study(space, [space.make(published)], TRIALS, {}, sampler=sampler), []
+    study, found = (
+        Study(space, [space.make(published)], TRIALS, {}, search=Search.model_validate({"sampler": sampler})),
+        [],
+    )
     while study.left:
         trial = study.ask()
         assert trial is not None

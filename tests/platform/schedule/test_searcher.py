@@ -23,11 +23,13 @@ from platform.schedule.session import Placement
 from platform.state import manifest
 from platform.state.limits import Limits, Stopper
 from search_spaces.schema.axes import Axis, Range
+from search_spaces.schema.sweep import Search
 from tests.support import small_sweep
 from trainables.config.settings import Benchmark, Model, Selection, Unit
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CHECKPOINT, META, PROGRESS, Storage
+from trainables.trial.stop_rule import make_stop_rule
 
 Outcome = tuple[float, float] | None
 
@@ -70,14 +72,12 @@ def outcome(trial: Trial) -> Outcome:
     return None if round(gamma * 100) % 4 == 3 else (-20 * (1 - gamma), 0.8 - gamma)
 
 
-def drain(study: searcher.Study) -> list[str]:
-    """Ask and tell to the end; the ids in order."""
+def drain(study: searcher.Study, worth: Callable[[Trial], Outcome] = outcome) -> list[Trial]:
+    """Ask and tell until nothing is left or proposed; the trials in order."""
     asked = []
-    while study.left:
-        trial = study.ask()
-        assert trial is not None
-        asked.append(trial.id())
-        study.tell(trial.id(), outcome(trial))
+    while study.left and (trial := study.ask()) is not None:
+        asked.append(trial)
+        study.tell(trial.id(), worth(trial))
     return asked
 
 
@@ -117,7 +117,7 @@ def test_every_point_at_most_once_up_to_the_budget(
     others = {trial.id(): (-1.0, 0.5) for trial in points(3, split="forget10")}
     study = make_study(trials, budget, finished | others)
     assert study.asked == set(finished)
-    asked = drain(study)
+    asked = [trial.id() for trial in drain(study)]
     assert len(asked) == max(0, min(budget or count, count) - len(finished))
     assert len(set(asked)) == len(asked)
     assert set(asked) <= set(names) - set(finished)
@@ -131,22 +131,12 @@ def test_points_in_flight_are_asked_first_in_their_order(finished: tuple[int, ..
     names = [trial.id() for trial in trials]
     unfinished = {names[number] for number in (23, 7, 16, 11)}
     study = make_study(trials, 12, {names[number]: (-1.0, 0.5) for number in finished}, unfinished)
-    asked = drain(study)
+    asked = [trial.id() for trial in drain(study)]
     assert asked[:4] == [names[number] for number in (7, 11, 16, 23)]
     assert len(asked) == len(set(asked)) == 12 - len(finished)
     assert (asked[4] == names[0]) == (finished == ())
     values = [trial.values for trial in study.study.trials if trial.values is not None]
     assert list(outcome(trials[16]) or ()) in values
-
-
-def test_same_seed_and_outcomes_ask_the_same_sequence() -> None:
-    def sequence(seed: int) -> list[str]:
-        trials = points(30, seed=seed)
-        order = {trial.id(): trial.label().rsplit("-s", 1)[0] for trial in trials}
-        return [order[name] for name in drain(make_study(trials, 20, {}))]
-
-    assert sequence(3) == sequence(3)
-    assert sequence(3) != sequence(4)
 
 
 # All studies of a sweep
@@ -220,18 +210,11 @@ def test_both_units_of_a_task_vector_are_searched() -> None:
 
 
 def search(
-    space: Space, budget: int, worth: Callable[[Trial], Outcome], sampler: str = "tpe", **given: Any
+    space: Space, budget: int, worth: Callable[[Trial], Outcome], sampler: Any = "tpe", **given: Any
 ) -> list[Trial]:
     """Ask and tell to the end; the trials in order."""
     known = [space.make(space.first_point())] if space.has_ranges else [space.make(one) for one in space.list_points()]
-    study, found = searcher.Study(space, known, budget, {}, sampler=sampler, **given), []
-    while study.left:
-        trial = study.ask()
-        if trial is None:
-            break
-        found.append(trial)
-        study.tell(trial.id(), worth(trial))
-    return found
+    return drain(searcher.Study(space, known, budget, {}, search=Search(sampler=sampler), **given), worth)
 
 
 GAMMAS, TAUS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99), (0.001, 0.01, 0.1, 1.0, 10.0, None)
@@ -277,6 +260,7 @@ def test_every_sampler_stays_in_the_ranges_and_begins_with_the_published_point(s
     assert {trial.training.optimizer for trial in found} == {"adamw", "sgd"}
     assert {trial.rectifier.tau for trial in found} == {1.0, None}
     assert search(space, 16, lr_reward, sampler) == found
+    assert sampler == "qmc" or search(make_space(RANGES, seed=6), 16, lr_reward, sampler)[1:] != found[1:]
 
 
 def test_a_space_that_has_no_more_points_ends_before_its_budget() -> None:
@@ -307,6 +291,21 @@ def test_trials_below_the_floor_of_utility_are_infeasible() -> None:
         return sum(worth(trial)[1] >= 0.7 for trial in trials[15:]) / 15
 
     assert late(floor=0.7) > late() + 0.2
+
+
+def test_trials_begin_with_a_stop_rule_of_those_that_have_finished_and_the_published_point_never() -> None:
+    trials = points(4)
+    earlier: Any = {trials[1].id(): [(2, (-3.0, 0.6)), (4, (-2.0, 0.7))], "another study's": [(2, (-1.0, 0.9))]}
+    given: Any = {"search": Search(stop_dominated=1), "floor": 0.5, "histories": earlier}
+    study = searcher.Study(gammas(4), trials, 4, {trials[1].id(): (-2.0, 0.7)}, **given)
+    studies = searcher.Studies([study], {"storage": "store"})
+    published, first = (studies.suggest(name) for name in ("t0", "t1"))
+    assert published["stop_rule"] is None
+    assert first["stop_rule"] == make_stop_rule([earlier[trials[1].id()]], 1, 0.5).model_dump(mode="json")
+    done = {"forget_quality": -1.0, "model_utility": 0.8, "history": [(2, (-5.0, 0.8))]}
+    studies.on_trial_complete("t0", done)
+    assert json.loads(json.dumps(studies.suggest("t2")["stop_rule"]))["bars"]["2"] == [[-3.2, 0.58], [-5.2, 0.78]]
+    assert searcher.Study(gammas(4), trials, 4, {}).make_stop_rule(trials[2].id()) is None
 
 
 @pytest.mark.parametrize("left", [f"{CHECKPOINT}/{META}", PROGRESS])

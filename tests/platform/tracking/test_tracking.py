@@ -21,7 +21,7 @@ DONE = ("finished", "rectified", "diverged", "failed")
 
 
 def counts(**given: int) -> dict[str, int]:
-    names = ("finished", "collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")
+    names = ("finished", "collapsed", "stopped", "diverged", "failed", "out_of_memory", "lost", "missing")
     return {"trials/total": 5, **{f"trials/{name}": given.get(name, 0) for name in names}}
 
 
