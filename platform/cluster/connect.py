@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
@@ -82,12 +82,12 @@ def open_client(cluster: Cluster) -> Iterator[Any]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [*RAY, "dashboard", cluster.place, "--port", str(port)]
-    with tempfile.TemporaryFile("w+", errors="replace") as output:
+    with tempfile.NamedTemporaryFile() as output:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
         # in a session of its own: an interrupt that is meant for us does not cut it off before us
-        forward = subprocess.Popen(command, **streams, start_new_session=True, text=True)
+        forward = subprocess.Popen(command, **streams, start_new_session=True)
         try:
-            yield _wait_for_server(f"http://127.0.0.1:{port}", cluster, forward, output)
+            yield _wait_for_server(f"http://127.0.0.1:{port}", cluster, forward, Path(output.name))
         finally:
             _cancel_forward(forward, port)
             with contextlib.suppress(ProcessLookupError):
@@ -95,7 +95,7 @@ def open_client(cluster: Cluster) -> Iterator[Any]:
             forward.wait()
 
 
-def _cancel_forward(child: subprocess.Popen[str], port: int) -> None:
+def _cancel_forward(child: subprocess.Popen[Any], port: int) -> None:
     """End the forward itself: Ray's ssh hands it to one in the background, which others may use and keep alive."""
     with contextlib.suppress(psutil.Error, subprocess.TimeoutExpired):
         for process in psutil.Process(child.pid).children(recursive=True):
@@ -107,13 +107,14 @@ def _cancel_forward(child: subprocess.Popen[str], port: int) -> None:
 
 
 def _wait_for_server(
-    address: str, cluster: Cluster, forward: subprocess.Popen[str] | None = None, output: IO[str] | None = None
+    address: str, cluster: Cluster, forward: subprocess.Popen[Any] | None = None, output: Path | None = None
 ) -> Any:
     """Return the client as soon as the job server answers; without a forward it has to answer at once."""
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
     deadline = time.monotonic() + (CONNECT_SECONDS if forward else 0.0)
+    hint = "" if cluster.is_address else f"; is it up (ray up {cluster.place}), and is Ray running on its head?"
     while True:
         ended = forward is not None and forward.poll() is not None
         try:
@@ -125,22 +126,9 @@ def _wait_for_server(
             ) from error
         except (OSError, RuntimeError) as error:
             if ended or time.monotonic() > deadline:
-                raise InputError(f"--cluster: {_explain_silence(cluster, str(error), output, ended)}") from None
+                why = _last_line(output.read_text(errors="replace") if ended and output else str(error))
+                raise InputError(f"--cluster: no job server answers at '{cluster.place}' ({why}){hint}") from None
         time.sleep(0.5)
-
-
-def _explain_silence(cluster: Cluster, error: str, output: IO[str] | None, ended: bool) -> str:
-    """Return why nothing answers, as far as it is known here."""
-    if output is None:
-        return f"no job server answers at '{cluster.place}' ({_last_line(error)})"
-    output.seek(0)
-    printed = output.read()
-    if "not found" in printed and "ead node" in printed:
-        return f"the cluster of '{cluster.place}' is not up; start it with: ray up {cluster.place}"
-    if ended:
-        return f"'ray dashboard {cluster.place}' ended: {_last_line(printed)}"
-    status = shlex.join(["ray", "exec", cluster.place, "ray status"])
-    return f"the head of '{cluster.place}' answers, its dashboard does not; is Ray running there? See {status}"
 
 
 def _last_line(text: str) -> str:

@@ -97,7 +97,6 @@ def _resolve_data_and_models(
     """Return rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
     problems.collect(prompts.check_template, sweep.benchmark.template)
-    problems.collect(_check_disk, store)
     benchmarks = {split: problems.collect(data.resolve_benchmark, sweep, split, store) for split in sweep.splits}
     if None in benchmarks.values():
         problems.collect(ModelRecipes(sweep, store, sweep.benchmark).check_folders)
@@ -183,8 +182,3 @@ def _without_axes(sweep: Sweep) -> Sweep:
         value = axis.low if isinstance(axis, Range) else axis[0]
         changed |= {section: own.model_copy(update={name: value})} if section else {name: value}
     return sweep.model_copy(update=changed)
-
-
-def _check_disk(store: Storage) -> None:
-    if store.free() < 64 * 2**20:
-        raise InputError(f"--storage: {store.free() / 2**20:.0f} MB free at '{store.root}', at least 64 MB are needed")

@@ -22,7 +22,7 @@ from tests.faults.sweep import PATIENCE
 from tests.support.environment import INHERITED_PREFIXES
 
 DISK = "96m"
-"""More than the 64 MB without which a start is refused."""
+"""Room for what a start forecasts of a few trials."""
 
 
 @contextlib.contextmanager

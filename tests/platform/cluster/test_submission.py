@@ -125,9 +125,11 @@ def test_what_is_wrong_here_is_said_before_the_cluster_is_asked(
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("exit('Head node of cluster (some) not found!')", "is not up; start it with: ray up "),
-        ("exit('no credentials')", "' ended: no credentials"),
-        ("import time; time.sleep(60)", "answers, its dashboard does not; is Ray running there?"),
+        (
+            "exit('Head node of cluster (some) not found!')",
+            "cluster (some) not found!); is it up (ray up ",
+        ),
+        ("import time; time.sleep(60)", "), and is Ray running on its head?"),
     ],
 )
 def test_clusters_that_do_not_answer(script: str, message: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
