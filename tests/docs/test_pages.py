@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-import typer
-import yaml
-from typer.testing import CliRunner
 
-import platform.sweep as sweep
 from analysis import paper
 from tests.platform.plan.test_dry_runs import FACTS
 from tests.support import pages
+from tests.support.starts import in_process
 
 
 def test_every_page_is_followed_or_a_record(root: Path) -> None:
@@ -56,11 +54,9 @@ def test_hours_of_every_sweep_are_those_of_its_dry_run() -> None:
 @pytest.mark.slow
 def test_hours_of_the_grids(tmp_path: Path) -> None:
     written = {row[0].strip("`"): row[7:9] for row in pages.rows(pages.read("docs/reproduction.md"), "sweep | fills")}
-    app = typer.Typer(add_completion=False)
-    app.command()(sweep.main)
     for name in (name for name, facts in FACTS.items() if facts.hours is not None):
-        done = CliRunner().invoke(app, [name, "--dry-run", "--json", "--storage", str(tmp_path / "runs")])
-        plan = yaml.safe_load(done.stdout)
+        done = in_process(name, "--dry-run", "--json", "--storage", tmp_path / "runs")
+        plan = json.loads(done.stdout)
         assert written[name] == [str(len(plan["trials"])), f"{plan['gpu_hours']:.2f}"], name
 
 

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from typer.testing import CliRunner
 
-import platform.sweep as sweep
 from tests.rehearsal import page as cluster
 from tests.support import pages, shrunk_sweeps, tiny
 from tests.support.small_sweep import Small
+from tests.support.starts import in_process
 from trainables.data import fictional
 
 BY_TESTS = {
@@ -120,9 +119,7 @@ def test_sweeps_of_the_pages_are_planned(line: str, put: dict[str, str], tmp_pat
     words = [put.get(word, word) for word in shlex.split(line)[3:]]
     dry = [] if {"--list", "--dry-run"} & set(words) else ["--dry-run"]
     place = [] if "--list" in words else ["--storage", str(tmp_path / "runs")]
-    app = typer.Typer(add_completion=False)
-    app.command()(sweep.main)
-    done = CliRunner().invoke(app, [*words, *dry, *place])
+    done = in_process(*words, *dry, *place)
     assert done.exit_code == 0, done.output
     assert words[0] in done.stdout or "tofu_tiny" in done.stdout
     assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,16 @@ from trainables.storage import files
 from trainables.storage.base import RESULT, Storage
 
 
-def in_process(*arguments: object) -> Any:
+def invoke(main: Callable[..., None], *arguments: object) -> Any:
+    """Run a command's function as if it was typed."""
     app = typer.Typer()
-    app.command()(sweep.main)
+    app.command()(main)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def in_process(*arguments: object) -> Any:
+    """Run platform.sweep."""
+    return invoke(sweep.main, *arguments)
 
 
 @pytest.fixture(autouse=True)

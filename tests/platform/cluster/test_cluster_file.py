@@ -9,9 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
-from typer.testing import CliRunner
 
 from platform.cluster import __main__ as cluster
 from platform.cluster import checks
@@ -19,17 +17,16 @@ from platform.cluster.checks import generate_commands
 from platform.cluster.file import load_cluster_file
 from platform.schedule.ray_environment import make_token
 from tests.support.cluster_files import VALUES, changed, fill
+from tests.support.starts import invoke
 from trainables.common.errors import InputError
 
 Find = Callable[[str], list[str]]
 ADDRESSES = {"head_ip": "192.0.2.1", "worker_ips": "[192.0.2.2, node3]", "storage": "/srv/unlearning", "ssh_user": "me"}
 
 
-def invoke(*arguments: object) -> tuple[int, str, str]:
+def run_command(*arguments: object) -> tuple[int, str, str]:
     """Exit status, standard output and error of `python -m platform.cluster`."""
-    app = typer.Typer()
-    app.command()(cluster.main)
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    done = invoke(cluster.main, *arguments)
     return done.exit_code, done.stdout, done.stderr
 
 
@@ -44,7 +41,7 @@ def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
     shipped: str, root: Path, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    status, _, err = invoke("check", "cluster.yaml")
+    status, _, err = run_command("check", "cluster.yaml")
     errors = [f"error: provider.{name}: still to be filled in ('FILL IN')" for name in VALUES]
     assert (status, err.splitlines()) == (2, [*errors, "cluster.yaml: 4 to mend before `ray up`"])
 
@@ -54,7 +51,7 @@ def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
     assert (token.stat().st_mode & 0o777, len(token.read_text())) == (0o600, 64)
     before = token.read_text()
     token.chmod(0o644)  # as Ray leaves it
-    assert invoke("check", path) == (0, f"{path}: can be used; start it with: ray up {path}\n", "")
+    assert run_command("check", path) == (0, f"{path}: can be used; start it with: ray up {path}\n", "")
     assert (token.stat().st_mode & 0o777, token.read_text()) == (0o600, before)
 
 
@@ -207,9 +204,9 @@ def test_clusters_of_own_machines(own_machines: str, find_problems: Find, old: s
 def test_environment_of_the_head(tmp_path: Path, shipped: str, home: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(fill(shipped, storage="'s3://bucket/a b'"))
-    status, out, _ = invoke("environment", path)
+    status, out, _ = run_command("environment", path)
     echo = 'echo "$UNLEARN_STORAGE|$MLFLOW_TRACKING_URI|$RAY_ADDRESS|$RAY_AUTH_MODE"'
     printed = subprocess.run(["bash", "-c", out + echo], capture_output=True, text=True, check=True).stdout
     assert (status, printed) == (0, f"s3://bucket/a b|sqlite:///{home}/mlflow/mlflow.db|auto|token\n")
     message = "error: unknown action 'chekc'; did you mean 'check'? known: check, environment, account\n"
-    assert invoke("chekc", "cluster.yaml") == (2, "", message)
+    assert run_command("chekc", "cluster.yaml") == (2, "", message)

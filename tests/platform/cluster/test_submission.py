@@ -1,79 +1,27 @@
-"""A sweep from a laptop: what is refused here, and a real head with its job server, left and found again."""
+"""A sweep from a laptop: what is refused here, and what a job server is asked."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import signal
-import subprocess
+import contextlib
 import sys
-import tempfile
-import time
-import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-import typer
-from typer.testing import CliRunner
+from ray.job_submission import JobStatus
 
 import platform.status as status
 import platform.sweep as sweep
 from platform.cluster import connect
-from tests.support import small_sweep
-from tests.support.environment import INHERITED_PREFIXES
+from tests.support import starts
 from tests.support.ports import free_port
-from trainables.common import provenance
+from tests.support.starts import invoke
 
+signals = starts.signals
 FILE = "cluster_name: some\nfile_mounts: {'~/elsewhere': /etc, '~/un learning': .}\n"
-LAPTOP = """
-import runpy, sys
-import platform.cluster.connect as connect
-connect.RAY = [sys.executable, {ray!r}]
-sys.argv = ["-m", *{arguments!r}]
-runpy.run_module({module!r}, run_name="__main__")
-"""
-RAY = """
-import os, shutil, socket, sys, threading
-HOME, PORT = {home!r}, {port}
-
-def copy(one, other):
-    while data := one.recv(65536):
-        other.sendall(data)
-    other.close()
-
-def forward(port):
-    server = socket.create_server(("127.0.0.1", port))
-    with open(HOME + "/forwards", "a") as stream:
-        stream.write(str(os.getpid()) + "\\n")
-    while True:
-        near, _ = server.accept()
-        try:
-            far = socket.create_connection(("127.0.0.1", PORT))
-        except ConnectionRefusedError:  # not up yet
-            near.close()
-            continue
-        for pair in ((near, far), (far, near)):
-            threading.Thread(target=copy, args=pair, daemon=True).start()
-
-action, file, *rest = sys.argv[1:]
-if action == "dashboard":
-    forward(int(rest[rest.index("--port") + 1]))
-shutil.copytree(rest[0].replace("~", HOME, 1), rest[1], dirs_exist_ok=True)
-"""
-"""Stands for `ray dashboard` and `ray rsync-down`, whose ssh needs a host to log in to."""
-
-
-def invoke(main: Any, *arguments: object) -> Any:
-    app = typer.Typer()
-    app.command()(main)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 # What is refused before anything is sent
 
 
@@ -158,114 +106,90 @@ def test_a_report_is_fetched_from_where_the_sweep_says(tmp_path: Path, monkeypat
         assert (tmp_path / "typed").read_text() == repr(["rsync-down", "a.yaml", source, f"{tmp_path / 'some'}/"])
 
 
-# A real head
+# What is sent
 
 
-@dataclass(frozen=True)
-class Head:
-    """A cluster of one node, whose home holds the repository, and the laptop that reaches it."""
+class Jobs:
+    """Stands for a job server, whose jobs print `log` when they are followed, and end well after it."""
 
-    home: Path
-    file: Path
-    arguments: list[str]
+    def __init__(self) -> None:
+        self.jobs: dict[str, Any] = {}
+        self.log: list[str | type[BaseException]] = []
 
-    def command(self, module: str, *arguments: str) -> list[str]:
-        typed = [*arguments, "--cluster", str(self.file)]
-        script = LAPTOP.format(ray=str(self.home / "ray.py"), arguments=typed, module=f"platform.{module}")
-        return [sys.executable, "-c", script]
+    def submit_job(self, entrypoint: str, submission_id: str, metadata: dict[str, str] | None) -> str:
+        job = {"submission_id": submission_id, "entrypoint": entrypoint, "metadata": metadata}
+        self.jobs[submission_id] = SimpleNamespace(**job, status=JobStatus.RUNNING, driver_exit_code=0)
+        return submission_id
 
-    def open(self, module: str, *arguments: str) -> subprocess.Popen[str]:
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(
-            self.command(module, *arguments), cwd=provenance.ROOT, env=clean() | {"HOME": str(self.home)}, **pipes
-        )
+    def list_jobs(self) -> list[Any]:
+        return list(self.jobs.values())
 
-    def run(self, module: str, *arguments: str) -> tuple[int, str, str]:
-        child = self.open(module, *arguments)
-        out, err = child.communicate(timeout=400)
-        return child.returncode, out, err
+    async def tail_job_logs(self, job: str) -> AsyncIterator[str]:
+        for text in self.log:
+            if not isinstance(text, str):
+                raise text
+            yield text
+        self.jobs[job].status = JobStatus.SUCCEEDED
 
+    def get_job_logs(self, job: str) -> str:
+        return "".join(map(str, self.log))
 
-def clean() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
+    def get_job_info(self, job: str) -> Any:
+        return self.jobs[job]
 
+    def get_job_status(self, job: str) -> JobStatus:
+        return self.jobs[job].status
 
-@pytest.fixture(scope="module")
-def head(trial_inputs: Any) -> Iterator[Head]:
-    home = Path(tempfile.mkdtemp(prefix="head-", dir="/tmp"))  # sockets have short names
-    (home / "unlearning").mkdir()
-    (home / ".ray").mkdir()
-    (home / ".ray" / "auth_token").write_text(uuid.uuid4().hex)
-    for entry in provenance.ROOT.iterdir():
-        if entry.name not in (".venv", "runs"):
-            (home / "unlearning" / entry.name).symlink_to(entry)
-    (home / "unlearning" / ".venv").symlink_to(sys.prefix)
-    shutil.copytree(trial_inputs.target, home / "models" / "full")
-    shutil.copytree(trial_inputs.retain, home / "models" / "retain75")
-    small_sweep.cut_short(trial_inputs.data, home / "data")
-    port, names = free_port(), ("--port", "--dashboard-agent-listen-port", "--ray-client-server-port")
-    (home / "ray.py").write_text(RAY.format(home=str(home), port=port))
-    (home / "cluster.yaml").write_text("file_mounts: {'~/unlearning': .}")
-    settings = (f"benchmark.data={home / 'data'}", f"models={home / 'models'}", "benchmark.split=forget25")
-    settings += ("training.max_steps=3", "training.batch_size=8", "rectifier.gamma=0.8")
-    sets = [part for setting in settings for part in ("--set", setting)]
-    ports = [part for name in names for part in (name, str(free_port()))]
-    command = [*connect.RAY, "start", "--head", "--block", "--num-cpus=1", f"--temp-dir={home / 'ray'}", *ports]
-    command += ["--dashboard-host=127.0.0.1", f"--dashboard-port={port}", "--object-store-memory=100000000"]
-    env = clean() | {"HOME": str(home), "UNLEARN_STORAGE": str(home / "runs"), "RAY_USAGE_STATS_ENABLED": "0"}
-    env |= {"RAY_AUTH_MODE": "token"}
-    with (home / "log").open("w") as log:
-        child = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        yield Head(home, home / "cluster.yaml", ["tofu_tiny", *sets, "--only", "method=ga,npo"])
-    finally:
-        child.terminate()
-        child.wait(timeout=60)
-        shutil.rmtree(home, ignore_errors=True)
+    def delete_job(self, job: str) -> None:
+        del self.jobs[job]
 
 
-@pytest.mark.slow
-def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(head: Head) -> None:
-    """It is planned there, started, left as soon as it says where its results go, and ends with its report here."""
-    status, out, err = head.run("sweep", *head.arguments, "--dry-run", "--json")
-    assert (status, json.loads(out)["storage"]) == (0, str(head.home / "runs")), err
-    status, out, _ = head.run("sweep", "tofu_tiny", "--dry-run", "--set", "benchmark.data=/nowhere")
-    assert (status, "/nowhere" in out) == (2, True)
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    found = Jobs()
+    monkeypatch.setattr(connect, "open_client", lambda cluster: contextlib.nullcontext(found))
+    return found
 
-    first = head.open("sweep", *head.arguments)
-    assert first.stdout is not None
-    lines = iter(first.stdout)
-    assert any(line.startswith(f"storage {head.home / 'runs'}, ") for line in lines), first.communicate()
-    first.send_signal(signal.SIGINT)
-    _, said = first.communicate(timeout=60)
-    job = said.split("submitted ")[1].split()[0]
-    assert first.returncode == 130
-    assert f"detached; {job} goes on. See it again: python -m platform.sweep tofu_tiny " in said
-    assert f".venv/bin/ray job stop {job}" in said
-    status, out, err = head.run("sweep", "tofu_tiny", "--set", "seed=5")
-    assert (status, out) == (2, "")
-    assert f"{job} runs tofu_tiny with other arguments; attach to it with: python -m platform.sweep tofu_tiny " in err
 
-    status, out, err = head.run("sweep", *head.arguments)
-    assert status == 0, out + err
+SETTING_UP = "2026-11-23 10:00:00,123\tINFO job_manager.py:568 -- Runtime env is setting up.\n"
+
+
+def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(
+    jobs: Jobs, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make rehearsal` does the same on hosts, with a laptop that goes away."""
+
+    def start(*typed: str) -> tuple[int, str, str]:
+        words = [*typed, "--cluster", str(file)]
+        monkeypatch.setattr(sys, "argv", ["sweep", *words])
+        done = invoke(sweep.main, *words)
+        return done.exit_code, done.stdout, done.stderr
+
+    jobs.log = [SETTING_UP, "storage /srv\n", KeyboardInterrupt]
+    status, out, err = start("quickstart", "--seeds", "0,1")
+    (job,) = jobs.jobs
+    assert (status, out) == (130, "storage /srv\n")
+    assert jobs.jobs[job].entrypoint == (
+        "cd ~/'un learning' && exec .venv/bin/python -m platform.sweep quickstart --seeds 0,1"
+    )
+    again = f"python -m platform.sweep quickstart --seeds 0,1 --cluster {file}"
+    stop = connect.find_cluster(str(file)).stop_command(job)
+    assert err == f"submitted {job}\n\ndetached; {job} goes on. See it again: {again}\nstop it: {stop}\n"
+
+    status, _, err = start("quickstart", "--seeds", "5")
+    assert (status, len(jobs.jobs)) == (2, 1)
+    assert f"{job} runs quickstart with other arguments; attach to it with: {again}; or stop it with: {stop}" in err
+
+    fetched: list[tuple[str, str]] = []
+    monkeypatch.setattr(connect, "fetch_folder", lambda cluster, remote, local: fetched.append((remote, local.name)))
+    jobs.log = ["report: /srv/reports/quickstart-01/index.html\n"]
+    status, out, err = start("quickstart", "--seeds", "0,1", "--resume")
+    assert (status, out, len(jobs.jobs)) == (0, jobs.log[0], 1)
     assert f"attached to {job}, which runs already" in err
-    assert "6 of 6 trials run in " in out
-    assert out.count("sweep tofu_tiny-") == 1
-    assert len(list((head.home / "runs" / "trials").glob("*/result.json"))) == 6
-    named = [line.split()[-1] for line in err.splitlines() if line.startswith("fetched: ")]
-    report = provenance.ROOT / named[0]
-    assert "tofu_tiny" in report.read_text(encoding="utf-8")
-    shutil.rmtree(report.parent)
+    assert fetched == [("/srv/reports/quickstart-01", "quickstart-01")]
 
-    status, out, err = head.run("status", "tofu_tiny", "--json")
-    assert (status, json.loads(out)["counts"]["done"]) == (0, 6), err
-    status, out, err = head.run("status", "quickstart")
-    assert (status, out) == (2, "")
-    assert err.startswith(f"error: no sweep 'quickstart' in {head.home / 'runs'}")
 
-    forwards = (head.home / "forwards").read_text().split()
-    assert len(forwards) == 7
-    deadline = time.monotonic() + 30
-    while any(psutil.pid_exists(int(pid)) for pid in forwards):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+def test_the_status_is_asked_of_the_cluster_by_a_job_that_leaves_nothing(jobs: Jobs, file: Path) -> None:
+    jobs.log = [SETTING_UP, "{}\n"]
+    done = invoke(status.main, "quickstart", "--json", "--cluster", file)
+    assert (done.exit_code, done.stdout, jobs.jobs) == (0, "{}\n", {})

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from platform.driver import finish
 from tests.support.small_sweep import Small
-from tests.support.starts import assert_light, in_process
+from tests.support.starts import assert_light, in_process, invoke
 from trainables.storage.base import Storage
 
 
@@ -128,14 +126,6 @@ def test_dry_run_of_a_range_tells_its_budget_and_no_ids_that_nobody_knows(small:
     assert "strategy optuna, 84 trials of 120 points, 0 done" in default  # 20 of 32 with GRU, and 8 without
 
 
-def test_backbones_are_a_sweep_each(tmp_path: Path) -> None:
-    names = "Phi-1.5,Llama-3.2-1B-Instruct"
-    done = in_process("tofu_phi", "--dry-run", "--storage", tmp_path / "runs", "--set", f"backbone={names}")
-    titles = [line for line in done.stdout.splitlines() if line.startswith("tofu_phi-")]
-    assert len({line.partition(":")[0] for line in titles}) == len(titles) == 2
-    assert titles[1].endswith("; here on Llama-3.2-1B-Instruct")
-
-
 def test_fields_tell_what_can_be_set_and_what_reads_it() -> None:
     done = in_process("tofu_tiny", "--fields", "--json")
     rows = {row["setting"]: row for row in json.loads(done.stdout)}
@@ -174,14 +164,12 @@ def test_dry_run_says_how_many_steps_there_are(small: Small, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("module", ["analysis.report", "platform.status", "trainables.export", "trainables.run"])
 def test_names_that_are_too_long_and_folders_are_refused_in_one_line(module: str, tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command()(importlib.import_module(module).main)
+    main = importlib.import_module(module).main
     options = {"trainables.export": ["--output", tmp_path / "out"]}.get(module, [])
     (tmp_path / "sweeps").mkdir()
     names = ["x" * 300, "x" * 5000, *([tmp_path, "/dev/null"] if module == "trainables.run" else [])]
     for name in names:
-        given = map(str, [name, *options, "--storage", tmp_path])
-        done = CliRunner().invoke(app, list(given))
+        done = invoke(main, name, *options, "--storage", tmp_path)
         assert (done.exit_code, done.stdout) == (2, ""), done.output
         assert done.stderr.startswith("error: "), done.stderr
         assert done.stderr.count("\n") == 1

@@ -130,10 +130,11 @@ def test_what_this_machine_lacks_is_needed_unless_a_cluster_is_named(
     assert not [need for need in json.loads(there.stdout)["needs"] if need.startswith("resources.")]
 
 
-def test_several_backbones_are_described_as_one_list(tmp_path: Path) -> None:
+def test_backbones_are_a_sweep_each(tmp_path: Path) -> None:
     typed = ["tofu_phi", "--strategy", "paper", "--dry-run", "--storage", tmp_path / "runs"]
     found = json.loads(in_process(*typed, "--json", "--set", "backbone=Phi-1.5,Llama-3.2-1B-Instruct").stdout)
     assert [one["title"].rpartition("; here on ")[2] for one in found[1:]] == ["Llama-3.2-1B-Instruct"]
+    assert len({one["hash"] for one in found}) == 2
     unknown = in_process(*typed, "--set", "backbone=Phi-1.5,Nobody")
     assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert "backbone=Nobody: unknown backbone" in unknown.stderr
