@@ -1,4 +1,7 @@
-"""What trials share is made once, before the first trial, as Ray tasks: data, models, reference evaluations."""
+"""What trials share is made once, before the first trial, as Ray tasks: data, models, reference evaluations.
+
+Ray starts a task whose machine went away up to three times again, unless it is told otherwise.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,6 @@ from trainables.workers import launcher, shared_artifacts
 PrintLine = Callable[[str], None]
 LOW_EXTRACTION = 0.3
 """Extraction strength of the rows to forget below which the template may be the wrong one."""
-RETRIES = 3
-"""How often Ray starts a task again whose machine went away."""
 
 
 def prepare(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
@@ -85,7 +86,7 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
             print_line(f"training the model for {recipe.configs[0]} ({recipe.training.epochs:g} epochs, once)")
         resources = plan.sweep.resources
         gpus = min(1, resources.gpus)
-        make: Any = ray.remote(shared_artifacts.make_model).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
+        make: Any = ray.remote(shared_artifacts.make_model).options(num_cpus=1, num_gpus=gpus)
         made = [make.remote(recipe, store.location, gpus, resources.micro_batch) for recipe in ready]
         _wait_for(made, [f"the model for {recipe.configs[0]} is trained" for recipe in ready], print_line)
         waiting = [recipe for recipe in waiting if recipe not in ready]
@@ -94,8 +95,7 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
 def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Evaluate the retain models first: the forget quality of the target models is measured against them."""
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
-    make: Any = ray.remote(shared_artifacts.make_evaluation)
-    make = make.options(num_cpus=1, num_gpus=resources.gpus, max_retries=RETRIES)
+    make: Any = ray.remote(shared_artifacts.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
     for role in ("retain", "original"):
         references = (ref for ref in plan.references if ref.role == role)
         missing = [ref for ref in references if store.read_evaluation(ref.evaluation) is None]
@@ -141,8 +141,8 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
     Where one cannot be made, the trials that need it fail, and the others go on.
     """
     plan, resources = state.plan, state.plan.sweep.resources
-    options = {"num_cpus": resources.cpus, "num_gpus": min(1, resources.gpus), "max_retries": RETRIES}
-    make: Any = ray.remote(shared_artifacts.make_direction).options(**options)
+    make: Any = ray.remote(shared_artifacts.make_direction)
+    make = make.options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))
     started: list[Callable[[], object]] = []
     for direction in state.directions:
         if store.exists(spec.direction_folder(direction, store)):
