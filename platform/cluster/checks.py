@@ -65,23 +65,10 @@ def find_notes(file: ClusterFile) -> Iterator[str]:
 
 
 def _unfilled(file: ClusterFile) -> Iterator[str]:
-    """Yield values left to fill in; one that stands in several places by an anchor is named once, under `provider`."""
-    named: set[int] = set()
-    for path, value in [*_leaves(file.provider, "provider"), *_leaves(file.content, "")]:
-        if isinstance(value, str) and FILL_IN in value and id(value) not in named:
-            named.add(id(value))
-            yield f"{path}: still to be filled in ('{value}')"
-
-
-def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(node, dict):
-        for name, value in node.items():
-            yield from _leaves(value, f"{path}.{name}".lstrip("."))
-    elif isinstance(node, list):
-        for index, value in enumerate(node):
-            yield from _leaves(value, f"{path}[{index}]")
-    else:
-        yield path, node
+    """Yield the lines left to fill in."""
+    for number, line in enumerate(file.path.expanduser().read_text(encoding="utf-8").splitlines(), 1):
+        if FILL_IN in (written := line.partition("#")[0].strip()):
+            yield f"line {number}: still to be filled in ({written})"
 
 
 def _schema_problems(file: ClusterFile) -> Iterator[str]:
