@@ -77,6 +77,7 @@ def moto_account(shipped: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
             yield Account(shipped, home / "cluster.yaml")
 
 
+@pytest.mark.slow
 def test_ray_starts_what_the_file_says(
     moto_account: Account, find_problems: Callable[[str], list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
