@@ -62,11 +62,12 @@ def make_plan(
     if strategy not in STRATEGIES:
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, STRATEGIES)}")
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
-    every = list_spaces(sweep, strategy, benchmarks, lambda split: _models_of(found[split], store))
+    targets = {split: _models_of(references, store) for split, references in found.items()}
+    every = list_spaces(sweep, strategy, benchmarks, targets)
     if strategy == "paper" and sweep.training.eval_every is None and not any(space.varied for space in every):
         # nothing is chosen: all rows are reported
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
-        every = list_spaces(sweep, strategy, benchmarks, lambda split: _models_of(found[split], store))
+        every = list_spaces(sweep, strategy, benchmarks, targets)
     problems = Problems()
     spaces = problems.collect(overrides.select_spaces, every, only or []) or every
     trials, studied = list_trials(spaces, sweep, strategy), (budget or DEFAULT_BUDGET if strategy == "optuna" else None)

@@ -231,7 +231,8 @@ def _suggest(path: str, known: Sequence[str]) -> str:
     """Return `did you mean 'training.lr'? known: ...`: settings of this name, else of this section, else all."""
     section, _, name = path.rpartition(".")
     same = [one for one in known if one.rpartition(".")[2] == name]
-    return closest(path, same or [one for one in known if one.startswith(f"{section}.")] or known)
+    inside = [one for one in known if one.startswith(f"{section}.")]
+    return f"known: {', '.join(inside)}" if inside and not same else closest(path, same or known)
 
 
 def _is_tuple(kind: Any) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from platform.plan.models import read_architecture
@@ -22,8 +22,8 @@ from trainables.methods import presets
 
 STRATEGIES = ("grid", "paper", "optuna")
 NORMALISE = "task_vector.normalise"
-Models = Callable[[str], tuple[Model, RetainEvaluation | None]]
-"""Split -> target model and retain evaluation, None where the benchmark has no retain model."""
+Models = Mapping[str, tuple[Model, RetainEvaluation | None]]
+"""Target model and retain evaluation of each split, None where the benchmark has no retain model."""
 
 
 def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: Models) -> list[Space]:
@@ -39,7 +39,7 @@ def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], m
         for split in dict.fromkeys(sweep.splits)
         for method in dict.fromkeys(sweep.axes["method"])
         for rectifier in (("none",) if METHODS[method].strength else dict.fromkeys(sweep.axes["rectifier.name"]))
-        if (space := _make_space(sweep, strategy, (split, method, rectifier), benchmarks[split], models(split)))
+        if (space := _make_space(sweep, strategy, (split, method, rectifier), benchmarks[split], models[split]))
     ]
 
 

@@ -97,7 +97,7 @@ def test_every_point_of_any_axes_is_there_exactly_once(chosen: dict[str, list[An
     sweep = Sweep.model_validate({**SWEEP.model_dump(), "axes": chosen})
     benchmarks = {split: Benchmark(split=split, fingerprint=f"files:{split}") for split in sweep.splits}
     models = (Model(path="m", fingerprint="files:1"), RetainEvaluation(path="r", fingerprint="2"))
-    trials = list_trials(list_spaces(sweep, "grid", benchmarks, lambda split: models), sweep, "grid")
+    trials = list_trials(list_spaces(sweep, "grid", benchmarks, dict.fromkeys(sweep.splits, models)), sweep, "grid")
     rectified: set[tuple[object, ...]] = set()
     for name in chosen["rectifier.name"]:
         for gamma, tau in itertools.product(chosen["rectifier.gamma"], chosen["rectifier.tau"]):
