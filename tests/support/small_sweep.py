@@ -15,7 +15,7 @@ from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
 from platform.state.sweep_state import SweepState, scan
-from search_spaces.schema.sweep import Sweep
+from search_spaces.schema.sweep import Sweep, load_sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.config.settings import Model, Resources
 from trainables.config.trial import Trial
@@ -75,6 +75,11 @@ def write(place: Path) -> Small:
 def plan_objectives(small: Small, store: Storage) -> MakePlan:
     """`make(*settings, **options)`: the plan of tofu_tiny's objectives on the small folders; later settings win."""
     return functools.partial(small.plan, store, sweep=OBJECTIVES)
+
+
+def plan_named(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
+    """Return the plan of a named sweep with these settings; options as make_plan takes them."""
+    return make_plan(apply(load_sweep(name), settings), store, **options)
 
 
 def point(trial: Trial) -> tuple[object, ...]:

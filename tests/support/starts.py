@@ -64,15 +64,16 @@ HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "datasets", "opt
 SECONDS_OF_CPU, SECONDS, TRIES = 2.0, 4.0, 3  # a busy machine may take longer once
 
 
-def assert_light(root: Path, module: str, *arguments: str) -> None:
-    """Run a command in a process of its own: it imports nothing heavy and answers soon."""
+def assert_light(root: Path, module: str, *commands: list[str]) -> None:
+    """Run a module with each of these arguments in one process: it imports nothing heavy and answers soon."""
     code = f"""
 import runpy, sys, time
-sys.argv = ["command", *{arguments!r}]
-try:
-    runpy.run_module({module!r}, run_name="__main__")
-except SystemExit as end:
-    assert not end.code, end.code
+for arguments in {commands!r}:
+    sys.argv = ["command", *arguments]
+    try:
+        runpy.run_module({module!r}, run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, end.code
 print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())
 """
     wall = []

@@ -67,8 +67,8 @@ def test_dry_run_tells_what_would_run(small: Small, tmp_path: Path) -> None:
 
 
 def test_listing_and_planning_are_light_and_quick(small: Small, root: Path, tmp_path: Path) -> None:
-    assert_light(root, "platform.sweep", "--list")
-    assert_light(root, "platform.sweep", "tofu_tiny", "--dry-run", *small.flags(), "--storage", str(tmp_path / "runs"))
+    planned = ["tofu_tiny", "--dry-run", *small.flags(), "--storage", str(tmp_path / "runs")]
+    assert_light(root, "platform.sweep", ["--list"], planned)
 
 
 # Every way to be wrong
@@ -92,12 +92,9 @@ DRY = ("tofu_tiny", "--dry-run")
         ((*DRY, "--trials", 4), ["--trials 4: for --strategy optuna; --strategy grid has its own order"]),
         ((*DRY, "--strategy", "optuna", "--sampler", "tpa"), ["search.sampler: ", "'tpe', ", "(got 'tpa')"]),
         ((*DRY, "--sampler", "gp"), ["--sampler gp: for --strategy optuna; --strategy grid has its own order"]),
-        ((*DRY, "--set", "trainin.lr=1"), ["--set trainin.lr=1", "did you mean 'training.lr'?"]),
-        ((*DRY, "--set", "training.lr=fast"), ["training.lr", "'fast'", "valid number"]),
         ((*DRY, "--set", "method=gaa"), ["method: ", "'gaa'", "'ga', 'ga_kl', "]),
         ((*DRY, "--seeds", "0,one"), ["seed: ", "'one'", "valid integer"]),
         ((*DRY, "--seeds=-1"), ["seed: ", "'-1'", "greater than or equal to 0"]),
-        ((*DRY, "--only", "method=ga,gaa"), ["--only", "method=gaa", "known: ga, ga_kl, gd, "]),
         ((*DRY, "--set", "benchmark.data=./nowhere"), ["benchmark.data", "'./nowhere'"]),
         ((*DRY, "--keep", "paretto"), ["--keep: unknown choice 'paretto'; did you mean 'pareto'?"]),
         (("quickstart", "--dry-run", "--set", "method=rmu"), ["objective.layer: RMU", "the model has 2, got 7"]),

@@ -14,6 +14,7 @@ from platform.plan.overrides import apply
 from platform.preparation import prepare
 from search_spaces.schema import sweep as spaces
 from tests.support import tiny
+from tests.support.small_sweep import write_model
 from tests.support.starts import write_evaluation, write_result
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
@@ -26,7 +27,7 @@ from trainables.trial.export import model_folder
 def typed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("own")
     files = tiny.own(folder / "rows")
-    return [f"target={tiny.write_model(folder / 'mine')}", *(f"{part}={file}" for part, file in files.items())]
+    return [f"target={write_model(folder / 'mine')}", *(f"{part}={file}" for part, file in files.items())]
 
 
 def measures(strength: float, utility: float) -> dict[str, float]:

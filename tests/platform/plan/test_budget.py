@@ -31,8 +31,7 @@ def trial(**settings: Any) -> Trial:
 
 
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
-    sweep = spaces.load_sweep(name)
-    return make_plan(apply(sweep, settings), store, **{"strategy": "paper", **options})
+    return small_sweep.plan_named(name, store, *settings, **{"strategy": "paper", **options})
 
 
 # Sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -15,6 +16,7 @@ from platform.plan.plan import Plan
 from search_spaces.backbones.llama2 import ICLM
 from search_spaces.schema import sweep as spaces
 from search_spaces.schema.backbones import Backbone, load_backbones
+from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.data.prompts import TEMPLATES
@@ -23,9 +25,15 @@ from trainables.storage.base import Storage
 REPORTED = ("original", "retain")
 
 
+@functools.cache
 def plan(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
-    sweep = spaces.load_sweep(name)
-    return make_plan(apply(sweep, settings), store, **options)
+    return plan_named(name, store, *settings, **options)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Storage:
+    """One storage where nothing is written, so that each plan is made once."""
+    return Storage(tmp_path_factory.mktemp("plans") / "store")
 
 
 @pytest.mark.parametrize("table", paper.TABLES)

@@ -7,19 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from platform.plan.build import make_plan
-from platform.plan.overrides import apply
 from platform.plan.plan import Plan
-from search_spaces.schema import sweep as spaces
-from tests.support.small_sweep import Small, write_model
+from tests.support.small_sweep import Small, plan_named, write_model
 from trainables.common.errors import InputError
 from trainables.data.hub import HubRequirement
 from trainables.storage.base import Storage
 
 
 def plan(name: str, store: Storage, *settings: str) -> Plan:
-    sweep = spaces.load_sweep(name)
-    return make_plan(apply(sweep, [*settings, "task_vector.batches=2"]), store, strategy="paper")
+    return plan_named(name, store, *settings, "task_vector.batches=2", strategy="paper")
 
 
 def required(found: Plan, kind: str) -> list[HubRequirement]:

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from platform.plan.build import make_plan
 from platform.plan.overrides import apply, flatten_settings
 from platform.plan.plan import Plan
-from search_spaces import tofu_llama, wmdp_zephyr
-from search_spaces.schema import sweep as spaces
+from search_spaces import tofu_llama
 from tests.support import small_sweep
-from tests.support.small_sweep import MakePlan, Small, point
+from tests.support.small_sweep import MakePlan, Small, plan_named, point
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
 
@@ -67,6 +65,16 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
         ("benchmark.split=forget5", "benchmark.split: unknown split 'forget5'; did you mean 'forget05'?"),
         ("benchmark.template=lama2", "benchmark.template: unknown template 'lama2'; did you mean 'llama2'?"),
         ("backbone=Phi-1.5", "sweep tofu_tiny makes its own models; give a folder: models=DIR"),
+        ("training.lr=1e-6..1e-3", "training.lr=1e-06..0.001: --strategy grid has no end of points in a range; write"),
+        ("training.lr=1e-3..1e-6", "training.lr=1e-3..1e-6: the range 0.001..1e-06 is empty; write the s"),
+        ("training.lr=log(0..1)", "training.lr=log(0..1): the range log(0..1) begins where there is no logarithm; be"),
+        ("training.lr=a..b", "training.lr=a..b: a range is LOW..HIGH or log(LOW..HIGH) with two numbers"),
+        ("training.max_steps=1..2.5", "Input should be a valid integer, got a number with a fractional part (got 2.5)"),
+        ("training.optimizer=1..2", "training.optimizer=1..2: Input should be 'adamw' or 'sgd' (got 1)"),
+        ("objective.margin=0,1", "--set objective.margin=0,1: an axis that no trial reads, with method ga, gd, npo an"),
+        ("rectifier.gamma=0.05:0.8", "unable to parse string as a number (got '0.05:0.8')"),
+        ("training.lr=1e-5,fast", "training.lr: Input should be a valid number, unable to parse string as a number (g"),
+        ("resources.ranks=1,2", "resources.ranks=1,2: one value for a whole sweep, so that its trials compare"),
     ],
 )
 def test_bad_setting_is_refused_with_words(make: MakePlan, setting: str, message: str) -> None:
@@ -127,14 +135,14 @@ def test_layer_that_rmu_cannot_steer_is_refused_before_anything_starts(
 def test_another_backbone_brings_its_template_rate_and_models(store: Storage) -> None:
     """Explicit settings override what it brings, whatever comes first; the paper's tables are of the own backbone."""
     settings = ["training.lr=3e-5", "backbone=llama-3.2-1b-instruct"]
-    plan = make_plan(apply(tofu_llama.SWEEP, settings), store, strategy="paper")
+    plan = plan_named("tofu_llama", store, *settings, strategy="paper")
     assert values(plan, "target.path") == {"open-unlearning/tofu_Llama-3.2-1B-Instruct_full"}
     assert values(plan, "benchmark.template") == {"llama3"}
     assert values(plan, "training.lr") == {3e-5}
     assert plan.costs.largest is not None
-    other = apply(tofu_llama.SWEEP, ["backbone=Phi-1.5"])
-    assert values(make_plan(other, store), "training.lr") == {2e-5}
-    assert other.tables == ()
+    other = plan_named("tofu_llama", store, "backbone=Phi-1.5")
+    assert values(other, "training.lr") == {2e-5}
+    assert other.sweep.tables == ()
     assert apply(tofu_llama.SWEEP, ["backbone=llama-2-7b-chat"]).tables == tofu_llama.SWEEP.tables == ("tofu_main",)
 
 
@@ -150,13 +158,12 @@ def test_another_backbone_brings_its_template_rate_and_models(store: Storage) ->
 def test_backbone_without_models_is_refused(name: str, backbone: str, messages: tuple[str], store: Storage) -> None:
     """Models are fine-tuned for TOFU alone, and MUSE's models of one corpus are not used for the other."""
     with pytest.raises(InputError) as error:
-        make_plan(apply(spaces.load_sweep(name), [f"backbone={backbone}"]), store, strategy="paper")
+        plan_named(name, store, f"backbone={backbone}", strategy="paper")
     assert [message for message in messages if message not in str(error.value)] == []
 
 
 def test_wmdp_unlearns_the_backbone_as_it_was_published(store: Storage) -> None:
     for path in ("Qwen/Qwen2.5-1.5B-Instruct", "HuggingFaceH4/zephyr-7b-beta"):
-        sweep = apply(wmdp_zephyr.SWEEP, [f"backbone={path.partition('/')[2]}"])
-        plan = make_plan(sweep, store, strategy="paper")
+        plan = plan_named("wmdp_zephyr", store, f"backbone={path.partition('/')[2]}", strategy="paper")
         assert values(plan, "target.path") == {path}
         assert plan.recipes == ()

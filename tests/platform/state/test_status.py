@@ -232,7 +232,7 @@ def test_refusals(store: Storage, tmp_path: Path) -> None:
 
 
 def test_status_is_light_and_quick(store: Storage, root: Path) -> None:
-    assert_light(root, "platform.status", "tiny", "--storage", str(store.root))
+    assert_light(root, "platform.status", ["tiny", "--storage", str(store.root)])
 
 
 def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:
