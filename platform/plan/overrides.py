@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 import typing
 from collections.abc import Mapping, Sequence
@@ -11,9 +13,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+import search_spaces.backbones
 from platform.plan.space import Space, nearest
 from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis, list_unread
-from search_spaces.schema.backbones import load_backbones
+from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest
@@ -164,6 +167,18 @@ def _set_backbone(sweep: Sweep, name: str) -> Sweep:
             "resources": sweep.resources.model_copy(update={"precision": found.precision}),
         }
     )
+
+
+def load_backbones() -> list[Backbone]:
+    """Return the backbones of all files in search_spaces/backbones/. Raise InputError if a file is wrong in any way."""
+    found = []
+    for module in pkgutil.iter_modules(search_spaces.backbones.__path__, "search_spaces.backbones."):
+        try:
+            values = vars(importlib.import_module(module.name)).values()
+        except Exception as error:
+            raise InputError(f"{module.name.replace('.', '/')}.py: {describe_invalid(error)}") from error
+        found += [value for value in values if isinstance(value, Backbone)]
+    return found
 
 
 def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space]:

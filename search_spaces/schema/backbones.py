@@ -6,12 +6,6 @@ TOFU models are fine-tuned from the base model by TOFU's own recipe. `--set mode
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from pathlib import Path
-
-from trainables.common.cli import describe_invalid
-from trainables.common.errors import InputError
 from trainables.config.settings import Model, Precision, Shape, Training, Value
 
 GATED = ("meta-llama/",)
@@ -38,18 +32,6 @@ class Backbone(Value):
     def model(self, role: str, split: str) -> Model | None:
         """Return the published model of `role`, None if there is none for the split."""
         return dict(self.published).get(role) if self.corpus in (None, split) else None
-
-
-def load_backbones() -> list[Backbone]:
-    """Return the backbones of all files in search_spaces/backbones/. Raise InputError if a file is wrong in any way."""
-    found = []
-    for module in pkgutil.iter_modules([str(Path(__file__).parents[1] / "backbones")], "search_spaces.backbones."):
-        try:
-            values = vars(importlib.import_module(module.name)).values()
-        except Exception as error:
-            raise InputError(f"{module.name.replace('.', '/')}.py: {describe_invalid(error)}") from error
-        found += [value for value in values if isinstance(value, Backbone)]
-    return found
 
 
 def tofu_recipe(lr: float) -> Training:

@@ -11,11 +11,11 @@ import pytest
 from analysis import paper
 from platform.plan import needs
 from platform.plan.build import make_plan
-from platform.plan.overrides import apply
+from platform.plan.overrides import apply, load_backbones
 from platform.plan.plan import Plan
 from search_spaces.backbones.llama2 import ICLM
 from search_spaces.schema import sweep as spaces
-from search_spaces.schema.backbones import Backbone, load_backbones
+from search_spaces.schema.backbones import Backbone
 from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
