@@ -28,9 +28,10 @@ SUMS = ".sha256"
 
 
 def usable_folder(root: Path, field: str, writable: bool) -> Path:
-    """Return the folder, made if `writable`. Raises InputError, which names `field`, if it cannot be used."""
+    """Return the folder, made if `writable`, for this user alone. Raises InputError, which names `field`."""
     try:
         if writable:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _probe(root / "storage")
         else:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):

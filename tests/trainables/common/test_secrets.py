@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +23,8 @@ from platform.driver import driver, start
 from platform.tracking import __main__ as tracking
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
+from tests.support.environment import ROOT
+from tests.support.other_user import METHODS
 from tests.support.small_sweep import Small
 from trainables.common import redaction
 from trainables.config.settings import Model
@@ -145,9 +150,13 @@ def test_kept_command_has_no_secret(
 
 
 @contextmanager
-def watch_addresses() -> Iterator[set[str]]:
-    """Collect the addresses where the processes of a sweep listen, until the block ends."""
-    found: set[str] = set()
+def watch_ports(store: Path) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+    """Collect where the processes of a sweep listen, port and address, until the block ends.
+
+    As root also what another user of the machine can do, once a trial runs: other_user.py says it.
+    """
+    found: dict[str, str] = {}
+    told: dict[str, Any] = {}
     over = threading.Event()
 
     def watch() -> None:
@@ -155,45 +164,68 @@ def watch_addresses() -> Iterator[set[str]]:
             started = [child for child in psutil.Process().children() if "platform.sweep" in child.cmdline()]
             for process in (one for parent in started for one in (parent, *parent.children(recursive=True))):
                 with suppress(psutil.Error):
-                    opened = process.net_connections(kind="inet")
-                    found.update(one.laddr[0] for one in opened if one.status == psutil.CONN_LISTEN)
+                    opened = [one.laddr for one in process.net_connections() if one.status == psutil.CONN_LISTEN]
+                    found.update({str(port): address for address, port in opened})
+            if os.geteuid() == 0 and not told and any(store.glob("trials/*/progress.json")):
+                command = [sys.executable, str(ROOT / "tests/support/other_user.py"), str(store), *found]
+                told.update(json.loads(subprocess.run(command, capture_output=True, check=True).stdout))
 
     thread = threading.Thread(target=watch)
     thread.start()
     try:
-        yield found
+        yield found, told
     finally:
         over.set()
         thread.join()
 
 
 @pytest.mark.slow
-def test_sweep_under_secrets_keeps_them_and_listens_on_loopback_only(
+def test_sweep_under_secrets_keeps_them_and_lets_nobody_in(
     trial_inputs: Any, run_module: RunModule, tmp_path: Path
 ) -> None:
-    """An unreachable server with a password in its address, Ray's own logs included; then a sync into SQLite."""
+    """An unreachable server with a password in its address, Ray's own logs included; then a sync into SQLite.
+
+    It listens on loopback alone, and another user can read nothing of the storage and call nothing at a port; Ray's
+    metrics alone are shown to whoever asks.
+    """
     shutil.copytree(trial_inputs.target, tmp_path / "models" / "full")
     shutil.copytree(trial_inputs.retain, tmp_path / "models" / "retain75")
     small_sweep.cut_short(trial_inputs.data, tmp_path / "data")
     settings = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}", *SETTINGS)
     arguments = ["tofu_tiny", *(f"--set={setting}" for setting in settings), "--only=method=ga"]
-    logs, store = Path(tempfile.mkdtemp(prefix="r", dir="/tmp")), tmp_path / "runs"  # sockets have short paths
+    place = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # sockets have short paths
+    place.chmod(0o755)
+    (place / "r").mkdir()
+    store, logs = place / "runs", place / "r"
     away = {"MLFLOW_TRACKING_URI": SERVER, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "2"}
     quiet = {**SECRETS, "OMP_NUM_THREADS": "1", "RAY_TMPDIR": str(logs)}
     try:
-        with watch_addresses() as addresses:
+        with watch_ports(store) as (ports, told):
             done = run_module("platform.sweep", *arguments, f"--storage={store}", timeout=400, **quiet, **away)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "MLflow is behind" in done.stdout
         assert not any(secret in done.stdout + done.stderr for secret in HIDDEN)
         assert list(logs.rglob("*.log"))
         assert files_with_secrets(store, logs) == []
+        assert ports, "no socket of Ray was seen"
+        assert {address.removeprefix("::ffff:") for address in ports.values()} <= {"127.0.0.1", "::1"}
+        assert os.geteuid() != 0 or refused(told)
+        synced = run_module("platform.tracking", "sync", "tofu_tiny", f"--storage={store}", **SECRETS)
+        assert synced.returncode == 0, synced.stderr
+        assert (store / "mlflow.db").is_file()
+        assert not any(secret in synced.stdout + synced.stderr for secret in HIDDEN)
+        assert files_with_secrets(store) == []
     finally:
-        shutil.rmtree(logs, ignore_errors=True)
-    assert addresses, "no socket of Ray was seen"
-    assert {address.removeprefix("::ffff:") for address in addresses} <= {"127.0.0.1", "::1"}
-    synced = run_module("platform.tracking", "sync", "tofu_tiny", f"--storage={store}", **SECRETS)
-    assert synced.returncode == 0, synced.stderr
-    assert (store / "mlflow.db").is_file()
-    assert not any(secret in synced.stdout + synced.stderr for secret in HIDDEN)
-    assert files_with_secrets(store) == []
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def refused(told: dict[str, Any]) -> bool:
+    """Return whether another user was let in nowhere, and Ray's servers of all kinds were asked."""
+    assert told["read"] == []
+    answers = list(told["answers"].values())
+    assert answers.count(["UNAVAILABLE", "200"]) <= 1, told  # Ray's metrics
+    kept = [found for found in answers if found not in (["UNAVAILABLE", "200"], ["UNAVAILABLE", "no HTTP"])]
+    assert all({"UNAUTHENTICATED", "401"} & set(found) for found in kept), told
+    assert not any(answer.startswith("OK") for found in answers for answer in found), told
+    asked = {place for found in kept for place, answer in enumerate(found) if answer == "UNAUTHENTICATED"}
+    return asked == set(range(len(METHODS)))
