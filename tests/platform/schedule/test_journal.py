@@ -10,6 +10,7 @@ import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
+from werkzeug.test import Client
 
 from platform.driver import run_on_ray
 from platform.plan.space import Space
@@ -61,6 +62,25 @@ def test_optuna_opens_it_and_sees_settings_goals_and_our_ids(state: SweepState, 
     assert (
         repr(shown[0].distributions["training.lr"]) == "FloatDistribution(high=0.001, log=True, low=1e-06, step=None)"
     )
+
+
+def test_the_dashboard_shows_goals_names_ids_and_links(state: SweepState, store: Storage) -> None:
+    """optuna-dashboard itself, asked as its page asks it."""
+    dashboard = pytest.importorskip("optuna_dashboard", reason="optuna-dashboard is not installed (extra test)")
+    journal = Journal(manifest.load_manifest(state.plan.name, store), store)
+    done, failed = (make(state.plan.spaces[STUDY], lr, None) for lr in (1e-5, 3e-5))
+    journal.sync({done.id(): (done, (-3.0, 0.4)), failed.id(): (failed, None)})
+    client = Client(dashboard.wsgi(str(journal.path)))
+    (summary,) = client.get("/api/studies").get_json()["study_summaries"]
+    assert summary["study_name"] == f"{journal.sweep.label} {STUDY}"
+    study = client.get(f"/api/studies/{summary['study_id']}").get_json()
+    assert study["objective_names"] == ["FQ, more is better", "MU, more is better"]
+    shown = [{item["key"]: item["value"] for item in one["user_attrs"]} for one in study["trials"]]
+    assert [one["id"] for one in shown] == [done.id(), failed.id()]
+    assert [one["name"] for one in shown] == [f"gru-npo-forget05-g0.4-tnone-lr{lr}-s0" for lr in ("1e-05", "3e-05")]
+    assert [one["folder"] for one in shown] == [store.trial(trial.id()).as_uri() for trial in (done, failed)]
+    assert [(one["state"], one.get("values")) for one in study["trials"]] == [("Complete", [-3.0, 0.4]), ("Fail", None)]
+    assert {one["name"] for one in study["trials"][0]["params"]} == {path.partition("=")[0] for path in AXES[:3]}
 
 
 @pytest.mark.parametrize("damage", ["none", "lost", "cut", "nonsense"])
