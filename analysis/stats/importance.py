@@ -12,13 +12,12 @@ from analysis.labels import setting_text
 from analysis.load.goals import goals_of_runs
 from analysis.load.trials import evaluated, settings
 from analysis.stats.selection import STUDY_COLUMNS, average, sort_studies
+from trainables.config.types import LOG_RATIO
 
 LEAST_SETTINGS = 10
 """The fewest evaluated settings of a study from which importance is computed."""
 BEST_SHARE = 0.25
 """The share of a study's settings whose values are compared with those of all (PED-ANOVA's target quantile)."""
-LOG_RATIO = 20.0
-"""Positive numbers whose greatest is so many times the least are compared, and drawn, on a log scale."""
 COLUMNS = [*STUDY_COLUMNS, "metric", "setting", "importance", "settings"]
 
 

@@ -22,11 +22,10 @@ from search_spaces.schema.axes import STUDY, Range, is_read, name_trial, read_ax
 from trainables import benchmarks
 from trainables.benchmarks.selection import metrics_of
 from trainables.config.trial import Trial
+from trainables.config.types import LOG_RATIO
 from trainables.storage.base import Storage
 from trainables.storage.sweeps import SweepFile
 
-LOG_RATIO = 100
-"""Numbers above 0 whose greatest is so many times the least are drawn on a log scale."""
 Goals = tuple[float, ...] | None
 """The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers.
 

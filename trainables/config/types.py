@@ -49,3 +49,6 @@ NotNegative = Annotated[float, Field(ge=0, le=1e9)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 """Decay of an exponential moving average: Adam's betas."""
+
+LOG_RATIO = 20.0
+"""Positive numbers whose greatest is so many times the least are compared, and drawn, on a log scale."""
