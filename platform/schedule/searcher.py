@@ -139,6 +139,10 @@ class Study:
         else:
             known |= {"values": list(goals)}
             known |= {"constraints": {FLOOR: self.floor - goals[-1]}} if self.floor is not None else {}
+        if isinstance(
+            self.study.sampler, optuna.samplers.BaseGASampler
+        ):  # it takes trials without a generation for none
+            known["system_attrs"] = {self.study.sampler._get_generation_key(): 0}
         self.study.add_trial(optuna.trial.create_trial(**known))
 
     def _enqueue(self, key: str) -> optuna.Trial:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import csv
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from analysis.stats.hypervolume import hypervolume
-from platform.plan.space import Space
-from platform.schedule.searcher import Study
 from search_spaces.schema.axes import Axis, Range
-from search_spaces.schema.sweep import Search
-from trainables.config.settings import Benchmark, Model
+from tests.support.small_studies import make_space, search
 from trainables.config.trial import Trial
 
 RECORDED = Path(__file__).with_name("recorded_search.csv")
@@ -65,20 +61,9 @@ class Surrogate:
 
 def find_area(sampler: str, seed: int, goals: Surrogate) -> float:
     """The area under the Pareto front of a search of TRIALS trials that begins with the published point."""
-    fixed: dict[str, Any] = {"target": Model(path="m"), "benchmark": Benchmark(), "method": "npo", "seed": seed}
-    fixed |= {"rectifier": {"name": "gru"}, "objective": {}, "training": {}, "task_vector": None}
     published = {"training.lr": 4e-4, "objective.beta": 0.1, "rectifier.gamma": 0.8, "rectifier.tau": None}
-    space = Space("some", fixed, AXES, published)
-    study, found = (
-        Study(space, [space.make(published)], TRIALS, {}, search=Search.model_validate({"sampler": sampler})),
-        [],
-    )
-    while study.left:
-        trial = study.ask()
-        assert trial is not None
-        found.append(goals(trial))
-        study.tell(trial.id(), found[-1])
-    return hypervolume(found, REFERENCE)
+    found = search(make_space(AXES, seed=seed, published=published), TRIALS, goals, sampler)
+    return hypervolume([goals(trial) for trial in found], REFERENCE)
 
 
 @pytest.mark.slow

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any
 
 import hypothesis
 import pytest
@@ -18,32 +16,17 @@ from ray.tune.search import Searcher
 from platform.driver.run_on_ray import make_searcher
 from platform.plan.space import Space
 from platform.schedule import searcher
-from platform.schedule.parameters import SAMPLERS
 from platform.schedule.session import Placement
 from platform.state import manifest
 from platform.state.limits import Limits, Stopper
-from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search
 from tests.support import small_sweep
-from trainables.config.settings import Benchmark, Model, Selection, Unit
+from tests.support.small_studies import Outcome, drain, make_space
+from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import files
 from trainables.storage.base import CHECKPOINT, META, PROGRESS, Storage
 from trainables.trial.stop_rule import make_stop_rule
-
-Outcome = tuple[float, float] | None
-
-
-def make_space(
-    axes: dict[str, Axis], split: str = "forget05", seed: int = 0, published: Mapping[str, Any] = MappingProxyType({})
-) -> Space:
-    """NPO with GRU over these axes; the published point is the first value of each, or as given."""
-    benchmark = Benchmark(split=split, fingerprint="files:0")
-    fixed: dict[str, Any] = {"target": Model(path="m", fingerprint="files:1"), "benchmark": benchmark, "seed": seed}
-    fixed |= {"method": "npo", "rectifier": {"name": "gru"}, "objective": {}, "training": {}, "task_vector": None}
-    first = {path: axis.low if isinstance(axis, Range) else axis[0] for path, axis in axes.items()}
-    first |= published
-    return Space("some", fixed, axes, first)
 
 
 def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
@@ -70,15 +53,6 @@ def outcome(trial: Trial) -> Outcome:
     """An invented result: a trade-off along gamma, and a failure now and then."""
     gamma = trial.rectifier.gamma or 0.0
     return None if round(gamma * 100) % 4 == 3 else (-20 * (1 - gamma), 0.8 - gamma)
-
-
-def drain(study: searcher.Study, worth: Callable[[Trial], Outcome] = outcome) -> list[Trial]:
-    """Ask and tell until nothing is left or proposed; the trials in order."""
-    asked = []
-    while study.left and (trial := study.ask()) is not None:
-        asked.append(trial)
-        study.tell(trial.id(), worth(trial))
-    return asked
 
 
 def suggested(search: Searcher, name: str) -> Trial:
@@ -117,7 +91,7 @@ def test_every_point_at_most_once_up_to_the_budget(
     others = {trial.id(): (-1.0, 0.5) for trial in points(3, split="forget10")}
     study = make_study(trials, budget, finished | others)
     assert study.asked == set(finished)
-    asked = [trial.id() for trial in drain(study)]
+    asked = [trial.id() for trial in drain(study, outcome)]
     assert len(asked) == max(0, min(budget or count, count) - len(finished))
     assert len(set(asked)) == len(asked)
     assert set(asked) <= set(names) - set(finished)
@@ -131,7 +105,7 @@ def test_points_in_flight_are_asked_first_in_their_order(finished: tuple[int, ..
     names = [trial.id() for trial in trials]
     unfinished = {names[number] for number in (23, 7, 16, 11)}
     study = make_study(trials, 12, {names[number]: (-1.0, 0.5) for number in finished}, unfinished)
-    asked = [trial.id() for trial in drain(study)]
+    asked = [trial.id() for trial in drain(study, outcome)]
     assert asked[:4] == [names[number] for number in (7, 11, 16, 23)]
     assert len(asked) == len(set(asked)) == 12 - len(finished)
     assert (asked[4] == names[0]) == (finished == ())
@@ -200,97 +174,6 @@ def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> Non
     studies.on_trial_complete("t0", result) if studies.next_trial("t0") else None
     assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
     assert searcher.read_goals(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
-
-
-def test_both_units_of_a_task_vector_are_searched() -> None:
-    space = make_space({"task_vector.stg": (0.5, 0.7), "task_vector.normalise": get_args(Unit)})
-    fixed = {**space.fixed, "method": "tru", "rectifier": {"name": "none"}, "task_vector": {}}
-    found = search(replace(space, fixed=fixed), 4, lambda trial: (0.0, 0.0))
-    assert len({trial.id() for trial in found}) == 4
-
-
-def search(
-    space: Space, budget: int, worth: Callable[[Trial], Outcome], sampler: Any = "tpe", **given: Any
-) -> list[Trial]:
-    """Ask and tell to the end; the trials in order."""
-    known = [space.make(space.first_point())] if space.has_ranges else [space.make(one) for one in space.list_points()]
-    return drain(searcher.Study(space, known, budget, {}, search=Search(sampler=sampler), **given), worth)
-
-
-GAMMAS, TAUS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99), (0.001, 0.01, 0.1, 1.0, 10.0, None)
-
-
-def test_optuna_learns_where_the_good_points_are() -> None:
-    """A reward that grows with gamma and with tau, none the greatest: the later half beats the mean of the grid."""
-
-    def worth(trial: Trial) -> tuple[float, float]:
-        reward = GAMMAS.index(trial.rectifier.gamma or 0) / 11 + TAUS.index(trial.rectifier.tau) / 5
-        return reward, reward
-
-    space = make_space({"rectifier.gamma": GAMMAS, "rectifier.tau": TAUS}, seed=3)
-    found = [worth(trial)[0] for trial in search(space, 30, worth)]
-    assert sum(found[15:]) / 15 > 1.0 + 0.2
-
-
-RANGES: dict[str, Axis] = {
-    "training.lr": Range(1e-6, 1e-3, log=True),
-    "training.epochs": Range(1, 10),
-    "rectifier.tau": (1.0, None),
-    "training.optimizer": ("adamw", "sgd"),
-}
-
-
-def lr_reward(trial: Trial) -> tuple[float, float]:
-    """Best at a rate of 1e-4: removal falls off to both sides, utility does not."""
-    return -abs(math.log10(trial.training.lr) + 4), 0.5
-
-
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("gp", "qmc")]  # they import torch and scipy's
-
-
-@pytest.mark.parametrize("sampler", [*(name for name in SAMPLERS if name not in ("gp", "qmc")), *SLOW])
-def test_every_sampler_stays_in_the_ranges_and_begins_with_the_published_point(sampler: str) -> None:
-    space = make_space(RANGES, seed=5, published={"training.lr": 3e-5})
-    found = search(space, 16, lr_reward, sampler)
-    assert found[0].training.lr == 3e-5
-    assert len({trial.id() for trial in found}) == 16
-    for trial in found:
-        assert 1e-6 <= trial.training.lr == float(f"{trial.training.lr:.4g}") <= 1e-3
-        assert trial.training.epochs in range(1, 11)
-    assert {trial.training.optimizer for trial in found} == {"adamw", "sgd"}
-    assert {trial.rectifier.tau for trial in found} == {1.0, None}
-    assert search(space, 16, lr_reward, sampler) == found
-    assert sampler == "qmc" or search(make_space(RANGES, seed=6), 16, lr_reward, sampler)[1:] != found[1:]
-
-
-def test_a_space_that_has_no_more_points_ends_before_its_budget() -> None:
-    found = search(make_space({"training.epochs": Range(1, 3)}), 10, lambda trial: (0.0, 0.0))
-    assert sorted(trial.training.epochs for trial in found) == [1, 2, 3]
-
-
-def test_a_published_fraction_in_a_whole_range_is_told_to_optuna_when_it_is_asked_and_again_on_resume() -> None:
-    space = make_space({"rectifier.tau": Range(1, 20)}, published={"rectifier.tau": 6.5})
-    published = space.make(space.first_point())
-    asked = searcher.Study(space, [published], 4, {})
-    assert asked.ask() == published
-    assert searcher.Study(space, [published], 4, {published.id(): (0.0, 0.5)}).study.trials[0].params == (
-        asked.study.trials[0].params
-    )
-    assert [value in Range(1, 20) for value in (6, 6.0, 6.5)] == [True, True, False]
-
-
-def test_trials_below_the_floor_of_utility_are_infeasible() -> None:
-    """Removal is best at high rates, which keep nothing: with a floor the search stays below them."""
-
-    def worth(trial: Trial) -> tuple[float, float]:
-        place = (math.log10(trial.training.lr) + 6) / 3
-        return place, 1 - place
-
-    def late(**given: Any) -> float:
-        trials = search(make_space({"training.lr": Range(1e-6, 1e-3, log=True)}, seed=1), 30, worth, **given)
-        return sum(worth(trial)[1] >= 0.7 for trial in trials[15:]) / 15
-
-    assert late(floor=0.7) > late() + 0.2
 
 
 def test_trials_begin_with_a_stop_rule_of_those_that_have_finished_and_the_published_point_never() -> None:
