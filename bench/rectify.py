@@ -70,8 +70,7 @@ def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
     forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
     effective_batch.accumulate_gradient(runner, [(objectives.NLL, task.retain, retain)], task, None)
     runner.clear()
-    sides = {"forget": forget, "retain": retain}
-    plan = [(term, task.rows(term.side), sides[term.side]) for term in task.objective.terms]
+    plan = [(term, task.forget, forget) for term in task.objective.terms]
     effective_batch.accumulate_gradient(runner, plan, task, None)
     runner.step(task.training.lr)
 
@@ -131,10 +130,10 @@ def make_network(options: argparse.Namespace, device: torch.device) -> Any:
 
 
 def make_task(options: argparse.Namespace, rectifier: rectifiers.Rectifier) -> loop.TrainingTask:
-    """Return the objective on the rows that the retain pass draws from too: with GA every step is in conflict."""
+    """Return gradient ascent on the rows that the retain pass draws from too: every step is in conflict."""
     training = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
     both = rows(SEED, options.vocabulary)
-    objective = objectives.make_objective(options.method, presets.Constants())
+    objective = objectives.make_objective("ga", presets.Constants())
     return loop.TrainingTask(both, both, objective, rectifier, training, SEED, pad=0)
 
 
@@ -187,12 +186,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = _script.make_parser(__doc__)
     parser.add_argument("--ranks", type=_script.numbers, default=[1, 2], help="world sizes (default 1,2)")
     parser.add_argument("--stages", type=_script.numbers, help="ZeRO stages (default 0,1,2,3; with bf16 1,2,3)")
-    parser.add_argument(
-        "--method",
-        choices=["ga", "gd"],
-        default="ga",
-        help="gd: its retain term has a pass of its own in the plain step, none in the rectified one",
-    )
     parser.add_argument("--repeats", type=int, default=5, help="measured pairs of steps (default 5)")
     parser.add_argument("--hidden", type=int, default=384)
     parser.add_argument("--layers", type=int, default=8)

@@ -8,7 +8,6 @@ TRAINING = Training(lr=ICLM.lr, epochs=1, batch_size=32, max_length=2048)
 
 SWEEP = paper.sweep(
     ICLM,
-    ranks=4,
     name="muse_books",
     title="MUSE Books on ICLM-7B: five objectives without and with GRU",
     tables=("muse",),

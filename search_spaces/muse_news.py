@@ -7,7 +7,6 @@ from trainables.config.settings import Benchmark
 
 SWEEP = paper.sweep(
     MUSE_LLAMA2,
-    ranks=4,
     name="muse_news",
     title="MUSE News on Llama-2-7B: five objectives without and with GRU",
     axes={"method": paper.TEXT_METHODS},

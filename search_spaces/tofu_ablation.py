@@ -10,7 +10,6 @@ from search_spaces.schema.sweep import Published
 
 SWEEP = paper.sweep(
     LLAMA2,
-    ranks=4,
     name="tofu_ablation",
     title="TOFU 5 % on Llama-2-7B-chat: neither, clipping, rectification, both",
     tables=("tofu_ablation",),

@@ -9,7 +9,6 @@ from search_spaces.schema import paper
 
 SWEEP = paper.sweep(
     LLAMA2,
-    ranks=4,
     name="tofu_dynamics",
     title="TOFU 5 % on Llama-2-7B-chat: gradients along training of GA, NPO and WGA without and with GRU",
     axes={

@@ -9,7 +9,6 @@ from search_spaces.schema.sweep import Published
 
 SWEEP = paper.sweep(
     LLAMA2,
-    ranks=4,
     name="tofu_gamma",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over gamma",
     tables=("tofu_gamma",),

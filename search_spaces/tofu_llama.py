@@ -9,7 +9,6 @@ from search_spaces.schema.sweep import TAUS
 
 SWEEP = paper.sweep(
     LLAMA2,
-    ranks=4,
     name="tofu_llama",
     title="TOFU on Llama-2-7B-chat: seven objectives without and with GRU",
     tables=("tofu_main",),

@@ -29,7 +29,6 @@ AXES: dict[str, Axis] = {
 
 SWEEP = paper.sweep(
     LLAMA2,
-    ranks=4,
     name="tofu_llama_tru",
     title="TOFU on Llama-2-7B-chat without retain data: TRU and TV, GA, WGA, NPO",
     tables=("tofu_retain_free",),

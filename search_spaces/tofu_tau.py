@@ -6,7 +6,6 @@ from search_spaces.schema.sweep import Published
 
 SWEEP = paper.sweep(
     LLAMA2,
-    ranks=4,
     name="tofu_tau",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over tau",
     tables=("tofu_tau",),

@@ -22,6 +22,7 @@ from trainables.config.settings import Objective, Training
 
 SWEEP = paper.sweep(
     ZEPHYR,
+    ranks=1,
     name="wmdp_rmu",
     title="WMDP on Zephyr-7B-beta: RMU without and with GRU",
     tables=("wmdp_rmu",),

@@ -11,7 +11,6 @@ DATA = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber", diale
 
 SWEEP = paper.sweep(
     ZEPHYR,
-    ranks=4,
     name="wmdp_zephyr",
     title="WMDP on Zephyr-7B-beta: five objectives without and with GRU",
     tables=("wmdp",),

@@ -51,11 +51,13 @@ MUSE_SETTINGS = (
 )
 
 
-def sweep(backbone: Backbone, *, axes: dict[str, Axis], ranks: int = 1, **settings: Any) -> Sweep:
+def sweep(backbone: Backbone, *, axes: dict[str, Axis], ranks: int | None = None, **settings: Any) -> Sweep:
     """Return a sweep with the paper's settings on a backbone, which `settings` override: five epochs, 32 rows a step.
 
+    A trial has one rank unless `ranks` says more, but four of a backbone of 7B parameters.
     The paper selects on validation data, which its benchmarks have none of: one half of the evaluation rows stands in.
     """
+    ranks = ranks or (4 if backbone.shape.parameters > 5e9 else 1)
     fixed: dict[str, Any] = {
         "benchmark": Benchmark(dialect="paper", template=backbone.template),
         "training": Training(lr=backbone.lr, epochs=5, batch_size=32),

@@ -61,7 +61,7 @@ def _localize_benchmark(benchmark: Benchmark, store: Storage) -> dict[str, Any]:
     if not benchmark.fingerprint or benchmark.is_fictional:
         return {}
     changed: dict[str, Any] = {}
-    sources = dict(source.split("=", 1) for source in benchmark.sources)
+    sources = benchmark.places
     for requirement in benchmarks.find(benchmark.name).hub_requirements(benchmark):
         place = _find_place(requirement, store)
         if paths.is_folder(place) and requirement.part == DATA:

@@ -37,6 +37,7 @@ from trainables.data.prompts import encode_all, prompt_text, resolve_template
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
 RATIOS, ROWS_DIGEST = "forget_truth_ratios", "forget_rows_digest"
 """What a kept evaluation holds for forget quality: the ratios, and which rows they are of."""
+GENERATED_TOKENS = 200
 MEAN_TOKENS, LONGEST_TOKENS = 80, 256
 """Tokens of a row of TOFU (240 characters on average, 619 at most) with its template."""
 PERTURBED_COLUMNS = ("question", "answer", "paraphrased_answer", "perturbed_answer")
@@ -45,32 +46,19 @@ GENERAL_COLUMNS = ("question", "answer", "perturbed_answer")
 
 @dataclass(frozen=True)
 class Rules:
-    """What a dialect does differently: a row of the table above."""
+    """What a dialect does differently: a row of the table above. The defaults are the paper's."""
 
-    row_limit: int | None
-    tag_is_answer: bool
-    generated_tokens: int
-    generated_includes_prompt: bool
-    strip: bool
-    max_length: int
+    row_limit: int | None = 300
+    tag_is_answer: bool = True
+    generated_includes_prompt: bool = True
+    strip: bool = False
+    max_length: int = 200
 
 
 RULES: dict[str, Rules] = {
-    "paper": Rules(
-        row_limit=300,
-        tag_is_answer=True,
-        generated_tokens=200,
-        generated_includes_prompt=True,
-        strip=False,
-        max_length=200,
-    ),
+    "paper": Rules(),
     "open-unlearning": Rules(
-        row_limit=None,
-        tag_is_answer=False,
-        generated_tokens=200,
-        generated_includes_prompt=False,
-        strip=True,
-        max_length=512,
+        row_limit=None, tag_is_answer=False, generated_includes_prompt=False, strip=True, max_length=512
     ),
 }
 
@@ -86,6 +74,8 @@ class TofuBenchmark(BenchmarkBase):
     UTILITY_COLUMNS = UTILITY_COLUMNS
 
     def published_data(self, split: str) -> str:
+        """Return the data set of all splits. Raises InputError if the split is no forget split."""
+        _percentage(split)
         return "locuslab/TOFU"
 
     def retain_role(self, split: str) -> str | None:
@@ -97,10 +87,6 @@ class TofuBenchmark(BenchmarkBase):
 
     def evaluation_configs(self, split: str) -> tuple[str, ...]:
         return tuple(tasks(split).values())
-
-    def check_settings(self, benchmark: Benchmark) -> None:
-        _percentage(benchmark.split)
-        super().check_settings(benchmark)
 
     def check_rows(self, benchmark: Benchmark) -> None:
         if row_loader.names_folder(benchmark.data):
@@ -226,7 +212,7 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
         tokenizer,
         prompts,
         token_budget=token_budget,
-        new_tokens=rules.generated_tokens,
+        new_tokens=GENERATED_TOKENS,
         total=rules.generated_includes_prompt,
         scored=[(group[0], answers[0].hits) for group, answers in zip(groups, scores, strict=True)],
     )

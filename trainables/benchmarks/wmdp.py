@@ -70,8 +70,7 @@ class WmdpBenchmark(BenchmarkBase):
         self.published_data(benchmark.split)
         if benchmark.tasks:
             raise InputError("benchmark.tasks: wmdp asks its own questions and MMLU's; leave tasks out")
-        for source in benchmark.sources:
-            part = source.split("=", 1)[0]
+        for part in benchmark.places:
             if part not in SOURCES:
                 raise InputError(f"benchmark.sources: unknown part '{part}'; {closest(part, SOURCES)}")
         lm_eval_questions.check_shots(benchmark.shots)
@@ -161,7 +160,7 @@ class WmdpBenchmark(BenchmarkBase):
 
 def find_part(benchmark: Benchmark, part: str) -> str:
     """Return where a part of the data is: the bio forget corpus lies in the folder of the other corpora."""
-    given = dict(source.split("=", 1) for source in benchmark.sources)
+    given = benchmark.places
     if part == BIO_FORGET and part not in given and is_given_folder(benchmark.data):
         return benchmark.data
     return given.get(part, SOURCES[part])

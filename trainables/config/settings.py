@@ -164,6 +164,11 @@ class Benchmark(Value):
         """Return whether its rows are made up from settings, when a trial needs them."""
         return (self.fingerprint or "").startswith(FICTIONAL)
 
+    @property
+    def places(self) -> dict[str, str]:
+        """Return part -> place of `sources`."""
+        return dict(source.split("=", 1) for source in self.sources)
+
     @field_validator("sources")
     @classmethod
     def _sort_sources(cls, sources: tuple[str, ...]) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class OwnBenchmark(BenchmarkBase):
             raise InputError("benchmark.dialect: own has no dialects; leave it out")
         lm_eval_questions.check_shots(benchmark.shots)
         lm_eval_questions.check_names(benchmark.tasks)
-        at = row_files.source_places(benchmark)
+        at = benchmark.places
         missing = [part for part in row_files.REQUIRED if part not in at]
         if missing:
             wanted = ", ".join(f"{part}=FILE" for part in missing)
@@ -105,7 +105,7 @@ class OwnBenchmark(BenchmarkBase):
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what the files and the tasks' folders hold."""
-        at = row_files.source_places(benchmark)
+        at = benchmark.places
         rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.FILES if part in at}
         marks = {part: hashing.hash_files([file]) for part, file in rows.items()}
         for task, place in _task_places(benchmark).items():
@@ -161,7 +161,7 @@ class OwnBenchmark(BenchmarkBase):
         Raises TrialStopped if a loss or a log-likelihood is not finite.
         """
         with row_loader.errors_about("benchmark.sources"):
-            fetched = {part.removeprefix(FETCHED): place for part, place in row_files.source_places(benchmark).items()}
+            fetched = {part.removeprefix(FETCHED): place for part, place in benchmark.places.items()}
             tasks = lm_eval_questions.load_tasks(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
         template = prompts.resolve_template(benchmark.template, tokenizer)
         sets = row_files.read_evaluation_rows(benchmark)
@@ -203,7 +203,7 @@ def _lengths(row: row_files.Row, max_length: int) -> list[int]:
 
 def _task_places(benchmark: Benchmark) -> dict[str, str]:
     """Return the folder or hub id of each task whose questions a person placed."""
-    given = row_files.source_places(benchmark).items()
+    given = benchmark.places.items()
     return {part: place for part, place in given if part not in row_files.FILES and not part.startswith(FETCHED)}
 
 

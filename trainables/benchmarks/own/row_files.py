@@ -44,21 +44,16 @@ class Row:
         return self.question is None
 
 
-def source_places(benchmark: Benchmark) -> dict[str, str]:
-    """Return part -> file of rows, and task of lm-eval -> folder or hub id."""
-    return dict(source.split("=", 1) for source in benchmark.sources)
-
-
 def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Row]]:
     """Return forget rows and retain rows."""
-    at = source_places(benchmark)
+    at = benchmark.places
     return read_row_file("forget", at["forget"]), read_row_file("retain", at["retain"])
 
 
 def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     """Return the rows of each set: forget, paraphrase, retain, holdout; the second and the last may be empty."""
     forget, retain = read_training_rows(benchmark)
-    further = read_row_file("eval", source_places(benchmark)["eval"]) if "eval" in source_places(benchmark) else ()
+    further = read_row_file("eval", benchmark.places["eval"]) if "eval" in benchmark.places else ()
     given = {name: [row for row in further if row.set == name] for name in EVAL_SETS}
     paraphrases = [row.paraphrase for row in forget if row.paraphrase is not None]
     return {
@@ -71,7 +66,7 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
 
 def check_files(benchmark: Benchmark) -> None:
     """Raise InputError with what is wrong in every file."""
-    at, problems = source_places(benchmark), []
+    at, problems = benchmark.places, []
     for part in FILES:
         try:
             if part in at:
