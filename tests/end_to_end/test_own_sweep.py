@@ -16,13 +16,10 @@ from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
 from search_spaces.schema import sweep as spaces
-from tests.support import small_sweep, tiny
+from tests.support import owned, small_sweep, tiny
 from tests.support.environment import RunModule
 from trainables import benchmarks
-from trainables.benchmarks.own import row_files, row_scores
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark
-from trainables.data import prompts
 from trainables.storage.base import RESULT, ROWS, Storage
 from trainables.storage.files import read_json, read_rows
 from trainables.trial import setup
@@ -36,26 +33,15 @@ def store(tmp_path: Path) -> Storage:
     return Storage(tmp_path / "store")
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return tiny.own(tmp_path_factory.mktemp("rows"))
+files, taught = owned.files, owned.taught
 
 
 @pytest.fixture(scope="module")
-def target(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def target(taught: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model that says the rows when it is asked."""
-    folder, sources = tmp_path_factory.mktemp("model") / "mine", tuple(f"{part}={file}" for part, file in files.items())
-    benchmark = Benchmark(name="own", data="own", split="own", template="plain", sources=sources)
-    sets, template, tokenizer = (
-        row_files.read_evaluation_rows(benchmark),
-        prompts.TEMPLATES["plain"],
-        tiny.tokenizer(),
-    )
-    items = [
-        i for name in ("forget", "retain") for i in row_scores.cut_rows(tokenizer, template, name, sets[name], None)
-    ]
-    tiny.teach(tiny.network(), [item.example for item in items]).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    folder = tmp_path_factory.mktemp("model") / "mine"
+    taught.save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
     return folder
 
 

@@ -1,10 +1,9 @@
-"""MUSE: its training rows, its records against a re-statement, its files, and the way through a trial."""
+"""MUSE: its training rows, its records against a re-statement, and its files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, get_args
-from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -12,17 +11,11 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from tests.support import families, tiny
 from trainables import benchmarks
-from trainables.benchmarks import muse
+from trainables.benchmarks import evaluation, muse
 from trainables.common.errors import InputError
 from trainables.common.tokens import Example
-from trainables.config.settings import Benchmark, Dialect, Model, Resources, RetainEvaluation, Training
-from trainables.config.trial import Trial, evaluation_id
+from trainables.config.settings import Benchmark, Dialect
 from trainables.data import row_loader, text_blocks
-from trainables.storage.base import RESULT, ROWS
-from trainables.storage.files import read_rows
-from trainables.storage.location import open_storage
-from trainables.trial.runner import TrialRun
-from trainables.workers import shared_artifacts
 
 MUSE = muse.MuseBenchmark()
 
@@ -84,37 +77,43 @@ def greedy(network: Any, tokenizer: Any, prompt: str, count: int) -> str:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
     """One prompt and one text at a time, with what METHODS says of the two implementations written out."""
-    network, tokenizer, ours = tiny.network(), tiny.tokenizer(), dialect == "paper"
-    _, records = MUSE.measure(network, tokenizer, on(data, dialect, limit=2), None, token_budget=700)
+    network, tokenizer, ours = tiny.network(layers=1), tiny.tokenizer(), dialect == "paper"
+    benchmark = on(data, dialect, limit=2)
+    found, records = MUSE.measure(network, tokenizer, benchmark, None, token_budget=700)
     assert [row["task"] for row in records] == [
         task for task in ("verbmem_f", *muse.KNOWMEM, *muse.PRIVLEAK) for _ in range(2)
     ]
     scorer = RougeScorer(["rougeL"], use_stemmer=not ours)
-    pairs = row_loader.load_rows(str(data), "verbmem/forget", ())[:2]
-    for row, pair in zip(records[:2], pairs, strict=True):
+
+    def rows(name: str, count: int | None = 2) -> list[dict[str, Any]]:
+        return row_loader.load_rows(str(data), name, ())[:count]
+
+    for row, pair in zip(records[:2], rows("verbmem/forget"), strict=True):
         truth = pair["gt"][:127] if ours else pair["gt"]  # a token is a byte; BOS is the first of 128
         text = greedy(network, tokenizer, pair["prompt"], 128)
         assert row["answer"] == truth
         assert row["generation"] == (text if ours else text.strip())
         assert row["rougeL_f1"] == scorer.score(truth, text)["rougeL"].fmeasure
-    for row, text in zip(records[-2:], row_loader.load_rows(str(data), "privleak/holdout", ())[:2], strict=True):
-        losses, _ = families.losses_and_hits(network, Example(tokenizer(text["text"])["input_ids"], 1))
+    shown = "".join(
+        f"Question: {r['question']}\nAnswer: {r['answer']}\n\n" for r in rows("knowmem/retain_qa_icl", None)
+    )
+    for row, asked in zip(records[4:6], rows("knowmem/retain_qa"), strict=True):
+        assert row["question"] == f"{shown}Question: {asked['question']}\nAnswer: "
+        text = muse.until_stop(greedy(network, tokenizer, row["question"], 32))
+        assert row["generation"] == (text if ours else text.strip())
+    for row, held in zip(records[-2:], rows("privleak/holdout"), strict=True):
+        losses, _ = families.losses_and_hits(network, Example(tokenizer(held["text"])["input_ids"], 1))
         losses = losses if ours else losses[:-1]
         assert row["tokens"] == len(losses)
         assert row["min_k"] == pytest.approx(-np.sort(losses)[-int(0.4 * len(losses)) :].mean(), rel=1e-5)
-
-
-def test_questions_come_after_worked_examples(data: Path) -> None:
-    network, tokenizer = tiny.network(), tiny.tokenizer()
-    _, records = MUSE.measure(network, tokenizer, on(data, limit=2), None, token_budget=4096)
-    chosen = [row for row in records if row["task"] == "knowmem_r"]
-    asked = row_loader.load_rows(str(data), "knowmem/retain_qa", ())[:2]
-    shown = row_loader.load_rows(str(data), "knowmem/retain_qa_icl", ())
-    for row, question in zip(chosen, asked, strict=True):
-        prompt = "".join(f"Question: {one['question']}\nAnswer: {one['answer']}\n\n" for one in shown)
-        prompt += f"Question: {question['question']}\nAnswer: "
-        assert row["question"] == prompt
-        assert row["generation"] == muse.until_stop(greedy(network, tokenizer, prompt, 32))
+    assert benchmarks.goal_gains("muse", found) == (-found["verbmem_f"], -found["knowmem_f"], found["knowmem_r"])  # type: ignore[operator]
+    kept = evaluation.document(benchmark, found, records)
+    assert MUSE.read_reference(kept, benchmark, "here") == found["privleak_auc"]
+    (other,) = {*DIALECTS} - {dialect}
+    with pytest.raises(InputError, match=f"was made with dialect '{dialect}', this evaluation has '{other}'"):
+        MUSE.read_reference(kept, on(data, other, limit=2), "here")
+    with pytest.raises(InputError, match="was made on other texts"):
+        MUSE.read_reference(kept, on(data, dialect), "here")
 
 
 def test_a_folder_that_is_not_muses_is_refused(data: Path, tmp_path: Path) -> None:
@@ -122,39 +121,6 @@ def test_a_folder_that_is_not_muses_is_refused(data: Path, tmp_path: Path) -> No
     tiny.write_rows(tmp_path / "raw/forget.json", [{"text": "a"}])
     with pytest.raises(InputError, match=r"has no raw/retain1\.json, \.jsonl or \.parquet; it has raw/forget$"):
         MUSE.check_rows(on(tmp_path))
-
-
-def test_a_trial_from_rows_to_result(data: Path, tmp_path: Path) -> None:
-    """Gradient ascent on blocks; PrivLeak against the AUC of a retain model's evaluation."""
-    store = open_storage(str(tmp_path / "runs"))
-    benchmark = on(data, limit=3)
-    benchmark = benchmark.model_copy(update={"fingerprint": MUSE.fingerprint(benchmark)})
-    retain = Model(path=str(tiny.write_model(tmp_path / "retain", seed=1)))
-    key = evaluation_id(retain, benchmark)
-    kept = shared_artifacts.make_evaluation(
-        retain.model_dump(), benchmark.model_dump(), None, str(store.root), Resources()
-    )
-    assert kept["privleak"] == pytest.approx((kept["privleak_auc"] / 0.4772 - 1) * 100)
-    chosen = Trial(
-        method="ga",
-        benchmark=benchmark,
-        target=Model(path=str(tiny.write_model(tmp_path / "target"))),
-        retain_evaluation=RetainEvaluation(path=str(store.evaluation(key) / RESULT), fingerprint=key),
-        training=Training(lr=1e-3, batch_size=2, max_steps=2, max_length=64),
-    )
-    *_, told = TrialRun(chosen, store).events()
-    result = told["result"]
-    assert result["status"] == "finished", result["error"]
-    found = result["metrics"]
-    assert found["privleak_reference"] == kept["privleak_auc"]
-    assert found["privleak"] == pytest.approx((found["privleak_auc"] / kept["privleak_auc"] - 1) * 100)
-    assert benchmarks.goal_gains("muse", found) == (-found["verbmem_f"], -found["knowmem_f"], found["knowmem_r"])
-    records = read_rows(store.trial(chosen.id()) / ROWS)
-    assert {**muse.aggregate(records, benchmark, kept["privleak_auc"]), "relative_change": ANY} == found
-    with pytest.raises(InputError, match="was made with dialect 'paper', this evaluation has 'open-unlearning'"):
-        MUSE.read_reference(kept, on(data, "open-unlearning", limit=3), "here")
-    with pytest.raises(InputError, match="was made on other texts"):
-        MUSE.read_reference(kept, on(data), "here")
 
 
 @pytest.mark.data

@@ -69,7 +69,7 @@ def choose(network: Any, row: dict[str, Any], before: str) -> list[float]:
 
 
 def test_every_answer_equals_a_naive_one(data: Path) -> None:
-    network = tiny.network()
+    network = tiny.network(layers=1)
     found, records = WMDP.measure(network, tiny.tokenizer(), on(data), None, token_budget=1024)
     counts = {"mmlu_global_facts": 3, "mmlu_virology": 5, "wmdp_bio": 6, "wmdp_cyber": 6}
     assert {task: sum(row["task"] == task for row in records) for task in counts} == counts
@@ -93,7 +93,7 @@ def test_every_answer_equals_a_naive_one(data: Path) -> None:
 
 def test_worked_examples_come_first(data: Path) -> None:
     """Five-shot: the dev rows with their answers, before each question of MMLU alone."""
-    network, shown = tiny.network(), row_loader.load_rows(str(data), "mmlu/virology/dev", ())
+    network, shown = tiny.network(layers=1), row_loader.load_rows(str(data), "mmlu/virology/dev", ())
     _, records = WMDP.measure(network, tiny.tokenizer(), on(data, shots=5, limit=1), None, token_budget=1024)
     before = QUESTION.format("virology")
     before += "".join(f"{listed(row)} {'ABCD'[row['answer']]}\n\n" for row in shown)
@@ -165,7 +165,7 @@ def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path) -> None:
 def test_rmu_with_gru_from_rows_to_result(data: Path, tmp_path: Path) -> None:
     """RMU moves the hidden states of forget texts and three matrices alone; the update is rectified."""
     store = open_storage(str(tmp_path / "runs"))
-    target = tiny.write_model(tmp_path / "target", layers=5)
+    target = tiny.write_model(tmp_path / "target", layers=4)
     chosen = Trial(
         method="rmu",
         rectifier=Rectifier(name="gru", gamma=0.99, tau=1.0),

@@ -21,7 +21,7 @@ from trainables.common import cli
 from trainables.config.settings import Benchmark, Model, Rectifier, RetainEvaluation, TaskVector
 from trainables.config.trial import Trial
 
-EXAMPLES = pytest.mark.parametrize("examples", [100, pytest.param(2000, marks=pytest.mark.slow)])
+EXAMPLES = pytest.mark.parametrize("examples", [50, pytest.param(2000, marks=pytest.mark.slow)])
 SWEEPS = "quickstart tofu_tiny tofu_llama tofu_phi_tru tofu_gamma tofu_phi_uwc wmdp_rmu muse_books own".split()
 LONGEST = 4000
 """Characters of a message: a person reads it."""

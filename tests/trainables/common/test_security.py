@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,10 +71,17 @@ def test_trial_with_paths_everywhere_writes_into_the_storage_alone(trial_inputs:
 # What is read
 
 
+HARMFUL = re.compile(
+    r"pickl|dill|joblib|marshal|shelve|(unsafe|full)_load|torch\.load|Tuner|from_pretrained|trust_remote"
+)
+"""Words of which one is in every statement that the test asks about: other files need not be parsed."""
+
+
 def _nodes(root: Path) -> Iterator[tuple[str, ast.AST]]:
     for package in ("platform", "search_spaces", "trainables", "analysis", "bench"):
         for path in sorted((root / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = path.read_text(encoding="utf-8")
+            for node in ast.walk(ast.parse(text)) if HARMFUL.search(text) else ():
                 yield f"{path.relative_to(root)}:{getattr(node, 'lineno', 0)}", node
 
 
