@@ -17,8 +17,8 @@ from platform.state import history
 from platform.state.history import History
 from trainables.common.errors import InputError
 from trainables.config.trial import Direction, Trial, direction
-from trainables.storage import result_file
 from trainables.storage.base import CONFIG, EVALUATED, FAILURES, LOST, Storage
+from trainables.storage.files import read_json
 from trainables.storage.results import read_result
 from trainables.storage.sweeps import SweepFile, read_sweep
 
@@ -127,7 +127,7 @@ def add_recorded(plan: Plan, store: Storage) -> Plan:
         listed = store.finished_trials() if file.exists() else []
     store.download_trials(listed)
     for key in (key for key in listed if key not in known):
-        config = result_file.read_config(store.trial(key) / CONFIG)
+        config = read_json(store.trial(key) / CONFIG)
         with contextlib.suppress(ValidationError):  # of another version of this program
             trial = Trial.model_validate(config)
             space = plan.spaces.get(trial.study())

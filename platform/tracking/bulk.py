@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from platform.tracking.run_content import DATASET_TYPE, ROWS_TAG, RunContent
+from platform.tracking.run_content import RunContent
 
 Row = tuple[str, dict[str, Any]]
 """A table's name, and values by column."""
@@ -22,16 +22,13 @@ def insert_runs(store: Any, experiment: int, artifacts: str, runs: Sequence[RunC
     `store`: MLflow's. The artifacts of a run are to lie in ARTIFACTS/ID/artifacts.
     """
     from mlflow.store.db.base_sql_model import Base
-    from mlflow.store.tracking.dbmodels.models import SqlDataset
 
     ids, rows = [uuid.uuid4().hex for _ in runs], defaultdict(list)
+    for key, run in zip(ids, runs, strict=True):
+        place = {"experiment_id": experiment, "artifact_uri": f"{artifacts}/{key}/artifacts"}
+        for table, row in _make_run(run, key, place):
+            rows[table].append(row)
     with store.ManagedSessionMaker(read_only=False) as session:
-        known = session.query(SqlDataset).filter(SqlDataset.experiment_id == experiment)
-        datasets = {(one.name, one.digest): one.dataset_uuid for one in known}
-        for key, run in zip(ids, runs, strict=True):
-            place = {"experiment_id": experiment, "artifact_uri": f"{artifacts}/{key}/artifacts"}
-            for table, row in (*_make_run(run, key, place), *_make_dataset(run, key, experiment, datasets)):
-                rows[table].append(row)
         for table, found in rows.items():
             session.execute(Base.metadata.tables[table].insert(), found)
     return ids
@@ -56,16 +53,3 @@ def _make_run(run: RunContent, key: str, place: dict[str, Any]) -> Iterator[Row]
         yield "metrics", row
         latest[name] = max(latest.get(name, row), row, key=lambda one: (one["step"], one["value"]))
     yield from (("latest_metrics", row) for row in latest.values())
-
-
-def _make_dataset(run: RunContent, key: str, experiment: int, known: dict[tuple[str, str], str]) -> Iterator[Row]:
-    """Yield that a run used its rows, and these where they are not `known` yet: ids by name and digest."""
-    name, digest, source = run.dataset
-    if (name, digest) not in known:
-        known[name, digest] = uuid.uuid4().hex
-        ids = {"dataset_uuid": known[name, digest], "experiment_id": experiment, "name": name, "digest": digest}
-        yield "datasets", ids | {"dataset_source_type": DATASET_TYPE, "dataset_source": source}
-    edge = uuid.uuid4().hex
-    ends = {"source_id": known[name, digest], "destination_type": "RUN", "destination_id": key}
-    yield "inputs", {"input_uuid": edge, "source_type": "DATASET", **ends}
-    yield "input_tags", {"input_uuid": edge, "name": ROWS_TAG[0], "value": ROWS_TAG[1]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +22,6 @@ SERIES += ("observed_cos", "observed_cos_after", "observed_retain_loss", "attemp
 BY_STEP = "eval_by_step"
 """Metrics along training, apart from those of `eval`, which are at step 0 and drawn as bars."""
 STATUS = dict.fromkeys((*EVALUATED, "diverged"), "FINISHED")
-DATASET_TYPE, ROWS_TAG = "benchmark", ("mlflow.data.context", "unlearning")
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,11 @@ class RunContent:
     tags: dict[str, str]
     params: dict[str, str]
     points: list[tuple[str, float, int]]
-    dataset: tuple[str, str, str]
-    """Name, digest and source of the rows that the trial forgot, retained and was measured on."""
 
 
 def describe_run(trial: Trial, name: str, tags: dict[str, str], result: dict[str, Any], steps: Path) -> RunContent:
     """Return a trial's run; `steps` is its steps.parquet, `tags` are further ones."""
     start = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
-    rows = trial.benchmark
-    source = json.dumps({"data": rows.data, "sources": rows.sources, "revision": rows.revision})
-    digest = (rows.fingerprint or "unknown").rpartition(":")[2][-36:]  # MLflow takes no more
     return RunContent(
         name=name,
         status=STATUS.get(result["status"], "FAILED"),
@@ -55,7 +48,6 @@ def describe_run(trial: Trial, name: str, tags: dict[str, str], result: dict[str
         tags=tags | _tags(trial, result),
         params=_params(trial, result["config"]),
         points=_points(trial, result, steps),
-        dataset=(f"{rows.name}/{rows.split}", digest, source),
     )
 
 

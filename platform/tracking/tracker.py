@@ -17,7 +17,7 @@ from platform.state.lock import acquire_lock
 from platform.state.sweep_state import count_outcomes, is_unfinished, read_trial_results
 from platform.state.weights import weights_folder
 from platform.tracking import bulk, database, views
-from platform.tracking.run_content import DATASET_TYPE, ROWS_TAG, RunContent, describe_run
+from platform.tracking.run_content import RunContent, describe_run
 from search_spaces.schema.axes import name_trial
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
@@ -106,15 +106,12 @@ class Tracker:
 
     def _send(self, runs: Mapping[str, RunContent]) -> Iterator[str]:
         """Write runs by MLflow's client, each complete when it has ended there; yield their ids."""
-        from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
+        from mlflow.entities import Metric, Param
 
         for trial_id, run in runs.items():
             made = self.client.create_run(self.experiment, run.start, run.tags, run.name).info.run_id
             metrics = [Metric(name, value, run.start, step) for name, value, step in run.points]
             self.client.log_batch(made, metrics, [Param(name, value) for name, value in run.params.items()])
-            name, digest, source = run.dataset
-            rows = Dataset(name=name, digest=digest, source_type=DATASET_TYPE, source=source)
-            self.client.log_inputs(made, datasets=[DatasetInput(rows, [InputTag(*ROWS_TAG)])])
             self.client.log_artifact(made, str(self.store.trial(trial_id) / RESULT))
             self.client.set_terminated(made, run.status, run.end)
             yield made

@@ -117,19 +117,6 @@ def test_trials_that_ran_again_have_one_run_without_traces_of_the_first(copied: 
         assert [step for step, _ in series(client, run, "train/loss")] == [1, 2, 3]
 
 
-def test_doubled_runs_become_one_again(copied: tuple[Storage, Any]) -> None:
-    """Of one trial's runs the complete one is kept, and of the parents the one that was closed."""
-    store, client = copied
-    before = {run.info.run_id for run in all_runs(client)}
-    for run in (run_of(client, "finished"), run_of(client, "failed"), parent_of(client)):
-        tags = {name: value for name, value in run.data.tags.items() if name not in ("started", "mirrored")}
-        client.create_run(run.info.experiment_id, tags=tags)
-    assert len(all_runs(client)) == len(before) + 3
-    tracker.sync(write_sweep(store), store)
-    assert {run.info.run_id for run in all_runs(client)} == before
-    assert run_of(client, "finished").data.metrics["eval/forget_quality"] == -2.5
-
-
 @pytest.fixture
 def server(copied: tuple[Storage, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Storage, Any]:
     """Return a storage whose runs go into a database that is not its own, by MLflow's client, and a client of it."""
@@ -145,14 +132,9 @@ def rows_of(file: Path, run_id: str) -> dict[str, list[str]]:
     found = {}
     with contextlib.closing(sqlite3.connect(file)) as database:
         database.row_factory = sqlite3.Row
-        tables = dict.fromkeys(("runs", "tags", "params", "metrics", "latest_metrics"), "run_uuid = ?")
-        used = "(select {} from inputs where destination_id = ?)".format
-        tables |= {"inputs": "destination_id = ?", "datasets": f"dataset_uuid in {used('source_id')}"}
-        tables["input_tags"] = f"input_uuid in {used('input_uuid')}"
-        for table, chosen in tables.items():
-            rows = [dict(row) for row in database.execute(f"select * from {table} where {chosen}", [run_id])]
-            kept = ({name: row[name] for name in row if name != "input_uuid"} for row in rows)
-            found[table] = sorted(str(row).replace(run_id, "ID") for row in kept)
+        for table in ("runs", "tags", "params", "metrics", "latest_metrics"):
+            rows = [dict(row) for row in database.execute(f"select * from {table} where run_uuid = ?", [run_id])]
+            found[table] = sorted(str(row).replace(run_id, "ID") for row in rows)
     return found
 
 
@@ -194,19 +176,6 @@ def test_requests_that_made_two_runs_leave_one(server: tuple[Storage, Any], monk
     assert len(all_runs(client)) == number + 2
     (run,) = [run for run in all_runs(client) if run.data.tags.get("mlflow.parentRunId") == first.parent]
     assert run.info.status == "FINISHED"
-
-
-def test_sweeps_of_one_name_that_share_trials_have_a_run_each(copied: tuple[Storage, Any]) -> None:
-    store, client = copied
-    number = len(all_runs(client))
-    second = tracker.open_tracker(write_sweep(store, digest="ffffffff"), store)
-    for trial in TRIALS.values():
-        second.log_trial(trial.id())
-    children = [run for run in all_runs(client) if run.data.tags.get("mlflow.parentRunId") == second.parent]
-    assert {run.data.tags["trial_id"] for run in children} == {
-        trial.id() for name, trial in TRIALS.items() if name != "missing"
-    }
-    assert len(all_runs(client)) == 2 * number
 
 
 def test_the_journal_of_a_search_is_made_within_the_lock(
