@@ -114,6 +114,12 @@ def read_evaluation(path: Path) -> dict[str, Any] | None:
     return _read(path, Evaluation)
 
 
+def read_config(path: Path) -> dict[str, Any] | None:
+    """Return the configuration at TRIAL/config.json, None if there is none that can be read."""
+    found = read_json(path)
+    return found if found and _has_shape(found, _Config) else None
+
+
 def _read(path: Path, kind: type[Result | Evaluation]) -> dict[str, Any] | None:
     found = read_json(path)
     if not found or not _has_shape(found, kind) or found["id"] != path.parent.name:
