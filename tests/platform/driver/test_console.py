@@ -12,6 +12,7 @@ from rich.console import Console
 from platform.driver import console, progress_line
 from platform.driver.console import Screen
 from platform.driver.driver import describe_run
+from platform.driver.finish import describe_saving
 from platform.driver.progress_line import Counts, Waiting
 from platform.state.sweep_state import SweepState
 from tests.support.small_sweep import Small
@@ -79,6 +80,12 @@ def test_why_a_trial_waits(
     sweep.running["b"] = ("two", 0.0)
     assert waiting.reason(sweep) is None
     assert waiting.reason(Counts(name="tiny", total=1, slots=2, running={"a": ("one", 0.0)})) is None
+
+
+def test_the_end_of_a_search_says_how_many_steps_it_saved() -> None:
+    stopped = {"status": "stopped", "training": {"steps": 4}, "error": {"step": 4, "steps": 10}}
+    others = [{"status": status, "training": {"steps": 10}} for status in ("finished", "failed")]
+    assert describe_saving([stopped, *others]) == "search: 1 of 3 trials stopped, 6 of 30 steps saved"
 
 
 def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Storage) -> None:

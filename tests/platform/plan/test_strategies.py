@@ -185,5 +185,7 @@ def test_bar_that_nothing_would_look_at_is_refused(small: Small, store: Storage)
         assert {t.training.stop_above for t in small.plan(store, "training.stop_above=8", setting).trials} == {8.0}
     with pytest.raises(InputError, match=r"training: stop_below: the utility is measured by training.eval_every=K"):
         small.plan(store, "training.stop_below=0.3")
-    plan = small.plan(store, "training.stop_below=0.3", "training.eval_every=5")
+    with pytest.raises(InputError, match=r"search.stop_dominated: trials are compared by training.eval_every=K"):
+        small.plan(store, "search.stop_dominated=3")
+    plan = small.plan(store, "training.stop_below=0.3", "training.eval_every=5", "search.stop_dominated=3")
     assert {(t.task_vector is None, t.training.stop_below) for t in plan.trials} == {(True, 0.3), (False, None)}

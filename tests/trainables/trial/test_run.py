@@ -25,7 +25,10 @@ from trainables.config.settings import Benchmark, Model, Rectifier, Resources, R
 from trainables.config.trial import Trial, evaluation_id
 from trainables.storage.base import PROGRESS, RESULT, STEPS, Storage
 from trainables.storage.files import write_json
+from trainables.storage.location import open_storage
 from trainables.trial.runner import TrialRun
+from trainables.trial.stop_rule import StopRule
+from trainables.workers import launcher
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
 
@@ -195,3 +198,15 @@ def test_a_trial_that_another_process_runs_is_left_alone(
     assert (status, ran) == ((2, False) if refused else (0, True))
     said = f"error: CONFIG: process {other['pid']} on {other['host']} is at trial {trial.id()} in {tmp_path / 'runs'};"
     assert (said in message) is refused
+
+
+@pytest.mark.slow
+def test_two_ranks_end_together_where_a_search_stops_their_trial(
+    trial: Trial, tmp_path: Path, ray_session: None
+) -> None:
+    training = trial.training.model_copy(update={"eval_every": 2})
+    config = trial.model_copy(update={"training": training, "resources": Resources(ranks=2, zero_stage=2)})
+    rule = StopRule(enough=1, floor=1.0).model_dump(mode="json")
+    found = launcher.launch(config, open_storage(str(tmp_path)), stop_rule=rule)
+    assert (found["status"], found["training"]["steps"], found["error"]["step"]) == ("stopped", 2, 2)
+    assert [entry["step"] for entry in found["evaluations"]] == [2]
