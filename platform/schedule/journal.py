@@ -77,13 +77,7 @@ class Journal:
 
     def _finish(self, trial: Trial, goals: Goals) -> None:
         study, number = self._find(trial)
-        shown = study.get_trials(deepcopy=False)[number]
-        state = TrialState.FAIL if goals is None else TrialState.COMPLETE
-        if not shown.state.is_finished():
-            study.tell(number, goals, state=state)
-        elif shown.values != (goals and list(goals)):  # it was run again
-            self._add(trial, goals, state)
-            self.studies[trial.study()][1].update(number_trials(study))
+        study.tell(number, goals, state=TrialState.FAIL if goals is None else TrialState.COMPLETE)
 
     def _find(self, trial: Trial) -> tuple[optuna.Study, int]:
         """Return Optuna's study of a trial and the trial's number there, added if it is missing."""

@@ -123,15 +123,6 @@ def test_settings_of_a_command_are_told_without_places(state: SweepState, store:
     assert sweep.settings == ("training.lr=1e-5", "seed=0,1", "observe=2")
 
 
-def test_a_trial_that_failed_and_ran_again_shows_its_goals(state: SweepState, store: Storage) -> None:
-    journal = Journal(manifest.load_manifest(state.plan.name, store), store)
-    trial = make(state.plan.spaces[STUDY], 1e-5, None)
-    for goals in (None, (-3.0, 0.4), (-3.0, 0.4)):
-        journal.begin(trial)
-        journal.end(trial, goals)
-    assert [one.state for one in read(store, journal.sweep.label)] == [TrialState.FAIL, TrialState.COMPLETE]
-
-
 def test_new_values_and_trials_that_were_set_aside_show_after_a_sync(state: SweepState, store: Storage) -> None:
     journal = Journal(manifest.load_manifest(state.plan.name, store), store)
     kept, gone = (make(state.plan.spaces[STUDY], lr, None) for lr in (1e-5, 3e-5))
