@@ -35,6 +35,8 @@ def print_end(plan: Plan, store: Storage) -> int:
     made_from = {"results": digest({key: result["started"] for key, result in results.items()})}
     made_from |= {"commit": provenance.commit()[0], "selection": sweep.selection.model_dump(mode="json")}
     _print_report(plan, store, made_from)
+    if plan.sweep.search.stop_dominated is not None and plan.strategy == "optuna":
+        print_line(describe_saving(results.values()))
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     server = os.environ.get("MLFLOW_TRACKING_URI")
     own = f".venv/bin/mlflow ui --backend-store-uri sqlite:///{shown / 'mlflow.db'}  (http://127.0.0.1:5000)"
@@ -43,8 +45,6 @@ def print_end(plan: Plan, store: Storage) -> int:
     again = AFTER_QUICKSTART if plan.sweep.name == "quickstart" else f"{again}   (or another seed: --seeds 0,1,2)"
     print_line(f"next:   {again}")
     planned = (trial.id() for trial in plan.trials)
-    if plan.sweep.search.stop_dominated is not None and plan.strategy == "optuna":
-        print_line(describe_saving(results.values()))
     failed = [key for key in planned if key in results and results[key]["status"] in FAILURES]
     for key in failed:
         message = (results[key].get("error") or {}).get("message")

@@ -80,8 +80,8 @@ class Study:
     ) -> None:
         self.space, self.budget, self.search, self.floor = space, budget, search, floor
         self.published = known[0].id()
-        self.histories = [history for key, history in histories.items() if key in {trial.id() for trial in known}]
         self.trials = {trial.id(): trial for trial in known}
+        self.histories = [histories[key] for key in self.trials if key in histories]
         self.parameters = Parameters(space)
         self.places = {key: self._encode(trial) for key, trial in self.trials.items()}
         self.running: dict[str, optuna.Trial] = {}
