@@ -18,7 +18,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import _plain, _script
+from bench import _plain_evaluation, _script
 from trainables.benchmarks import Records, tofu
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
@@ -65,7 +65,7 @@ def differences(ours: Records, plain: Records) -> dict[str, Any]:
 def measure(network: Any, tokenizer: Any, benchmark: Benchmark, *, repeats: int, token_budget: int) -> dict[str, Any]:
     """Time both in turn, every other pair the other way round; return medians of seconds and their ratios."""
     work: dict[str, Callable[[], Records]] = {
-        "plain": lambda: _plain.evaluate(network, tokenizer, tofu.evaluation_rows(benchmark)),
+        "plain": lambda: _plain_evaluation.evaluate(network, tokenizer, tofu.evaluation_rows(benchmark)),
         "ours": lambda: tofu.evaluate(network, tokenizer, benchmark, token_budget=token_budget),
     }
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in work}

@@ -25,7 +25,7 @@ from torch.multiprocessing.spawn import spawn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
-from bench._authors import Bare, HostGRU
+from bench._authors_gru import Bare, HostGRU
 from trainables.common import cli
 from trainables.common.tokens import Example
 from trainables.config.settings import Resources, Training

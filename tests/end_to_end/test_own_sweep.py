@@ -16,7 +16,7 @@ from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
 from search_spaces.schema import sweep as spaces
-from tests.support import owned, small_sweep, tiny
+from tests.support import own_rows, small_sweep, tiny
 from tests.support.environment import RunModule
 from trainables import benchmarks
 from trainables.common.errors import InputError
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Storage:
     return Storage(tmp_path / "store")
 
 
-files, taught = owned.files, owned.taught
+files, taught = own_rows.files, own_rows.taught
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ class WmdpBenchmark(BenchmarkBase):
         return sides["forget"], sides["retain"]
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        cut = text_blocks.Texts if benchmark.dialect == "paper" else text_blocks.retokenize_blocks
+        cut = text_blocks.TextRows if benchmark.dialect == "paper" else text_blocks.retokenize_blocks
         sides = self.training_rows(benchmark)
         forget, retain = (cut(tokenizer, [row["text"] for row in side], max_length) for side in sides)
         return forget, retain

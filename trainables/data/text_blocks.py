@@ -52,7 +52,7 @@ def split_text(tokenizer: Any, text: str, length: int, where: str) -> list[Examp
     return [Example((*start, *stream[k : k + size]), len(start)) for k in range(0, len(stream), size)]
 
 
-class Texts(Sequence[Example]):
+class TextRows(Sequence[Example]):
     """One row a text, its first `length` tokens, made when it is asked for: a step sees few of many long texts."""
 
     def __init__(self, tokenizer: Any, texts: Sequence[str], length: int) -> None:

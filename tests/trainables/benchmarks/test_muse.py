@@ -54,11 +54,11 @@ def test_decoded_rows_are_the_stream_with_a_shorter_last_one() -> None:
 
 
 def test_one_row_a_text_is_cut_at_the_length() -> None:
-    found = text_blocks.Texts(tiny.tokenizer(), ["a bridge", "ab"], 5)
+    found = text_blocks.TextRows(tiny.tokenizer(), ["a bridge", "ab"], 5)
     assert [tiny.tokenizer().decode(row.input_ids) for row in found] == ["<s>a br", "<s>ab"]
     assert found[0:1] == [found[0]]
     with pytest.raises(InputError, match="text 1 has a single token: ''"):
-        text_blocks.Texts(tiny.tokenizer(), [""], 5)[0]
+        text_blocks.TextRows(tiny.tokenizer(), [""], 5)[0]
 
 
 def test_training_rows_of_both_dialects(data: Path) -> None:

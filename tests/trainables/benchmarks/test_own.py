@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from tests.support import owned, tiny
+from tests.support import own_rows, tiny
 from tests.support.families import generate_alone, losses_and_hits
-from tests.support.owned import on
+from tests.support.own_rows import on
 from trainables import benchmarks
 from trainables.benchmarks import lm_eval_questions, metrics, own
 from trainables.benchmarks.own import row_files, row_scores
@@ -24,7 +24,7 @@ from trainables.data import prompts, text_blocks
 
 OWN = own.OwnBenchmark()
 
-files, taught, measured = owned.files, owned.taught, owned.measured
+files, taught, measured = own_rows.files, own_rows.taught, own_rows.measured
 
 
 @pytest.mark.parametrize("start", [True, False])

@@ -10,8 +10,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from tests.support import owned, tiny
-from tests.support.owned import on
+from tests.support import own_rows, tiny
+from tests.support.own_rows import on
 from trainables.benchmarks import own
 from trainables.benchmarks.own import row_files
 from trainables.benchmarks.own.row_files import Row
@@ -20,7 +20,7 @@ from trainables.config.settings import Benchmark
 
 OWN = own.OwnBenchmark()
 
-files = owned.files
+files = own_rows.files
 
 
 def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> N
         )
         sides = WMDP.training_examples(on(data, split=split), tokenizer, 60)
         assert [list(side) for side in sides] == [
-            list(text_blocks.Texts(tokenizer, side, 60)) for side in (forget, retain)
+            list(text_blocks.TextRows(tokenizer, side, 60)) for side in (forget, retain)
         ]
         blocks = WMDP.training_examples(on(data, split=split, dialect="open-unlearning"), tokenizer, 60)
         assert list(blocks) == [text_blocks.retokenize_blocks(tokenizer, side, 60) for side in (forget, retain)]
