@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import asdict
 from typing import Any, get_args
 
@@ -11,53 +12,42 @@ from trainables.config.methods import METHODS
 from trainables.config.settings import Objective
 from trainables.methods import presets
 
-# preset, method, split, numbers. GA+KL of the authors is TOFU's "KL"; WGA of the authors is G-effect's.
+# presets, method, splits, numbers. GA+KL of the authors is TOFU's "KL"; WGA of the authors is G-effect's.
 PUBLISHED = """
-paper           ga        forget05 forget_coefficient=1
-paper           ga_kl     forget05 forget_coefficient=1 kl_coefficient=5 kl_reduction=all_positions_fixed_pad
-paper           gd        forget05 forget_coefficient=1 retain_coefficient=1
-paper           wga       forget05 beta=0.1 forget_coefficient=1 retain_coefficient=0
-paper           npo       forget05 beta=0.1 forget_coefficient=1
-paper           npo_kl    forget05 beta=0.1 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions_fixed_pad
-paper           npo_gd    forget05 beta=0.1 forget_coefficient=1 retain_coefficient=1
-paper           simnpo    forget05 beta=0.1 margin=0 forget_coefficient=1
-paper           simnpo    forget10 beta=0.1 margin=0 forget_coefficient=1
-paper           simnpo_gd forget05 beta=0.1 margin=0 forget_coefficient=1 retain_coefficient=0.1
-paper           simnpo_gd forget10 beta=0.1 margin=0 forget_coefficient=1 retain_coefficient=0.1
-paper           rmu       bio_cyber layer=7 steering=6.5 alpha=100 rmu_reduction=all_positions
-authors         ga        forget05 forget_coefficient=1
-authors         ga_kl     forget05 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions_fixed_pad
-authors         gd        forget05 forget_coefficient=1 retain_coefficient=1
-authors         wga       forget05 beta=5 forget_coefficient=1 retain_coefficient=0
-authors         npo       forget05 beta=0.1 forget_coefficient=1
-authors         npo_kl    forget05 beta=0.1 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions_fixed_pad
-authors         npo_gd    forget05 beta=0.1 forget_coefficient=1 retain_coefficient=1
-authors         simnpo    forget05 beta=2.5 margin=0
-authors         simnpo    forget10 beta=4.5 margin=0
-authors         simnpo_gd forget05 beta=2.5 margin=0 forget_coefficient=0.1375 retain_coefficient=1
-authors         simnpo_gd forget10 beta=4.5 margin=0 forget_coefficient=0.125 retain_coefficient=1
-authors         rmu       forget05 layer=7 steering=6.5 alpha=1200 rmu_reduction=all_positions
-open-unlearning ga        forget05 forget_coefficient=1
-open-unlearning ga_kl     forget05 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions
-open-unlearning gd        forget05 forget_coefficient=1 retain_coefficient=1
-open-unlearning wga       forget05 beta=1 forget_coefficient=1 retain_coefficient=1
-open-unlearning npo       forget05 beta=0.1 forget_coefficient=1
-open-unlearning npo_kl    forget05 beta=0.1 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions
-open-unlearning npo_gd    forget05 beta=0.1 forget_coefficient=1 retain_coefficient=1
-open-unlearning simnpo    forget05 beta=4.5 margin=0
-open-unlearning simnpo_gd forget05 beta=4.5 margin=0 forget_coefficient=0.125 retain_coefficient=1
-open-unlearning simnpo_gd forget10 beta=4.5 margin=0 forget_coefficient=0.125 retain_coefficient=1
-open-unlearning rmu       forget05 layer=7 steering=2 alpha=1 rmu_reduction=labels
+paper,authors,open-unlearning ga forget05 forget_coefficient=1
+paper,authors,open-unlearning gd forget05 forget_coefficient=1 retain_coefficient=1
+paper,authors,open-unlearning npo forget05 beta=0.1 forget_coefficient=1
+paper,authors,open-unlearning npo_gd forget05 beta=0.1 forget_coefficient=1 retain_coefficient=1
+paper,authors npo_kl forget05 beta=0.1 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions_fixed_pad
+open-unlearning npo_kl forget05 beta=0.1 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions
+paper ga_kl forget05 forget_coefficient=1 kl_coefficient=5 kl_reduction=all_positions_fixed_pad
+authors ga_kl forget05 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions_fixed_pad
+open-unlearning ga_kl forget05 forget_coefficient=1 kl_coefficient=1 kl_reduction=all_positions
+paper wga forget05 beta=0.1 forget_coefficient=1 retain_coefficient=0
+authors wga forget05 beta=5 forget_coefficient=1 retain_coefficient=0
+open-unlearning wga forget05 beta=1 forget_coefficient=1 retain_coefficient=1
+paper simnpo forget05,forget10 beta=0.1 margin=0 forget_coefficient=1
+authors simnpo forget05 beta=2.5 margin=0
+authors simnpo forget10 beta=4.5 margin=0
+open-unlearning simnpo forget05 beta=4.5 margin=0
+paper simnpo_gd forget05,forget10 beta=0.1 margin=0 forget_coefficient=1 retain_coefficient=0.1
+authors simnpo_gd forget05 beta=2.5 margin=0 forget_coefficient=0.1375 retain_coefficient=1
+authors simnpo_gd forget10 beta=4.5 margin=0 forget_coefficient=0.125 retain_coefficient=1
+open-unlearning simnpo_gd forget05,forget10 beta=4.5 margin=0 forget_coefficient=0.125 retain_coefficient=1
+paper rmu bio_cyber layer=7 steering=6.5 alpha=100 rmu_reduction=all_positions
+authors rmu forget05 layer=7 steering=6.5 alpha=1200 rmu_reduction=all_positions
+open-unlearning rmu forget05 layer=7 steering=2 alpha=1 rmu_reduction=labels
 """
 
 
 @pytest.mark.parametrize("line", PUBLISHED.split("\n")[1:-1])
 def test_published_numbers(line: str) -> None:
-    preset, method, split, *numbers = line.split()
-    found = asdict(presets.constants(method, Objective.model_validate({"preset": preset}), split))
-    for name, value in (number.split("=") for number in numbers):
-        chosen = found[name]
-        assert chosen == (value if isinstance(chosen, str) else float(value)), name
+    named, method, splits, *numbers = line.split()
+    for preset, split in itertools.product(named.split(","), splits.split(",")):
+        found = asdict(presets.constants(method, Objective.model_validate({"preset": preset}), split))
+        for name, value in (number.split("=") for number in numbers):
+            chosen = found[name]
+            assert chosen == (value if isinstance(chosen, str) else float(value)), (preset, split, name)
 
 
 STATED: dict[str, Any] = {

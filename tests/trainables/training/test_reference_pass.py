@@ -25,7 +25,7 @@ class Read(Sequence[Example]):
 
     def __init__(self) -> None:
         texts = [tiny.text(k, 3 + k % 5) for k in range(TEXTS)]
-        self.rows = text_blocks.Texts(tiny.tokenizer(), texts, 64)
+        self.rows = text_blocks.TextRows(tiny.tokenizer(), texts, 64)
         self.seen: set[int] = set()
 
     def __len__(self) -> int:
