@@ -1,29 +1,52 @@
 """Fixtures of the analysis: reports do not write their figures."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from analysis import report
+from analysis.figures import bars, heatmap, sensitivity, slices, strengths, tradeoff, training, uwc
 from analysis.page import paper_report, sections
+
+DRAWING = (bars, heatmap, sensitivity, slices, strengths, tradeoff, training, uwc)
 
 
 @pytest.fixture(autouse=True)
-def _unwritten_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave an empty picture in the place of each figure, whose layout and files take most of a report's time.
+def _undrawn_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave an empty picture in the place of each figure of a report, which take most of its time.
 
-    A test that asks for `written_figures` has the files.
+    A test that asks for `drawn_figures` has them, and has their files if it asks for `written_figures`.
     """
     if "written_figures" in request.fixturenames:
         return
     for module in (sections, paper_report):
         monkeypatch.setattr(module, "save_figure", _save_points)
+    if "drawn_figures" in request.fixturenames:
+        return
+    build = report.build
+
+    def build_undrawn(*given: Any, **named: Any) -> Path:
+        with pytest.MonkeyPatch.context() as patch:
+            for module in DRAWING:
+                for name in vars(module):
+                    if name.startswith("draw"):
+                        patch.setattr(module, name, lambda *_: Figure())
+            return build(*given, **named)
+
+    monkeypatch.setattr(report, "build", build_undrawn)
 
 
 @pytest.fixture
 def written_figures() -> None:
-    """Write figures as they are."""
+    """Draw and write figures as they are."""
+
+
+@pytest.fixture
+def drawn_figures() -> None:
+    """Draw figures, and write only their points."""
 
 
 def _save_points(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:

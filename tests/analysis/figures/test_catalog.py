@@ -8,7 +8,8 @@ import pytest
 from matplotlib.text import Annotation
 
 from analysis import paper
-from analysis.figures import bars, catalog, style, tradeoff
+from analysis.figures import bars, catalog, sensitivity, style, tradeoff
+from analysis.figures.frames import near_chosen
 from analysis.stats import tidy
 from tests.support.figure_texts import labels, overlapping, texts
 from tests.support.grid_sweep import FQ, MU, grid_results, panel_titles, paper_values
@@ -67,12 +68,6 @@ def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
         assert picture.figure.get_figwidth() <= 7.5  # inches of a page's text
 
 
-def test_the_papers_pictures_of_a_sweep_are_of_its_tables_and_backbone() -> None:
-    found = catalog.draw_paper({"tofu_main": "phi", "tofu_retain_free": "phi"})
-    assert [picture.stem for picture in found] == ["paper-arrows", "paper-pairs"]
-    assert all(set(picture.points["backbone"]) == {"phi"} for picture in found)
-
-
 def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(grid_sweep: Results) -> None:
     runs, frame = grid_sweep.runs, tidy.from_runs(grid_sweep)
     alone = catalog.draw_sweep(frame, runs)
@@ -80,17 +75,17 @@ def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(gri
     llama = frame.assign(backbone="llama")
     both = catalog.draw_sweep(llama, runs, beside=True)
     assert [picture.stem for picture in both] == ["arrows", "pairs", "gamma", "tau", "heat-forget05"]
-    for picture in (*alone, *both):
+    for picture in both:
         assert overlapping(picture.figure) == [], picture.stem
     for picture in both[:4]:
         assert set(picture.points["source"]) == {"paper", "runs"}
         assert catalog.CAPTIONS["any"]["laid_over"] in picture.caption
         assert any("the paper" in label for label in labels(picture.figure)), picture.stem
     assert set(both[1].points["split"]) == {"forget05"}  # the paper's other splits are no panels of this sweep
+    plain = frame.loc[frame["rectifier"] == "none"]
     otherwise = runs.assign(**{"benchmark.dialect": "open-unlearning"})
-    for apart in (catalog.draw_sweep(frame, runs, beside=True), catalog.draw_sweep(llama, otherwise, beside=True)):
-        assert [picture.stem for picture in apart] == ["pairs", "gamma", "tau", "heat-forget05"]
-        assert all(set(picture.points["source"]) == {"runs"} for picture in apart)
+    for given, trials in ((plain, runs), (plain.assign(backbone="llama"), otherwise)):
+        assert catalog.draw_sweep(given, trials, beside=True) == []
 
 
 def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(grid_sweep: Results, tmp_path: Path) -> None:
@@ -103,9 +98,9 @@ def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(grid_sweep: R
 
 
 def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> None:
+    points = sensitivity.curve_points(near_chosen(tidy.from_runs(grid_sweep)), "gamma")
     for folder in ("one", "two"):
-        picture = catalog.draw_sweep(tidy.from_runs(grid_sweep), grid_sweep.runs)[1]
-        style.save_figure(picture.figure, tmp_path / folder, picture.stem, picture.points)
+        style.save_figure(sensitivity.draw(points.loc[points["metric"] == FQ]), tmp_path / folder, "gamma", points)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert names == ["gamma.csv", "gamma.pdf", "gamma.png", "gamma.svg"]
     for name in names:

@@ -23,6 +23,7 @@ def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None
     assert not any("Phi-1.5" in line for line in said)
     names = {path.name for path in (tmp_path / "out/tables").iterdir()}
     assert names == {"paper.md", "tofu_main.md", "tofu_main.tex", "tofu_main.csv"}
+    assert set(pd.read_csv(tmp_path / "out/figures/paper-pairs.csv")["backbone"]) == {"llama"}
     page = (tmp_path / "out/index.html").read_text()
     assert "<strong>-3.5161</strong>" in page
     assert page.count("<svg") == 2 == page.count("</svg>")

@@ -63,6 +63,7 @@ def test_report_command(copy: Path) -> None:
         assert (again / name).read_bytes() == (folder / name).read_bytes(), name
     assert len(pd.read_csv(folder / "figures/tradeoff.csv")) == 33 + 17 + 12 + 4
     page = (folder / "index.html").read_text()
+    assert "paper -" not in page
     assert not re.search(r"https?:", page)
     assert not re.search(r"<(script|link|img|iframe)\b", page)
     for words in (
@@ -110,7 +111,7 @@ def test_references_without_an_evaluation(copy: Path) -> None:
     assert re.search(r"\| Original +\| +— \| +— \| +-21.4000 \|", (folder / "tables/main.md").read_text())
 
 
-def test_what_is_not_known_is_said(tmp_path: Path) -> None:
+def test_what_is_not_known_is_said(tmp_path: Path, drawn_figures: None) -> None:
     """Of a sweep not even started (no config.json), of an original model without utility, of trials without FQ."""
     (tmp_path / "a").mkdir()
     write_sweep(tmp_path / "a", ["0" * 12], splits=())

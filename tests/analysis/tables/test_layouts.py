@@ -186,4 +186,3 @@ def test_the_report_with_both(tmp_path: Path) -> None:
     folder = report.build("tofu_llama", tmp_path, source=report.Source.BOTH)
     for file in ("index.html", "tables/tofu_main.md"):
         assert "paper -16.9281, +1.4281" in (folder / file).read_text()
-    assert "paper -16" not in (report.build("tofu_llama", tmp_path, tmp_path / "alone") / "index.html").read_text()
