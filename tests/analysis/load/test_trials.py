@@ -1,7 +1,7 @@
 """Reading a sweep's trials, choosing among them and the Pareto front, on an invented sweep and hand-made cases."""
 
 from collections import Counter
-from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from analysis import runs
 from analysis.load import opening
-from analysis.load.trials import CHOICE
 from analysis.stats import selection
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, Results, read, write_sweep, write_trial
@@ -154,57 +153,19 @@ def test_bad_input_is_named(copy: Path, tmp_path: Path) -> None:
         opening.find_sweep("tiny", tmp_path)
 
 
-def study(*points: tuple[float | None, float | None], original: float = 0.5) -> dict[Hashable, Any]:
-    """Return what the rule chooses from one study whose settings have these (FQ, MU)."""
-    rows = [
-        {
-            "id": f"{place:012x}",
-            "status": "finished",
-            "benchmark.split": "forget05",
-            "method": "ga",
-            "rectifier.name": "gru",
-            "rectifier.gamma": place / 10,
-            "rectifier.tau": None,
-            "strength": None,
-            "relative_change": None,
-            "seed": 0.0,
-            "configuration": str(place),
-            "benchmark.name": "tofu",
-            "chosen_step": None,
-            **dict.fromkeys(("forget_quality", "choice.removal"), fq),
-            **dict.fromkeys(("model_utility", "choice.utility"), mu),
-        }
+def test_what_was_not_measured_is_never_the_best(tmp_path: Path) -> None:
+    """The rule itself is tested with trainables.benchmarks.selection; here numbers that are missing are NaN."""
+    points = [(None, 0.5), (-5.0, 0.46), (-9.0, 0.48), (-1.0, None), (-0.5, 0.44)]
+    trials = [
+        write_trial(tmp_path, f"{place:012x}", rectifier=GRU | {"gamma": place / 10}, fq=fq, mu=mu)
         for place, (fq, mu) in enumerate(points)
     ]
-    numbers = ["forget_quality", "model_utility", *CHOICE, "relative_change", "chosen_step"]
-    frame = pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
-    models = pd.DataFrame({"role": ["original"], "split": ["forget05"]})
-    models = models.assign(**{"model_utility": original, "choice.utility": original})
-    return Results(frame, models).chosen.to_dict("records")[0]
-
-
-@pytest.mark.parametrize(
-    ("points", "place"),
-    [
-        ([(-9, 0.50), (-5, 0.46), (-1, 0.44)], 1),  # the highest FQ of those that keep 0.45, not of all
-        ([(-9, 0.50), (-5, 0.45)], 1),  # the bar itself keeps
-        ([(-1, 0.10), (-9, 0.30), (-5, 0.20)], 1),  # none keeps it: the highest MU
-        ([(-5, 0.46), (-5, 0.48), (-6, 0.50)], 1),  # equal FQ: the higher MU
-        ([(-9, 0.0), (-5, 0.0)], 1),  # equal MU below the bar: the higher FQ
-        ([(-5, 0.46), (-5, 0.46)], 0),  # equal in both: the lower id
-        ([(None, 0.50), (-5, 0.46)], 1),  # an unknown FQ is never the highest
-        ([(None, 0.10), (-5, 0.05)], 0),
-        ([(-1, None), (-5, 0.05)], 1),  # without MU it is no candidate
-    ],
-)
-def test_the_selection_rule(points: list[tuple[float | None, float | None]], place: int) -> None:
-    assert study(*points)["configuration"] == str(place)
-
-
-def test_without_the_original_model_the_highest_utility_is_chosen() -> None:
-    chosen = study((-9, 0.50), (-5, 0.46), original=float("nan"))
-    assert chosen["configuration"] == "0"
-    assert not chosen["kept"]
+    model = {"original": {"metrics": {"forget_quality": -20.0, "model_utility": 0.5}}}
+    write_sweep(tmp_path, trials, splits=("forget05",), models=model)
+    results = read(tmp_path)
+    assert results.chosen[["gamma", "kept"]].values.tolist() == [[0.1, True]]  # of those that keep 0.45
+    alone = replace(results, models=results.models.iloc[:0])
+    assert alone.chosen[["gamma", "kept"]].values.tolist() == [[0.0, False]]  # no bar: the highest utility
 
 
 def test_seeds_are_averaged_before_the_choice(tmp_path: Path) -> None:

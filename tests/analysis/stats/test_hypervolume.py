@@ -31,17 +31,6 @@ def test_hypervolume_counts_the_squares_that_a_point_beats(
     assert hypervolume.hypervolume(found, corner) == covered
 
 
-@settings(deadline=None)
-@given(points, st.tuples(steps, steps))
-def test_hypervolume_never_shrinks_and_ignores_what_is_beaten(
-    found: list[tuple[int, int]], more: tuple[int, int]
-) -> None:
-    before, after = (hypervolume.hypervolume(values, (0, 0)) for values in (found, [*found, more]))
-    assert after >= before
-    if any(a >= more[0] and b >= more[1] for a, b in found):
-        assert after == before
-
-
 def test_areas_of_settings_with_and_without_gru(tmp_path: Path) -> None:
     """GA both ways: above (-21.4, 0) a setting without and two with GRU; GD has no GRU and does not count."""
     trials = [write_trial(tmp_path, "0" * 12, fq=-11.4, mu=0.5)]

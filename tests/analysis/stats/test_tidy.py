@@ -59,28 +59,3 @@ def test_clipping_has_a_tau_and_no_gamma(tmp_path: Path) -> None:
     found = tidy.from_runs(read(tmp_path))
     rows = found.loc[found["metric"] == "model_utility", ["rectifier", "gamma", "tau"]]
     assert rows.to_numpy().tolist() == [["none", "", ""], ["clip", "", "100"], ["gru", "none", "0.001"]]
-
-
-def test_settings_that_differ_in_something_else_stay_apart(tmp_path: Path) -> None:
-    trials = [write_trial(tmp_path, f"{n:012x}", fq=-n, mu=0.5, lr=lr) for n, lr in enumerate((1e-3, 1e-4))]
-    write_sweep(tmp_path, trials, splits=())
-    found = tidy.from_runs(read(tmp_path))
-    rows = found.loc[found["metric"] == "forget_quality"]
-    assert sorted(zip(rows["other"], rows["value"], rows["chosen"], strict=True)) == [
-        ("training.lr=0.0001", -1.0, False),
-        ("training.lr=0.001", 0.0, True),
-    ]
-
-
-def test_strengths_and_mixtures(tmp_path: Path) -> None:
-    found = tidy.from_runs(read(sweep_store.write_vectors(tmp_path)))
-    vectors = found.loc[(found["method"] == "tru") & (found["metric"] == "forget_quality")]
-    assert dict(zip(vectors["strength"], vectors["value"], strict=True)) == {4: -19.5, 8: -15.5, 12: -9.5, 24: -5.5}
-    assert vectors.loc[vectors["chosen"], "strength"].tolist() == [12.0]
-    mixed = found.loc[found["target"].notna() & found["metric"].isin(["forget_quality", "model_utility", "weight"])]
-    assert len(mixed) == 4 * 3 * 3  # GA and NPO with and without GRU, three targets, three metrics
-    npo = {"method": "npo", "rectifier": "none", "target": 0.95}
-    assert one(found, **npo, metric="forget_quality")["value"] == pytest.approx(-16.4024, abs=1e-4)
-    assert one(found, **npo, metric="reached")["value"] == 0.5
-    assert one(found, **npo, metric="monotone")["value"] == 0.5
-    assert one(found, method="npo", rectifier="gru", target=0.85, metric="unmixed")["value"] == 1.0

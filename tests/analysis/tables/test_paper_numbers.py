@@ -1,8 +1,6 @@
 """The paper's published numbers: as printed, attainable, and in agreement with one another."""
 
 import csv
-import re
-from collections.abc import Iterator
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -98,84 +96,9 @@ def test_erratum_is_off_the_lattice_as_printed_and_on_it_as_corrected(erratum: E
         assert on_lattice(erratum.corrected, row["metric"], rows)
 
 
-# (b) the paper's source, read independently
+# (b) tables that must agree
 
-LATEX_LABELS = {
-    "tofu_main": "tab:tofu_gru_complete",
-    "tofu_retain_free": "tab:tofu rdf",
-    "wmdp": "tab:wmdp",
-    "muse": "tab:muse-books",
-    "wmdp_rmu": "tab:wmdp_rmu",
-    "tofu_tau": "tab:grad_clip_comparison",
-    "tofu_gamma": "tab:ema_experiment_results",
-    "tofu_ablation": "tab:ablation_study",
-    "tofu_uwc_ga": "tab:uwc_phi_ga",
-    "tofu_uwc_npo": "tab:uwc_phi_npo",
-}
-BOTH = [{"backbone": b, "split": s, "metric": m} for b in ("phi", "llama") for s in ROWS for m in (FQ, MU)]
-PHI = BOTH[:4]
-WMDP = [{"backbone": "zephyr", "split": "bio_cyber", "metric": m} for m in ("wmdp_bio", "wmdp_cyber", "mmlu")]
-MUSE = [{"backbone": "iclm", "split": "books", "metric": m} for m in ("verbmem_f", "knowmem_f", "knowmem_r")]
 LLAMA = {"backbone": "llama", "split": "forget05"}
-LATEX_COLUMNS = {
-    **dict.fromkeys(("tofu_main", "tofu_retain_free"), BOTH),
-    **dict.fromkeys(("tofu_uwc_ga", "tofu_uwc_npo"), PHI),
-    **dict.fromkeys(("wmdp", "wmdp_rmu"), WMDP),
-    "muse": MUSE,
-    "tofu_ablation": [LLAMA | {"metric": FQ}, LLAMA | {"metric": MU}],
-}
-NUMBER = re.compile(r"(\\textbf)?\{?(-?\d+\.?\d*)\}?")
-HEAD = re.compile(
-    r"(?P<method>(?!FQ|MU|w/)[\w+]+)?\s*(?P<with>w/o GRU|w/ GRU|w/ GC)?\s*(\((?P<share>\d+)%\))?\s*(?P<metric>FQ|MU)?"
-)
-
-
-def latex_rows(source: str, label: str) -> Iterator[list[str]]:
-    """The cells of every line of the table that carries the label."""
-    body = source.split(rf"\label{{{label}}}")[1].split(r"\end{table}")[0]
-    body = re.sub(r"\\(?:cmidrule\S*|toprule(?:\[.*?\])?|midrule|bottomrule(?:\[.*?\])?)", "", body)
-    for line in re.split(r"\\\\", body):
-        yield [re.sub(r"\\multirow\{\d\}\{\*\}|[~$]|\\;|\\uparrow", " ", cell).strip() for cell in line.split("&")]
-
-
-def latex_values(source: str, table: str) -> dict[tuple[str, ...], tuple[str, bool]]:
-    """Key -> (printed value, bold) of every number of the table."""
-    method, rectifier, points, found = "", "none", [], {}
-    for cells in latex_rows(source, LATEX_LABELS[table]):
-        if "{N/A}" in cells:
-            points = [cell.strip("{}").replace("N/A", "none") for cell in cells[2:]]
-            continue
-        heads = [cell for cell in cells if not NUMBER.fullmatch(cell) and cell != "--"]
-        head = HEAD.fullmatch(" ".join(heads).translate(str.maketrans("", "", "{}\\")).strip())
-        if len(heads) == len(cells) or head is None:
-            continue
-        if head["method"] or head["with"]:
-            method = (head["method"] or method).lower().replace("+", "_").replace("retrain", "retain")
-            rectifier = {"w/ GRU": "gru", "w/ GC": "clip"}.get(head["with"], "none")
-        axis = {"tofu_tau": "tau", "tofu_gamma": "gamma"}.get(table)
-        metric = {"FQ": FQ, "MU": MU}.get(head["metric"])
-        columns = LATEX_COLUMNS.get(table) or [LLAMA | {"metric": metric, axis: point} for point in points]
-        fixed = {"benchmark": table.partition("_")[0], "method": method, "rectifier": rectifier}
-        fixed["target"] = f"0.{head['share']}" if head["share"] else ""
-        for column, cell in zip(columns, cells[len(heads) :], strict=True):
-            if number := NUMBER.fullmatch(cell):
-                key = {"gamma": "", "tau": ""} | fixed | column
-                found[tuple(key[name] for name in KEY)] = (number[2], number[1] is not None)
-    return found
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("table", TABLES)
-def test_csv_holds_what_the_paper_prints(table: str, shared: Path) -> None:
-    source = shared / "reference" / "paper.tex"
-    if not source.is_file():
-        pytest.skip(f"no {source}")
-    ours = {tuple(row[name] for name in KEY): (row["value"], row["bold"] == "true") for row in printed(table)}
-    assert ours == latex_values(source.read_text(encoding="utf-8"), table)
-
-
-# (c) tables that must agree
-
 SAME = [
     *[("tofu_tau", {"tau": "none"}, "tofu_main", {}, method) for method in ("ga", "npo", "gd")],
     *[("tofu_tau", {"tau": "1.0"}, "tofu_gamma", {"gamma": "0.8"}, method) for method in ("ga", "npo")],
@@ -212,7 +135,7 @@ def test_calibrated_utility_is_its_share_of_the_original(table: str) -> None:
     assert [row for row in rows if row["value"] != f"{0.52 * float(row['target']):.2f}"] == []
 
 
-# (d) the files
+# (c) the files
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -16,8 +16,19 @@ from analysis.paper import TABLES
 from analysis.tables import table_definitions
 from analysis.tables.printed import Table, to_latex
 from analysis.tables.sheets import make_sheet
-from tests.analysis.tables.test_paper_numbers import LATEX_LABELS
 
+LATEX_LABELS = {
+    "tofu_main": "tab:tofu_gru_complete",
+    "tofu_retain_free": "tab:tofu rdf",
+    "wmdp": "tab:wmdp",
+    "muse": "tab:muse-books",
+    "wmdp_rmu": "tab:wmdp_rmu",
+    "tofu_tau": "tab:grad_clip_comparison",
+    "tofu_gamma": "tab:ema_experiment_results",
+    "tofu_ablation": "tab:ablation_study",
+    "tofu_uwc_ga": "tab:uwc_phi_ga",
+    "tofu_uwc_npo": "tab:uwc_phi_npo",
+}
 TIES = {
     "tofu_main": {("LLaMA2-7B", "5%", "NPO+KL", "FQ ↑"), ("LLaMA2-7B", "5%", "SimNPO+GD", "FQ ↑")},
 }
@@ -101,6 +112,9 @@ def test_heads_rules_and_cells_are_the_papers(table: str, source: str) -> None:
     assert rule.findall(to_latex(ours)) == rule.findall(body(source, table))
     lines = list(paper_lines(source, table))
     assert len(ours.rows) == len(lines)
+    printed = [(float(text), bold) for *_, numbers in lines for text, bold in numbers if text != DASH]
+    frame = paper.load_table(table)
+    assert sorted(printed) == sorted(zip(frame["value"], frame["bold"], strict=True))
     method, exceptions = "", set()
     for row, (rule, texts, numbers) in zip(ours.rows, lines, strict=True):
         assert [row.label, *row.more] == texts
