@@ -14,7 +14,7 @@ from analysis import paper
 from analysis.figures import bars, frames, heatmap, sensitivity, slices, strengths, tradeoff, training, uwc
 from analysis.labels import join_names, method_label, row_label
 from analysis.load.goals import Goals, find_goals, full_title
-from analysis.stats import steps, tidy
+from analysis.stats import tidy
 from analysis.stats.results import Results
 from analysis.stats.selection import STUDY_COLUMNS
 
@@ -88,10 +88,8 @@ def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:
         yield _make_picture("mixtures", figure, here, stem=f"uwc-{split}", split=str(split))
 
 
-def draw_sweep(
-    frame: pd.DataFrame, runs: pd.DataFrame, measured: pd.DataFrame | None = None, beside: bool = False
-) -> list[Picture]:
-    """Return the pictures that the paper has too, from `tidy.from_runs`, `runs.load` and `load_steps` (`measured`).
+def draw_sweep(frame: pd.DataFrame, runs: pd.DataFrame, beside: bool = False) -> list[Picture]:
+    """Return the pictures that the paper has too, but for those along training, from `tidy.from_runs` and `runs.load`.
 
     `beside` lays the paper's numbers over a figure whose backbone, split and dialect are the paper's.
     """
@@ -101,7 +99,7 @@ def draw_sweep(
     near = frames.near_chosen(frame)
     parts = {kind: _add_published(frame, kind, beside) for kind in ("main", "uwc")}
     parts |= {kind: _add_published(near, kind, beside) for kind in ("gamma", "tau")} | {"heat": near}
-    return [*_draw_parts(parts), *(draw_training(measured) if measured is not None else [])]
+    return list(_draw_parts(parts))
 
 
 def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
@@ -176,21 +174,10 @@ def _draw_shares(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
 
 def draw_training(measured: pd.DataFrame) -> Iterator[Picture]:
     """Yield figures 1 and 7 of the paper, one picture for each split, from `steps.load_steps`."""
-    for kind, points, line, draw in (
-        ("dynamics", training.step_points(measured), steps.LINE, training.draw_steps),
-        ("angles", training.angle_points(measured), training.ANGLE_LINE, training.draw_angles),
+    for kind, points, draw in (
+        ("dynamics", training.step_points(measured), training.draw_steps),
+        ("angles", training.angle_points(measured), training.draw_angles),
     ):
         for split, rows in points.groupby("split"):
-            here, more = rows.reset_index(drop=True), ("mean_ends",) * steps.ends_early(rows, line)
-            if kind == "dynamics":
-                more = _explain_steps(here) + more
-            stem, figure = f"{kind}-{split}", draw(here, str(split))
-            yield _make_picture(kind, figure, here, stem=stem, more=more, split=str(split))
-
-
-def _explain_steps(points: pd.DataFrame) -> tuple[str, ...]:
-    """Return the sentences of figure 1's caption that say what was measured how."""
-    kinds = set(points["measured"])
-    said = {"observed": training.OBSERVED in kinds, "stepped": training.STEPPED in kinds}
-    said["unobserved"] = "none" not in set(points["rectifier"])
-    return tuple(name for name, holds in said.items() if holds)
+            here = rows.reset_index(drop=True)
+            yield _make_picture(kind, draw(here, str(split)), here, stem=f"{kind}-{split}", split=str(split))

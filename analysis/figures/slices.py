@@ -74,7 +74,7 @@ def _draw_both(figure: Figure, axes: Axes, rows: pd.DataFrame, names: list[str],
         )
         mesh = Triangulation(*scaled)
         axes.tricontourf(x, y, mesh.triangles, values, cmap="viridis", alpha=0.6)
-    drawn = axes.scatter(x, y, c=values, cmap="viridis", s=MARK**2, edgecolors="black", linewidths=0.4)
+    drawn = axes.scatter(x, y, c=values, cmap="viridis", s=MARK**2, edgecolors="black", linewidths=0.4, clip_on=False)
     figure.colorbar(drawn, ax=axes, shrink=0.9)
     axes.set_xlabel(names[0])
     axes.set_ylabel(names[1])

@@ -66,15 +66,12 @@ def trial_points(results: Results) -> pd.DataFrame:
 
 def _find_front(points: pd.DataFrame, goals: Goals) -> list[Hashable]:
     """Return the places of the settings that are on their split's front."""
-    gains = points[["kind", "split", "method"]].assign(
-        x=goals.removal.gain(1) * points[goals.removal.metric].astype(float),
-        y=goals.retention.gain(1) * points[goals.retention.metric].astype(float),
-    )
+    x, y = (goal.gain(1) * points[goal.metric].astype(float) for goal in (goals.removal, goals.retention))
+    gains = points[["kind", "split", "method"]].assign(x=x, y=y)
     originals = gains.loc[(gains["kind"] == "reference") & (gains["method"] == "original")].set_index("split")
     settings = gains.loc[gains["kind"] == "setting"]
-    beaten = pd.Series(True, index=settings.index)
-    for axis in ("x", "y"):
-        beaten &= settings[axis] <= settings["split"].map(originals[axis]).astype(float)  # unknown: not beaten
+    models = originals[["x", "y"]].reindex(settings["split"]).to_numpy()  # NaN where unknown: not beaten
+    beaten = (settings[["x", "y"]].to_numpy() <= models).all(axis=1)
     return [place for _, group in settings.loc[~beaten].groupby("split") for place in pareto(group, "x", "y").index]
 
 

@@ -27,7 +27,10 @@ def build(name: str, storage: str | Path = "runs", output: str | Path | None = N
     Nothing is read from the storage, which need not exist. Raise InputError on an unknown name, a storage that is no
     folder without an `output`, or a folder that cannot be written.
     """
-    sweep = _find_sweep_name(name)
+    match = NAME_AND_HASH.fullmatch(name)
+    sweep = match["name"] if match else name
+    if sweep not in BENCHMARKS:
+        raise InputError(f"NAME {name}: the paper has no tables for such a sweep; {closest(sweep, BENCHMARKS)}")
     if output is None and "://" in str(storage):
         raise InputError(f"--storage {storage}: the paper's tables go into a folder; say which with --output DIR")
     folder = Path(output) if output else Path(storage) / "reports" / f"{sweep}-paper"
@@ -36,15 +39,6 @@ def build(name: str, storage: str | Path = "runs", output: str | Path | None = N
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
     return folder
-
-
-def _find_sweep_name(name: str) -> str:
-    """Return NAME of the sweep called NAME or NAME-HASH. Raise InputError if the paper has no tables of its kind."""
-    match = NAME_AND_HASH.fullmatch(name)
-    plain = match["name"] if match else name
-    if plain not in BENCHMARKS:
-        raise InputError(f"NAME {name}: the paper has no tables for such a sweep; {closest(plain, BENCHMARKS)}")
-    return plain
 
 
 def _find_tables(name: str) -> tuple[dict[str, str], str]:

@@ -10,8 +10,6 @@ from analysis.stats import steps
 from analysis.tables import sheets
 from trainables.storage.sweeps import SweepFile
 
-TRAINING = ("dynamics", "angles")
-"""What the names of figures over training steps begin with."""
 ON_THE_PAGE = ("tofu_main", "tofu_retain_free", "wmdp", "muse")
 """Tables whose numbers a report of runs has in its other sections already; UWC's are too."""
 BESIDE = "Under each number the paper's, and the difference to it; a dash where the paper has none."
@@ -39,12 +37,8 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     for sheet in made:
         sheet.save(report.folder / "tables")
     on_page = [sheet for sheet in made if both or not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
-    measured = steps.load_steps(report.results, report.store)
-    pictures = [
-        report.save_picture(one) for one in catalog.draw_sweep(report.frame, report.results.runs, measured, both)
-    ]
-    along = tuple(one for one in pictures if one.stem.startswith(TRAINING))
-    others = tuple(one for one in pictures if not one.stem.startswith(TRAINING))
+    others = tuple(map(report.save_picture, catalog.draw_sweep(report.frame, report.results.runs, both)))
+    along = tuple(map(report.save_picture, catalog.draw_training(steps.load_steps(report.results, report.store))))
     compared = any(sheet.numbers["paper"].notna().any() for sheet in on_page)
     apart = both and not any("paper" in set(one.points["source"]) for one in others)
     tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in on_page)

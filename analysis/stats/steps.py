@@ -32,35 +32,23 @@ def load_steps(results: Results, store: Storage) -> pd.DataFrame:
     trials = results.chosen_trials.rename(columns=SHORT)
     parts, missing = [], []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
+        path = store.trial(trial["id"]) / STEPS
+        if not path.is_file():
+            store.fetch_trial(trial["id"])  # of an object store only light files are here so far
         try:
-            found = _read(store, str(trial["id"]))
+            with pyarrow.parquet.ParquetFile(path) as file:
+                table = file.read(columns=[name for name in ("step", *MEASURED) if name in file.schema_arrow.names])
         except FileNotFoundError:
             missing.append(trial["id"])
-            continue
-        if found is not None:
-            parts.append(found.assign(**{name: trial[name] for name in [*LINE, "seed", "id"]}))
+        except (OSError, pyarrow.ArrowException) as damage:
+            log.warning("trials/%s/%s is damaged: %s", trial["id"], STEPS, damage)
+        else:
+            found = table.to_pandas().astype(float).assign(**{name: trial[name] for name in [*LINE, "seed", "id"]})
+            parts += [found] if "step" in found else []
     if missing and parts:
         example = f"{STEPS} is missing of {len(missing)} trials (such as {missing[0]})"
         log.warning("%s: figures along training are without them", example)
     return pd.concat([part.reindex(columns=COLUMNS) for part in parts]) if parts else pd.DataFrame(columns=COLUMNS)
-
-
-def _read(store: Storage, trial: str) -> pd.DataFrame | None:
-    path = store.trial(trial) / STEPS
-    if not path.is_file():
-        store.fetch_trial(trial)  # of an object store only light files are here so far
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            names = [name for name in ("step", *MEASURED) if name in file.schema_arrow.names]
-            table = file.read(columns=names)
-    except FileNotFoundError:
-        raise
-    except (OSError, pyarrow.ArrowException) as damage:
-        log.warning("trials/%s/%s is damaged: %s", trial, STEPS, damage)
-    else:
-        if "step" in names:
-            return table.to_pandas().astype(float)
-    return None
 
 
 def thin_steps(rows: pd.DataFrame) -> pd.DataFrame:
@@ -85,12 +73,3 @@ def with_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataF
     means = means.merge(seeds, on=by, how="left")
     means = means.loc[means["n"] == means["seeds"]].drop(columns="seeds").assign(kind="mean")
     return pd.concat([rows.assign(kind="seed", n=1), means], ignore_index=True)
-
-
-def ends_early(drawn: pd.DataFrame, by: list[str]) -> bool:
-    """Return whether in some line of `with_means` a seed goes on after the mean's end."""
-    last = {kind: rows.groupby(by).agg(last=("step", "max"))["last"] for kind, rows in drawn.groupby("kind")}
-    if "seed" not in last:
-        return False
-    means = last["mean"].to_dict() if "mean" in last else {}
-    return any(step > means.get(line, 0) for line, step in last["seed"].items())

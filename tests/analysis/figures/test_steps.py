@@ -163,8 +163,6 @@ def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest(lengths: list[int]) -
     for seed, length in enumerate(lengths):
         thinned = found.loc[(found["kind"] == "seed") & (found["seed"] == seed), "step"].tolist()
         assert thinned == list(range(1, length + 1, every))
-    over = any(range(1, length + 1, every)[-1] > mean["step"].max() for length in lengths)
-    assert steps.ends_early(found, steps.LINE) == over
 
 
 def test_a_step_that_one_seed_lacks_has_no_mean() -> None:
@@ -173,4 +171,3 @@ def test_a_step_that_one_seed_lacks_has_no_mean() -> None:
     found = training.angle_points(rows)
     mean = found.loc[found["kind"] == "mean"]
     assert mean["step"].tolist() == [1, 2, 4, 5]
-    assert not steps.ends_early(found, ["split", "method", "line"])
