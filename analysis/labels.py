@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -82,13 +83,19 @@ def plain_setting(setting: str) -> str:
     return setting if setting in ("", "none") else f"{float(setting):g}"
 
 
-def describe_settings(method: str, rectifier: str, gamma: float, tau: float, strength: float) -> dict[str, str]:
-    """Return a trial's Method, gamma, tau and strength as texts: `none` where set so, a dash where not its setting."""
+def describe_settings(row: Mapping[Any, Any]) -> dict[str, str]:
+    """Return Method, gamma, tau and strength of a trial or setting as texts: `none` where set so, a dash elsewhere.
+
+    `row` holds method, rectifier, gamma, tau and strength; all are dashes where no method is known.
+    """
+    method, rectifier = row["method"], row["rectifier"]
+    if pd.isna(method):
+        return dict.fromkeys(("Method", "gamma", "tau", "strength"), DASH)
     return {
         "Method": " ".join(filter(None, [method_label(method), rectifier_label(rectifier)])),
-        "gamma": setting_text(gamma) if takes(rectifier, "gamma") else DASH,
-        "tau": setting_text(tau) if takes(rectifier, "tau") else DASH,
-        "strength": setting_text(strength) if method in TASK_VECTORS else DASH,
+        "gamma": setting_text(row["gamma"]) if takes(rectifier, "gamma") else DASH,
+        "tau": setting_text(row["tau"]) if takes(rectifier, "tau") else DASH,
+        "strength": setting_text(row["strength"]) if method in TASK_VECTORS else DASH,
     }
 
 

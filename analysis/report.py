@@ -110,15 +110,9 @@ def _list_versions(runs: pd.DataFrame) -> dict[str, str]:
 
 
 def _join_values(column: Iterable[Any]) -> str:
-    texts = list(dict.fromkeys(map(_value_text, column)))
-    texts.sort(key=lambda text: text == "none")
+    texts = ["none" if value is None or value != value else lists.plain_text(value) for value in column]
+    texts = sorted(dict.fromkeys(texts), key=lambda text: text == "none")
     return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")
-
-
-def _value_text(value: Any) -> str:
-    if isinstance(value, (list, dict)):
-        return str(value)
-    return "none" if pd.isna(value) else lists.plain_text(value)
 
 
 def _repeat_command(sweep: SweepFile, storage: str, source: Source) -> str:

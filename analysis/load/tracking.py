@@ -10,6 +10,7 @@ import ast
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,8 @@ NAMES = ("rectifier.name",)
 log = logging.getLogger(__name__)
 
 
-def load_results(name: str, uri: str) -> tuple[list[dict[str, Any]], Selection, str]:
-    """Return the trials of the sweep NAME or NAME-HASH as documents like result.json, its selection rule and backbone.
+def load_results(name: str, uri: str) -> tuple[list[dict[str, Any]], Selection]:
+    """Return the trials of the sweep NAME or NAME-HASH as documents like result.json, and its selection rule.
 
     `uri`: an address (`http://127.0.0.1:5000`) or a database (`sqlite:///runs/mlflow.db`). Trials come in the order in
     which they were mirrored; one without a result has no run, and so no document. InputError where the server does not
@@ -58,8 +59,8 @@ def load_results(name: str, uri: str) -> tuple[list[dict[str, Any]], Selection, 
             "storage"
         )
     wanted = f"tags.sweep_id = '{label}' and tags.trial_id != ''"
-    found = _search(client, parent.info.experiment_id, wanted)
-    return [_result(run) for run in found if "outcome" in run.data.tags], rule, ""
+    found = _search(client, [parent.info.experiment_id], wanted)
+    return [_result(run) for run in found if "outcome" in run.data.tags], rule
 
 
 def _client(uri: str) -> Any:
@@ -80,34 +81,34 @@ def _parent(client: Any, name: str, uri: str) -> Any:
 
     try:
         experiments = [item.experiment_id for item in client.search_experiments()]
-        parents = [run for one in experiments for run in _search(client, one, "tags.role = 'parent'")]
+        parents = list(_search(client, experiments, "tags.role = 'parent'"))
     except MlflowException as error:
         raise InputError(f"tracking {uri}: cannot be read ({str(error).splitlines()[0]})") from error
     found = [run for run in parents if name in (run.data.tags["sweep"], run.data.tags["sweep_id"])]
     if not found:
         known = ", ".join(sorted(run.data.tags["sweep_id"] for run in parents)) or "none"
         raise InputError(f"NAME {name}: {uri} holds no such sweep; there are: {known}")
-    *others, newest = sorted(found, key=lambda run: run.info.start_time)
-    if others:
-        log.warning("%s has %d sweeps: taking the newest, %s", name, len(found), newest.data.tags["sweep_id"])
-    return newest
+    if len(found) > 1:
+        log.warning("%s has %d sweeps: taking the newest, %s", name, len(found), found[-1].data.tags["sweep_id"])
+    return found[-1]
 
 
-def _search(client: Any, experiment: str, wanted: str) -> Iterator[Any]:
-    """Yield every run of an experiment that fits, the earliest first."""
+def _search(client: Any, experiments: list[str], wanted: str) -> Iterator[Any]:
+    """Yield every run of these experiments that fits, the earliest first."""
     token: str | None = None
     while token != "":
-        page = client.search_runs(
-            [experiment], filter_string=wanted, order_by=["attributes.start_time ASC"], page_token=token
-        )
+        page = client.search_runs(experiments, wanted, order_by=["attributes.start_time ASC"], page_token=token)
         yield from page
         token = page.token or ""
 
 
 def _result(run: Any) -> dict[str, Any]:
     """Return what a trial's run holds of its result.json."""
-    tags, metrics = run.data.tags, run.data.metrics
-    message = tags.get("failure")
+    tags, message = run.data.tags, run.data.tags.get("failure")
+    found: dict[str, dict[str, float]] = {"eval": {}, "time": {}}
+    for name, value in run.data.metrics.items():
+        part, _, rest = name.partition("/")
+        found.setdefault(part, {})[rest] = value
     return {
         "id": tags["trial_id"],
         "status": tags["outcome"],
@@ -116,27 +117,19 @@ def _result(run: Any) -> dict[str, Any]:
         "dirty": tags["git_dirty"] == "True",
         "chosen_step": tags.get("chosen_step"),
         "config": _config(run.data.params),
-        "metrics": _under("eval/", metrics),
-        "seconds": _under("time/", metrics),
+        "metrics": found["eval"],
+        "seconds": found["time"],
         "error": {"message": message} if message else None,
     }
-
-
-def _under(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
 
 
 def _config(params: Mapping[str, str]) -> dict[str, Any]:
     """Return the configuration whose dotted paths are params, every value of the type that it has in result.json."""
     nested: dict[str, Any] = {}
     for path, text in params.items():
-        if path == DRAWN:
-            continue
-        *parts, last = path.split(".")
-        place = nested
-        for part in parts:
-            place = place.setdefault(part, {})
-        place[last] = _value(path, text)
+        if path != DRAWN:
+            *parts, last = path.split(".")
+            reduce(lambda place, part: place.setdefault(part, {}), parts, nested)[last] = _value(path, text)
     try:
         return Trial.model_validate(nested).model_dump(mode="json")
     except ValidationError as error:

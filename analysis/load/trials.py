@@ -63,8 +63,8 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     keeps one.
     """
     if tracking:
-        results, rule, backbone = mlflow_server.load_results(name, tracking)
-        benchmark = ""
+        results, rule = mlflow_server.load_results(name, tracking)
+        backbone = benchmark = ""
     else:
         store = open_storage(storage)
         sweep = find_sweep(name, store)
@@ -76,10 +76,8 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     parts = [base, _flat(configs), _measured(results, goals, rule)]
     for part in ("error", "versions", "topology"):
         parts.append(_flat([{part: result[part]} if result.get(part) else {} for result in results]))
-    for column, (part, key) in COUNTS.items():
-        values = [(result.get(part) or {}).get(key) for result in results]
-        parts.append(pd.DataFrame({column: values}, index=base.index))
-    frame = pd.concat(parts, axis=1)
+    counts = {name: [(one.get(part) or {}).get(key) for one in results] for name, (part, key) in COUNTS.items()}
+    frame = pd.concat([*parts, pd.DataFrame(counts, index=base.index)], axis=1)
     frame["backbone"] = backbone
     frame["benchmark.name"] = [config["benchmark"]["name"] if config else goals.benchmark for config in configs]
     frame["configuration"] = [canonical(config) for config in configs]
@@ -147,12 +145,12 @@ def _read_result(store: Storage, trial: str) -> dict[str, Any]:
     result, damaged = read_result(store, trial)
     if result is not None:
         return result
-    if not damaged:
-        return {"id": trial, "status": "missing", "config": read_config(store.trial(trial) / CONFIG) or {}}
-    message = f"{', '.join(path.relative_to(store.root).as_posix() for path in damaged)} cannot be what was written"
-    log.warning("%s; --resume sets it aside and runs its trial again", message)
-    error = {"kind": "damaged", "message": message}
-    return {"id": trial, "status": "damaged", "config": read_config(store.trial(trial) / CONFIG) or {}, "error": error}
+    found = {"id": trial, "status": "missing", "config": read_config(store.trial(trial) / CONFIG) or {}}
+    if damaged:
+        message = f"{', '.join(path.relative_to(store.root).as_posix() for path in damaged)} cannot be what was written"
+        log.warning("%s; --resume sets it aside and runs its trial again", message)
+        found |= {"status": "damaged", "error": {"kind": "damaged", "message": message}}
+    return found
 
 
 def _flat(records: list[dict[str, Any]]) -> pd.DataFrame:
@@ -176,23 +174,18 @@ def canonical(config: dict[str, Any]) -> str | None:
     results from before there were any are equal to later ones. And a calibration and observations, asked for or not:
     they measure mixtures and gradients of a model that is the same without them.
     """
-    chosen = {key: value for key, value in config.items() if not _is_irrelevant(key, value, config)}
+    training = config.get("training") or {}
+    left_out = {
+        "seed": True,
+        "calibration": True,
+        "observe_in_id": True,
+        "observe": training.get("stop_above") is None,  # a bar on the retain loss looks at what it measures
+        "task_vector": config.get("task_vector") is None,
+        "selection": not training.get("eval_every"),  # a trial's own rule chooses among its evaluations
+    }
+    chosen = {key: value for key, value in config.items() if not left_out.get(key)}
     settings = {key: _without_planning(value) for key, value in without_paths(chosen).items()}
     return json.dumps(settings, sort_keys=True) if settings else None
-
-
-def _is_irrelevant(setting: str, value: Any, config: dict[str, Any]) -> bool:
-    match setting:
-        case "seed" | "calibration" | "observe_in_id":
-            return True
-        case "observe":  # a bar on the retain loss looks at what it measures
-            return (config.get("training") or {}).get("stop_above") is None
-        case "task_vector":
-            return value is None
-        case "selection":  # a trial's own rule chooses among its evaluations
-            return not (config.get("training") or {}).get("eval_every")
-        case _:
-            return False
 
 
 def _without_planning(value: Any) -> Any:

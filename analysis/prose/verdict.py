@@ -158,15 +158,9 @@ def describe_tests(tests: pd.DataFrame) -> str:
     """Return how many differences are significant; of fewer seeds than a test takes that there is none."""
     tested = tests.dropna(subset=["p"])
     if tested.empty:
-        most = max(tests["n"])
-        why = (
-            f"there are at most {most}"
-            if most < significance.LEAST
-            else "where there are as many, they all differ alike"
-        )
-        return (
-            f"No difference is called significant here: that takes {significance.LEAST} seeds on both sides, and {why}."
-        )
+        most, least = max(tests["n"]), significance.LEAST
+        why = f"there are at most {most}" if most < least else "where there are as many, they all differ alike"
+        return f"No difference is called significant here: that takes {least} seeds on both sides, and {why}."
     sure = sum(tested["adjusted"] < significance.LEVEL)
     rest = f"; {len(tests) - len(tested)} more cannot be tested" if len(tests) > len(tested) else ""
     return (

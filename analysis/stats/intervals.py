@@ -39,11 +39,13 @@ def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) ->
     if not path.is_file():
         store.fetch(path)
     kind, found = benchmarks.find(trial["benchmark.name"]), []
+    asked = trial["benchmark.tasks"] if isinstance(trial.get("benchmark.tasks"), list) else ()
+    benchmark = Benchmark(name=kind.name, dialect=trial["benchmark.dialect"], tasks=tuple(asked))
     try:
         if path.is_file():
             columns = ["task", "index", *kind.UTILITY_COLUMNS]
             records = pyarrow.parquet.read_table(path, columns=columns).to_pylist()
-            found = kind.utility_parts(_benchmark(trial), benchmarks.every_other(records, 1) if halves else records)
+            found = kind.utility_parts(benchmark, benchmarks.every_other(records, 1) if halves else records)
     except (OSError, ValueError, pyarrow.ArrowException) as damage:
         log.warning("trials/%s/%s is damaged: %s", trial["id"], ROWS, damage)
     if not found:
@@ -52,13 +54,6 @@ def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) ->
         log.warning("trials/%s/%s gives another %s than result.json: left out", trial["id"], ROWS, kind.GOALS[-1].short)
         return None
     return resample(found)
-
-
-def _benchmark(trial: dict[Hashable, Any]) -> Benchmark:
-    """Return of a trial's benchmark what its numbers depend on."""
-    tasks = trial.get("benchmark.tasks")
-    asked = tuple(tasks) if isinstance(tasks, list) else ()
-    return Benchmark(name=trial["benchmark.name"], dialect=trial["benchmark.dialect"], tasks=asked)
 
 
 def harmonic_utility(parts: Sequence[Array]) -> float:

@@ -85,8 +85,8 @@ class Grid:
         """Return the number of seeds that most of the methods' numbers rest on, None without any or if not stated."""
         if not self.ours or self.layout.report:
             return None
-        counts = Counter(self.rows.loc[self._are_measured, "n"])
-        return max(counts, key=lambda count: (counts[count], count)) if counts else None
+        usual = self.rows.loc[self._are_measured, "n"].mode()
+        return int(max(usual)) if len(usual) else None
 
     @property
     def _are_measured(self) -> pd.Series:

@@ -21,12 +21,11 @@ from analysis.labels import (
 from analysis.load.goals import ARROWS, Goals
 from analysis.stats import intervals
 from analysis.stats.results import Results
-from analysis.stats.selection import STUDY_COLUMNS, varied
+from analysis.stats.selection import SHORT, STUDY_COLUMNS, varied
 from analysis.stats.significance import KS
 from trainables.config.settings import Selection
 from trainables.storage.base import EVALUATED, STOPPED
 
-SETTINGS = {"gamma": "rectifier.gamma", "tau": "rectifier.tau", "strength": "strength"}
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
 
 
@@ -37,9 +36,9 @@ def has_task_vectors(runs: pd.DataFrame) -> bool:
 
 def plain_text(value: Any) -> str:
     """Return a setting as a person writes it; a dash where there is none."""
-    if pd.isna(value):
-        return DASH
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    if isinstance(value, (list, dict)):
+        return str(value)
+    return DASH if pd.isna(value) else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def list_chosen(results: Results) -> pd.DataFrame:
@@ -48,12 +47,12 @@ def list_chosen(results: Results) -> pd.DataFrame:
     keeps = f"Keeps {results.rule.share:.0%} of {goals.retention.short}"
     members = runs.drop_duplicates("configuration").set_index("configuration")
     rows = []
-    for row in results.chosen.to_dict("records"):
+    for row in results.chosen.rename(columns=SHORT).to_dict("records"):
         member = members.loc[row["configuration"]]
         rows.append(
             {
-                "Split": row["benchmark.split"],
-                **describe_settings(row["method"], row["rectifier.name"], row["gamma"], row["tau"], row["strength"]),
+                "Split": row["split"],
+                **describe_settings(row),
                 **{column: str(member[column]) for column in other},
                 "Seeds": row["seeds"],
                 "n of planned": f"{row['n']} of {row['planned']}",
@@ -63,10 +62,9 @@ def list_chosen(results: Results) -> pd.DataFrame:
                 "Trial": row["id"],
             }
         )
-    settings = ["gamma", "tau", *["strength"] * has_task_vectors(runs), *other]
-    steps = ["chosen_step"] * any(row["chosen_step"] != DASH for row in rows)
-    columns = ["Split", "Method", *settings, *steps, "Seeds", "n of planned", "Chosen from", keeps, "Trial"]
-    return pd.DataFrame(rows, columns=columns, dtype="str")
+    settings = ["gamma", "tau", "strength", *other, *["chosen_step"] * any(row["chosen_step"] != DASH for row in rows)]
+    columns = ["Split", "Method", *settings, "Seeds", "n of planned", "Chosen from", keeps, "Trial"]
+    return _hide_strength(pd.DataFrame(rows, columns=columns, dtype="str"), runs)
 
 
 def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
@@ -83,10 +81,10 @@ def list_changes(results: Results) -> pd.DataFrame:
     for row in results.tests.to_dict("records"):
         goal = goals[row["metric"]]
         gains = [f"{gain:+.{goal.digits}f}" for gain in row["gains"]]
-        known, tested = not pd.isna(row["low"]), not pd.isna(row["p"])
-        rows_say = DASH if pd.isna(row["ks_steps"]) else f"{row['ks_steps']:.1f} KS steps"
-        if not pd.isna(row["rows_low"]):
-            rows_say = f"{row['rows_low']:+.{goal.digits}f} to {row['rows_high']:+.{goal.digits}f}"
+        bounds, of_rows = (
+            DASH if pd.isna(row[low]) else f"{row[low]:+.{goal.digits}f} to {row[high]:+.{goal.digits}f}"
+            for low, high in (("low", "high"), ("rows_low", "rows_high"))
+        )
         rows.append(
             {
                 "Split": split_label(row["split"]),
@@ -96,9 +94,9 @@ def list_changes(results: Results) -> pd.DataFrame:
                 "w/ GRU": format_number(row["gru"]),
                 "Change": DASH if pd.isna(row["difference"]) else f"{row['difference']:+.{DECIMALS}f}",
                 "Seeds in common": f"{row['n']}",
-                "95% interval": f"{row['low']:+.{goal.digits}f} to {row['high']:+.{goal.digits}f}" if known else DASH,
-                "Adjusted p": f"{row['adjusted']:.2g}" if tested else DASH,
-                "Of rows": rows_say,
+                "95% interval": bounds,
+                "Adjusted p": DASH if pd.isna(row["p"]) else f"{row['adjusted']:.2g}",
+                "Of rows": of_rows if pd.isna(row["ks_steps"]) else f"{row['ks_steps']:.1f} KS steps",
                 "By seed": ", ".join(gains) if len(gains) > 1 else DASH,
             }
         )
@@ -109,9 +107,7 @@ def list_seeds(results: Results) -> pd.DataFrame:
     """Return `Results.seeds` as texts."""
     rows = []
     for row in results.seeds.to_dict("records"):
-        settings = (row[field] for field in SETTINGS)
-        line = {"Split": split_label(row["split"]), **describe_settings(row["method"], row["rectifier"], *settings)}
-        line["Seed"] = f"{row['seed']:g}"
+        line = {"Split": split_label(row["split"]), **describe_settings(row), "Seed": f"{row['seed']:g}"}
         for goal in results.goals.compared:
             line[goal.short] = format_number(row[goal.metric])
             if goal.metric == "forget_quality":
@@ -175,19 +171,22 @@ def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
 
 def list_failures(results: Results) -> pd.DataFrame:
     """Return every trial without a usable result or that a search stopped, and why; those that have not run last."""
-    runs, rows = results.runs, []
+    rows, runs = [], results.runs.rename(columns=SHORT)
     for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
         lacking = [goal.short for goal in results.goals.compared if pd.isna(trial[goal.metric])]
         if trial["status"] in EVALUATED and trial["status"] != STOPPED and not lacking:
             continue
-        described = dict.fromkeys(("Method", *SETTINGS), DASH)  # nothing is known of a trial that was never started
-        if not pd.isna(trial["method"]):
-            settings = (trial[field] for field in SETTINGS.values())
-            described = describe_settings(trial["method"], trial["rectifier.name"], *settings)
-        start = {"Trial": trial["id"], "Split": plain_text(trial["benchmark.split"])}
-        status = {"Seed": plain_text(trial["seed"]), "Status": trial["status"].replace("_", " ")}
-        rows.append(start | described | status | {"Cause": _find_cause(trial, lacking, results.rule)})
-    columns = ["Trial", "Split", "Method", *SETTINGS, "Seed", "Status", "Cause"]
+        rows.append(
+            {
+                "Trial": trial["id"],
+                "Split": plain_text(trial["split"]),
+                **describe_settings(trial),
+                "Seed": plain_text(trial["seed"]),
+                "Status": trial["status"].replace("_", " "),
+                "Cause": _find_cause(trial, lacking, results.rule),
+            }
+        )
+    columns = ["Trial", "Split", "Method", "gamma", "tau", "strength", "Seed", "Status", "Cause"]
     return _hide_strength(pd.DataFrame(rows, columns=columns, dtype="str"), runs)
 
 

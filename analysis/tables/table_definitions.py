@@ -18,8 +18,6 @@ from analysis.tables.layout import Layout, Measure
 from analysis.tables.printed import BOLD, Heading
 from trainables import benchmarks
 
-QUALITY, UTILITY = Measure("forget_quality", "FQ ↑", 4, "highest"), Measure("model_utility", "MU ↑", 4, "highest")
-
 
 def _read_layout(table: str, fields: dict[str, Any]) -> Layout:
     values: dict[str, Any] = {
@@ -92,7 +90,7 @@ RETAIN_FREE = Layout(
 UWC = Layout(
     table="uwc",
     caption="At equal utility (UWC)",
-    measures=(QUALITY, Measure("model_utility", "MU ↑", DECIMALS, None)),
+    measures=tuple(replace(one, best=None) if one.metric == "model_utility" else one for one in _goal_measures(TOFU)),
     references={"original": REFERENCES["original"]},
     mixed=True,
     report=True,

@@ -107,11 +107,19 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
             ids.append(write_trial(tmp_path, f"{name}{seed}", rectifier=rectifier, fq=-9.0, mu=mu, seed=seed))
             write_rows(tmp_path / "trials" / ids[-1] / ROWS, records)
     write_sweep(tmp_path, ids, splits=("forget05",))
-    utility = read(tmp_path).tests.to_dict("records")[1]
+    results = read(tmp_path)
+    utility = results.tests.to_dict("records")[1]
     assert utility["n"] == 2
     assert (utility["rows_low"] <= 0 <= utility["rows_high"]) == (sign == 0)
     assert utility["rows_low"] - 1e-4 <= utility["difference"] <= utility["rows_high"] + 1e-4  # which is rounded
     assert utility["sign"] == sign
+    rule = verdict.state_rule(results.tests, results.goals)
+    assert " on, of MU beyond the 95% interval that the evaluation rows alone leave, and where" in rule
+    assert rule.endswith("In 1 of 1 comparisons the KS distance is missing: there FQ counts by its seeds alone.")
+    (tmp_path / "trials" / ids[-1] / ROWS).unlink()
+    rule = verdict.state_rule(read(tmp_path).tests, results.goals)
+    assert "95% interval that the evaluation rows" not in rule
+    assert rule.endswith("In 1 of 1 comparisons the evaluation rows are missing: there MU counts by its seeds alone.")
 
 
 def test_one_seed_has_no_verdict(tmp_path: Path) -> None:
@@ -121,21 +129,6 @@ def test_one_seed_has_no_verdict(tmp_path: Path) -> None:
     assert first == "One seed, no verdict: no comparison has two seeds on both sides; --seeds 0,1,2,3,4 runs five."
     assert kept.startswith("At least 90% of the original model's MU is kept in ")
     assert not [text for text in rest if "better" in text or "improved" in text]
-
-
-def test_of_several_comparisons_those_of_one_seed_have_none(tmp_path: Path) -> None:
-    ids = [write_trial(tmp_path, f"npo{side['name']}", "npo", side, fq=-3.0, mu=0.5) for side in (NONE, GRU)]
-    for seed in (0, 1):
-        for side, fq in ((NONE, -9.0), (GRU, -1.0 - seed)):
-            ids.append(write_trial(tmp_path, f"ga{side['name']}{seed}", rectifier=side, fq=fq, mu=0.85, seed=seed))
-    write_sweep(tmp_path, ids, splits=("forget05",))
-    first, counted, split, *_ = verdict.write_verdict(read(tmp_path))
-    assert first == "GRU improved the trade-off (a goal better, none worse) in 1 of 1 comparisons."
-    assert "One seed, no verdict: 1 of 2 comparisons." in counted
-    assert split == (
-        "On forget05 (5%), with GRU FQ is better for GA, without a verdict for NPO; MU is not clearly changed for GA, "
-        "without a verdict for NPO."
-    )
 
 
 def test_without_a_seed_in_common_means_are_of_all(tmp_path: Path) -> None:
