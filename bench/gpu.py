@@ -159,17 +159,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def run_tests(deadline: float) -> dict[str, Any]:
     """Run the tests marked gpu, at most until `deadline`; return the outcome of each, or why it was skipped."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-m",
-        "gpu",
-        "-rA",
-        "-p",
-        "no:cacheprovider",
-        "tests/end_to_end/test_gpu.py",
-    ]
+    command = [sys.executable, *"-m pytest -m gpu -rA -p no:cacheprovider tests/end_to_end/test_gpu.py".split()]
     room = max(1.0, deadline - time.monotonic())
     try:
         said = subprocess.run(command, cwd=_script.ROOT, capture_output=True, text=True, timeout=room).stdout
@@ -188,12 +178,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=10, help="measured pairs of steps (default 10)")
     parser.add_argument("--rows", type=int, default=32, help="of a pass (default 32)")
     parser.add_argument("--length", type=int, default=128, help="tokens of a row (default 128)")
-    parser.add_argument(
-        "--peak",
-        type=float,
-        metavar="TFLOPS",
-        help="the GPU's dense bf16 peak, such as 989 of an H100",
-    )
+    parser.add_argument("--peak", type=float, metavar="TFLOPS", help="dense bf16 peak, such as 989 of an H100")
     parser.add_argument("--data", default=str(data) if data.is_dir() else None, help="folder of TOFU's rows")
     parser.add_argument("--split", default="forget05", help="of the evaluation (default forget05)")
     parser.add_argument("--limit", type=int, help="rows of each task of the evaluation (default: all)")
