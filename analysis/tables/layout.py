@@ -1,6 +1,6 @@
 """The type of a table's layout, and the numbers that such a table shows: which are bold, and what the paper has.
 
-`layouts` has the layouts; `render` prints the numbers. Tidy frames are of `analysis.paper` or `tidy.from_runs`.
+`table_definitions` has the layouts; `cells.Grid` prints the numbers. Tidy frames are of `paper` or `tidy`.
 """
 
 from __future__ import annotations

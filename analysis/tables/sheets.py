@@ -13,8 +13,8 @@ from analysis.labels import REFERENCES, TASK_VECTORS, split_label
 from analysis.load.goals import find_goals
 from analysis.stats import tidy
 from analysis.stats.results import Results
-from analysis.tables import missing, printed
-from analysis.tables.fill import Grid
+from analysis.tables import fill_commands, printed
+from analysis.tables.cells import Grid
 from analysis.tables.layout import Layout, Measure, select_numbers
 from analysis.tables.printed import Table
 from analysis.tables.table_definitions import LAYOUTS, uwc_layout
@@ -50,7 +50,7 @@ def make_sheet(
     that this sweep fills has all its rows and columns, and notes say how `command` runs what is missing.
     """
     ours = "n" in frame
-    whole = not ours or missing.find_name(command) in layout.sweeps.values()
+    whole = not ours or fill_commands.find_name(command) in layout.sweeps.values()
     grid = Grid(layout, select_numbers(layout, frame, beside), ours, whole, beside)
     kept = grid.rows.drop(columns=["table", "chosen", "relative_change"], errors="ignore")
     csv = grid.exact_frame() if layout.report else kept.dropna(axis="columns", how="all")
@@ -149,7 +149,7 @@ def _axis_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
 
 
 def _make_sheets(layout: Layout, frame: pd.DataFrame, beside: bool, command: str) -> Iterator[Sheet]:
-    """Yield a layout's table; of an axis or components one a split, for which these layouts have no heads."""
+    """Yield a layout's table; of an axis or components one for each split, for which these layouts have no heads."""
     splits = sorted(frame["split"].unique())
     several = bool(layout.axis or layout.components)
     for split in splits if several else [""]:

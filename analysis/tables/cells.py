@@ -26,7 +26,7 @@ from analysis.labels import (
     split_label,
 )
 from analysis.stats.tidy import CHECKS
-from analysis.tables import missing
+from analysis.tables import fill_commands
 from analysis.tables.layout import KEY, Layout, target_text
 from analysis.tables.printed import BOLD, Cell, Heading, Row, Table
 
@@ -128,7 +128,7 @@ class Grid:
         return lines
 
     def _axis_lines(self, method: str) -> list[PlannedRow]:
-        """Return a method's rows where the columns are values of a setting: one a measure."""
+        """Return a method's rows where the columns are values of a setting: one for each measure."""
         key = {"method": method, "rectifier": "gru"}
         label = f"{method_label(method)} {rectifier_label('gru')}"
         return [
@@ -184,7 +184,7 @@ class Grid:
                     gaps.add(key["backbone"])
             printed.append(replace(row, cells=tuple(cells)))
         marks = "".join(cell.marks for row in printed for cell in row.cells)
-        notes = [*self._list_notes(), *missing.list_notes(self.layout, gaps, command)]
+        notes = [*self._list_notes(), *fill_commands.list_notes(self.layout, gaps, command)]
         notes += [f"{sign} {note}" for sign, note in DOUBTS.items() if sign in marks]
         return Table(
             leaves=tuple(head for _, head, _ in self.planned_columns),
