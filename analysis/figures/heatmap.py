@@ -1,4 +1,4 @@
-"""Heat maps of tau and gamma: a row of panels a method, a panel a goal, each setting's number in its cell."""
+"""Heat maps of tau and gamma: methods in rows, a panel for each goal, each setting's number in its cell."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLOURS = "cividis"
 
 
 def cell_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a goal, method, gamma and tau of GRU; `frame` holds one row a setting (`frames.near_chosen`)."""
+    """Return one row for each goal, method, gamma and tau of GRU, of a frame of `frames.near_chosen`."""
     rows = frames.add_source(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & rows["value"].notna()]
     metrics = [column.metric for column in frames.compared_columns(frame)]
@@ -74,7 +74,7 @@ def _colour_map(metric: Column) -> Colormap:
 def _draw_panel(
     axes: Axes, rows: pd.DataFrame, gammas: list[str], taus: list[str], norm: Normalize, metric: Column
 ) -> None:
-    """Draw one method's goal, a cell a setting."""
+    """Draw one method's goal, one cell for each setting."""
     cells = np.full((len(taus), len(gammas)), math.nan)
     missing = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////", "linewidth": 0, "zorder": 0}
     axes.add_patch(Rectangle((-0.5, -0.5), len(gammas), len(taus), **missing))

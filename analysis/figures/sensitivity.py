@@ -1,4 +1,4 @@
-"""What gamma and tau do: each goal over one of them, a line a method, from runs, from the paper, or both."""
+"""What gamma and tau do: each goal over one of them, one line for each method, from runs, from the paper, or both."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame) -> Figure:
-    """Draw `curve_points`: a row a goal, a column a backbone and split, settings evenly spaced."""
+    """Draw `curve_points`: one row for each goal, one column for each backbone and split, settings evenly spaced."""
     points = points.assign(setting=points["setting"].map(plain_setting))
     metrics, places, knob = frames.compared_columns(points), frames.list_places(points), points["knob"].iloc[0]
     size = (min(7.4, 0.6 + 3.4 * len(places)), 1.75 * len(metrics) + 0.95)

@@ -24,7 +24,7 @@ LEAST_CONTOUR = 6
 
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame, goals: Goals, ranked: list[str]) -> Figure:
-    """Draw a study's points (`importance.list_points`): a row a goal, a column a setting of `ranked`, the first most.
+    """Draw a study's points: one row for each goal, one column for each setting of `ranked`, the first most.
 
     Where the first two are numbers, a last column has both as axes and the goal as colour.
     """

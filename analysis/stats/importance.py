@@ -22,7 +22,7 @@ COLUMNS = [*STUDY_COLUMNS, "metric", "setting", "importance", "settings"]
 
 
 def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a study, goal and setting that the study varied: `importance`, shares that sum to 1.
+    """Return one row for each study, goal and setting that the study varied: `importance`, shares that sum to 1.
 
     `runs` is what `load` returns. It is the share in what tells the best quarter of a study's settings, in that goal,
     from all of them (PED-ANOVA, Watanabe et al., IJCAI 2023, arXiv 2304.10255). Studies with fewer than
@@ -42,7 +42,7 @@ def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def list_points(runs: pd.DataFrame) -> list[tuple[dict[Hashable, Any], pd.DataFrame]]:
-    """Return the split, method and rectifier of each study, and a row a setting: what it varied, and its goals."""
+    """Return the split, method and rectifier of each study, and its settings: what was varied, and their goals."""
     if not evaluated(runs).to_numpy().any():
         return []
     goals, table = goals_of_runs(runs), settings(runs)
