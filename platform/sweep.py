@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from platform.driver.dry_run import describe_plan, list_lines
+from platform.driver.dry_run import describe_plan, format_lines
 from platform.driver.fields import print_fields
 from platform.driver.options import Options
 from platform.driver.start import start_sweep
@@ -115,7 +115,7 @@ def _describe_plan(plan: Plan, store: Storage, options: Options, *, as_json: boo
     state, slots, aside = _check_plan(plan, store, options)
     lacks = capacity.find_shortages(plan.sweep.resources) if resolve_address(options.address) == LOCAL else []
     document = describe_plan(state, store, options.keep, slots, aside=aside, lacks=lacks)
-    return document if as_json else "\n".join(list_lines(state, document, slots))
+    return document if as_json else "\n".join(format_lines(state, document, slots))
 
 
 def _check_plan(plan: Plan, store: Storage, options: Options) -> tuple[SweepState, int, int]:

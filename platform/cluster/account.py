@@ -10,7 +10,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-from platform.cluster import aws
+from platform.cluster import aws_checks
 from platform.cluster.file import ClusterFile, is_filled
 from trainables.common.errors import InputError
 
@@ -32,7 +32,7 @@ def prepare_account(file: ClusterFile) -> str:
     for name in ("region", "storage", "ssh_from", "head_profile", "worker_profile"):
         if not is_filled(provider.get(name)):
             raise InputError(f"provider.{name}: fill it in first")
-    for problem in aws.account_problems(file):
+    for problem in aws_checks.account_problems(file):
         raise InputError(problem)
     try:
         iam = boto3.client("iam", region_name=provider["region"])
@@ -43,7 +43,7 @@ def prepare_account(file: ClusterFile) -> str:
         pass_role = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
         start = {f"start-{provider['worker_profile']}": [image, pass_role]}
         _ensure_profile(iam, provider["head_profile"], bucket | start, managed=f"{arn}:iam::aws:policy/{EC2}")
-        return _ensure_group(boto3.client("ec2", region_name=provider["region"]), aws.ssh_source(file))
+        return _ensure_group(boto3.client("ec2", region_name=provider["region"]), aws_checks.ssh_source(file))
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from platform.cluster import aws
+from platform.cluster import aws_checks
 from platform.cluster.file import (
     FILL_IN,
     OWN_KEYS,
@@ -46,7 +46,7 @@ def find_problems(file: ClusterFile) -> list[str]:
     found += [*_local_file_problems(file), *_mlflow_problems(file)]
     match file.provider.get("type"):
         case "aws":
-            return [*found, *aws.find_problems(file)]
+            return [*found, *aws_checks.find_problems(file)]
         case "local":
             found += _own_machine_problems(file)
     return [*found, *storage_address_problems(file)]

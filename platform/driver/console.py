@@ -16,7 +16,7 @@ from trainables.common.cli import escape_controls
 from trainables.common.redaction import redact
 
 if TYPE_CHECKING:
-    from platform.driver.progress_line import Counts, Waiting
+    from platform.driver.progress import Counts, Waiting
     from trainables.storage.base import Storage
 
 PLAIN_SECONDS, TABLE_SECONDS = 30.0, 1.0

@@ -18,7 +18,7 @@ from trainables.storage.files import is_complete
 from trainables.training import sampling
 
 
-def list_lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
+def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
     """Yield the lines of a dry run; `document` is the plan as JSON."""
     plan, resources = state.plan, state.plan.sweep.resources
     yield f"{plan.name}: {plan.sweep.title}"

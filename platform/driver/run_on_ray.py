@@ -17,7 +17,7 @@ from rich.console import Console
 from platform.driver.console import Screen, print_line
 from platform.driver.export_chosen import export_chosen_trial
 from platform.driver.options import Options
-from platform.driver.progress_line import Counts, Waiting
+from platform.driver.progress import Counts, Waiting
 from platform.driver.trial_callback import TrialCallback
 from platform.preparation import prepare
 from platform.preparation.hub import Hub

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform.driver.console import Screen
-from platform.driver.progress_line import Counts, Waiting
+from platform.driver.progress import Counts, Waiting
 from platform.schedule.node_loss import StatelessCallback, read_cause
 from platform.state import disk
 from platform.state.limits import Stopper

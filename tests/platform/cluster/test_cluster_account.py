@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from platform.cluster import __main__ as cluster
-from platform.cluster import account, aws
+from platform.cluster import account, aws_checks
 from platform.cluster.file import load_cluster_file
 from tests.support.cluster_files import fill
 from trainables.common.errors import InputError
@@ -168,7 +168,7 @@ def test_an_account_is_not_made_of_what_check_or_ec2_refuses(
     assert [group["GroupName"] for group in groups] == ["default"]
     group = moto_account.prepare(region=region)
     before = moto_account.sources(group, region)
-    monkeypatch.setattr(aws, "ssh_source", lambda file: "203.0.113.7/40")
+    monkeypatch.setattr(aws_checks, "ssh_source", lambda file: "203.0.113.7/40")
     with pytest.raises(InputError, match="AWS: "):
         moto_account.prepare(region=region, ssh_from="198.51.100.0/24")
     assert moto_account.sources(group, region) == before

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from platform.driver import console, progress_line
+from platform.driver import console, progress
 from platform.driver.console import Screen
 from platform.driver.driver import describe_run
 from platform.driver.finish import describe_saving
-from platform.driver.progress_line import Counts, Waiting
+from platform.driver.progress import Counts, Waiting
 from platform.state.sweep_state import SweepState
 from tests.support.small_sweep import Small
 from tests.support.starts import write_result
@@ -45,7 +45,7 @@ def test_table_shows_trials_steps_times_and_why_one_waits() -> None:
 def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.MonkeyPatch, store: Storage) -> None:
     out, waiting = io.StringIO(), Waiting({"GPU": 8.0}, lambda: {"GPU": 4.0}, lambda: None)
     screen = Screen(Console(file=out, width=20))
-    monkeypatch.setattr(progress_line, "PATIENCE", -1.0)
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
     screen.show(SWEEP, waiting, store)
     assert not out.getvalue()
     monkeypatch.setattr(console, "PLAIN_SECONDS", -1.0)
@@ -75,7 +75,7 @@ def test_why_a_trial_waits(
     waiting = Waiting({"CPU": 1.0, "GPU": 8.0}, lambda: free, lambda: coming)
     sweep = Counts(name="tiny", total=4, slots=2, running={"a": ("one", 0.0)})
     assert waiting.reason(sweep) is None
-    monkeypatch.setattr(progress_line, "PATIENCE", -1.0)
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
     assert waiting.reason(sweep) == f"a trial waits: {expected}"
     sweep.running["b"] = ("two", 0.0)
     assert waiting.reason(sweep) is None

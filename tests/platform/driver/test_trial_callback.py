@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from platform.driver.console import Screen
-from platform.driver.progress_line import Counts, Waiting
+from platform.driver.progress import Counts, Waiting
 from platform.driver.trial_callback import TrialCallback
 from platform.state.limits import Limits, Stopper
 from trainables.common.errors import Unreachable
