@@ -66,9 +66,11 @@ def main(
         settings = [*(set_ or []), *(f"{path}={text}" for path, text in given.items() if text is not None)]
         limits = Limits(gpu_hours, disk.parse_size(disk_budget))
         options = Options(limits, address, max_concurrent, kept, resume, new, retry_failed, reason)
-        options.check(strategy, {"--trials": trials, "--sampler": sampler})
+        options.check(strategy, {"--trials": trials, "--sampler": sampler}, cluster)
         if cluster is not None:
-            return _run_on_cluster(_find_sweep(name).name, cluster, address)
+            from platform.cluster import submit
+
+            return submit.run_sweep(_find_sweep(name).name, cluster, sys.argv[1:])
         store = _open_storage(location, dry_run)
         sweeps = [overrides.apply(_find_sweep(name), each) for each in overrides.split_backbones(settings)]
         plans = [make_plan(sweep, store, strategy=strategy, only=only, budget=trials) for sweep in sweeps]
@@ -79,14 +81,6 @@ def main(
         return _run_plans(plans, store, options)
 
     raise typer.Exit(cli.guarded(run))
-
-
-def _run_on_cluster(name: str, cluster: str, address: str | None) -> int:
-    if address is not None:
-        raise InputError("--cluster and --address exclude each other: the first starts the sweep on the cluster's head")
-    from platform.cluster import submit
-
-    return submit.run_sweep(name, cluster, sys.argv[1:])
 
 
 def _open_storage(location: str, dry_run: bool) -> Storage:

@@ -102,10 +102,8 @@ def _worker_problems(file: ClusterFile) -> Iterator[str]:
             yield f"available_node_types.{name}.min_workers: {low} is more than its max_workers of {high}"
     if isinstance(most, int) and sum(lows.values()) > most:
         yield f"max_workers: {most} is less than the min_workers of all node types together ({sum(lows.values())})"
-    if file.workers and most == 0:
+    if file.workers and (most == 0 or all(node.get("max_workers") == 0 for node in file.workers.values())):
         yield "max_workers: 0; no worker would ever start"
-    elif file.workers and not any(node.get("max_workers") != 0 for node in file.workers.values()):
-        yield f"available_node_types.{next(iter(file.workers))}.max_workers: 0; no worker would ever start"
 
 
 def _local_file_problems(file: ClusterFile) -> Iterator[str]:

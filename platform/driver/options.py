@@ -25,8 +25,10 @@ class Options:
     retry_failed: bool = False
     reason: str | None = None
 
-    def check(self, strategy: str, searching: Mapping[str, Any]) -> None:
+    def check(self, strategy: str, searching: Mapping[str, Any], cluster: str | None) -> None:
         """Raise InputError if a value is unknown or options exclude each other; `searching` are Optuna's alone."""
+        if cluster is not None and self.address is not None:
+            raise InputError("--cluster and --address exclude each other: the first starts the sweep on that head")
         for name, value in searching.items():
             if value is not None and strategy != "optuna":
                 raise InputError(f"{name} {value}: for --strategy optuna; --strategy {strategy} has its own order")

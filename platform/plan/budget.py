@@ -95,7 +95,9 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
     counted: dict[str, Trial] = {}
     asked: Counter[str] = Counter()
     for trial in trials:
-        kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split, *_read_sizes(trial)), trial)
+        training = trial.training
+        sizes = (training.batch_size, training.max_length, training.lora_rank, training.optimizer, trial.objective)
+        kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split, *sizes), trial)
         asked[trial.study()] += 1
         if studied is None or asked[trial.study()] <= studied:
             made = direction(trial)  # trials that differ by their strength alone share it
@@ -115,12 +117,6 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
     return Budget(
         tuple(needs.values()), flops.hours(sum(counts), resources.precision), flops.basis(resources.precision)
     )
-
-
-def _read_sizes(trial: Trial) -> tuple[Any, ...]:
-    """Return the settings that may be axes and change the memory of a trial."""
-    training = trial.training
-    return training.batch_size, training.max_length, training.lora_rank, training.optimizer, trial.objective
 
 
 def _count_operations(trial: Trial, shape: Shape, extent: benchmarks.SizeEstimate) -> float | None:

@@ -66,7 +66,8 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
             axes[path], document["axes"][path] = text, axis
         except ValueError as error:
             problems.append(str(error))
-    _widen_varied(document, axes)
+    if document["varied"]:  # a typed axis of gamma or tau multiplies the one that the sweep varies alone
+        document["varied"] += tuple(path for name in SETTINGS if (path := f"rectifier.{name}") in axes)
     if "benchmark.split" in axes and not set(document["axes"]["benchmark.split"]) & set(sweep.splits):
         document["tables"] = ()  # the paper has none of these splits
     changed = _validate(document, problems)
@@ -127,12 +128,6 @@ def _set_field(document: dict[str, Any], path: str, text: str) -> None:
         if "," in text and section in SHARED and not _is_tuple(kind):
             raise ValueError(f"{path}={text}: one value for a whole sweep, so that its trials compare")
         document[section][name] = _parse_values(text) if _is_tuple(kind) else _parse_value(text)
-
-
-def _widen_varied(document: dict[str, Any], typed: Mapping[str, str]) -> None:
-    """Let a typed axis of gamma or tau multiply the one that the sweep varies alone."""
-    if document["varied"]:
-        document["varied"] += tuple(path for name in SETTINGS if (path := f"rectifier.{name}") in typed)
 
 
 def split_backbones(settings: Sequence[str]) -> list[list[str]]:

@@ -174,6 +174,7 @@ def test_an_account_is_not_made_of_what_check_or_ec2_refuses(
     assert moto_account.sources(group, region) == before
 
 
+@pytest.mark.slow
 def test_an_account_in_another_partition(moto_account: Account) -> None:
     region = "cn-north-1"
     moto_account.prepare(region=region)

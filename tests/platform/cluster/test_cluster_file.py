@@ -114,7 +114,7 @@ PROBLEMS = [  # what is written, what stands there instead, what `check` says
     ("MarketType: spot}", "MarktType: spot}", f'{NODE}: Unknown parameter in InstanceMarketOptions: "MarktType", must'),
     ("VolumeSize: 300", "VolumeSize: lots", "Invalid type for parameter BlockDeviceMappings[0].Ebs.VolumeSize"),
     ("min_workers: 0", "min_workers: 5", f"{A100}.min_workers: 5 is more than its max_workers of 4"),
-    ("    max_workers: 4", "    max_workers: 0", f"{A100}.max_workers: 0; no worker would ever start"),
+    ("    max_workers: 4", "    max_workers: 0", "max_workers: 0; no worker would ever start"),
     ("head_node_type: head", "head_node_type: haed", "'haed' is no node type; did you mean 'head'?"),
     ("s3://bucket/runs", "/home/ubuntu/runs", "'/home/ubuntu/runs' is a folder of each node by itself"),
     ("s3://bucket/runs", "s3://", "provider.storage: 's3://' names no bucket; write it like s3://BUCKET/FOLDER"),
