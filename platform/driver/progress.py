@@ -39,9 +39,7 @@ class Counts:
     def from_state(cls, state: SweepState, total: int, slots: int) -> Counts:
         """Return the counts of a start that runs `total` trials: what earlier starts did counts."""
         done, failed = len(state.done), len(state.failed)
-        counts = cls(name=state.plan.name, total=total + done, slots=slots, done=done - failed, failed=failed)
-        counts.label = state.plan.label
-        return counts
+        return cls(state.plan.name, total + done, slots, done - failed, failed, label=state.plan.label)
 
     @property
     def left(self) -> int:

@@ -1,4 +1,4 @@
-"""Lists and describes what a start needs from outside: models and rows of the hub, and GPUs. It checks nothing."""
+"""What a start needs from outside, in words: models and rows of the hub, and GPUs. Nothing is checked."""
 
 from __future__ import annotations
 

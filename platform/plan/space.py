@@ -89,7 +89,7 @@ class Space:
         for values in itertools.product(*(dict.fromkeys(axis) for axis in self.axes.values())):  # type: ignore[arg-type]
             yield dict(zip(self.axes, values, strict=True))
 
-    def samples(self, count: int) -> Iterator[dict[str, Any]]:
+    def sample_points(self, count: int) -> Iterator[dict[str, Any]]:
         """Yield points from the high ends of all ranges to their low ends, in equal steps."""
         first = self.first_point()
         for share in (1 - place / max(1, count - 1) for place in range(count)):

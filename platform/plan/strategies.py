@@ -65,7 +65,7 @@ def sample_trials(spaces: Iterable[Space], count: int) -> list[Trial]:
     """Return `count` trials of each space with ranges, spread from low to high ends, to estimate costs from."""
     found = []
     for space in (space for space in spaces if space.has_ranges):
-        for point in space.samples(count):
+        for point in space.sample_points(count):
             with contextlib.suppress(InputError):  # settings that exclude each other: Optuna proposes others
                 found.append(space.make(point))
     return found

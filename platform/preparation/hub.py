@@ -1,4 +1,4 @@
-"""Fetches what a sweep takes from the hub into the storage, once (trainables.data.hub says where); no trial does."""
+"""The fetching of what a sweep takes from the hub, once, into its storage (trainables.data.hub says where)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trials share is made once, before the first trial, as Ray tasks: data, models, reference evaluations.
+"""What trials share, made once before the first trial, as Ray tasks: data, models, reference evaluations.
 
 Ray starts a task whose machine went away up to three times again, unless it is told otherwise.
 """
