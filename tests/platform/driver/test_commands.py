@@ -12,7 +12,7 @@ import pytest
 
 from platform.driver import finish
 from tests.support.small_sweep import Small
-from tests.support.starts import assert_light, in_process, invoke
+from tests.support.starts import assert_light, in_process, invoke, refuse
 from trainables.storage.base import Storage
 
 
@@ -22,15 +22,6 @@ def dry_run(small: Small, place: Path, *arguments: object) -> str:
     assert (done.exit_code, done.stderr) == (0, ""), done.output
     assert not (place / "runs").exists()
     return done.stdout
-
-
-def refusal(*arguments: object) -> str:
-    """Return the one line of a refusal."""
-    done = in_process(*arguments)
-    assert (done.exit_code, done.stdout) == (2, ""), done.output
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
 
 
 # Listings and dry runs
@@ -107,7 +98,7 @@ def test_bad_input_is_one_line_that_says_how_to_mend_it(
 ) -> None:
     monkeypatch.setenv("UNLEARN_STORAGE", str(tmp_path / "runs"))
     flags = small.flags() if arguments[:1] == ("tofu_tiny",) and "benchmark.data=./nowhere" not in arguments else []
-    text = refusal(*arguments[:1], *flags, *arguments[1:])
+    text = refuse(*arguments[:1], *flags, *arguments[1:])
     assert [part for part in said if part not in text] == [], text
 
 
@@ -141,7 +132,7 @@ def test_fields_tell_what_can_be_set_and_what_reads_it() -> None:
 def test_storage_that_cannot_be_written(small: Small, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for more, place in itertools.product(([], ["--dry-run"]), (tmp_path / "file", tmp_path / "file" / "runs")):
-        text = refusal("tofu_tiny", *more, "--storage", place, *small.flags())
+        text = refuse("tofu_tiny", *more, "--storage", place, *small.flags())
         assert f"--storage: cannot write to '{place}'" in text
 
 

@@ -20,7 +20,7 @@ from platform.state import lock, manifest
 from platform.state.sweep_state import SweepState
 from tests.support import starts
 from tests.support.small_sweep import Small
-from tests.support.starts import finish, in_process
+from tests.support.starts import finish, in_process, refuse
 from trainables.storage import files
 from trainables.storage.base import LOST, PROGRESS, RESULT, Storage
 
@@ -37,13 +37,6 @@ def start(*arguments: object) -> str:
     done = in_process(*arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
-
-
-def refuse(*arguments: object) -> str:
-    """Return the message of a start that is refused before it prints anything."""
-    done = in_process(*arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    return done.stderr
 
 
 def test_results_from_when_observe_was_in_each_id_are_found(
