@@ -39,10 +39,10 @@ def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:
     training = trial.training
     steps = sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps)
     settings = presets.constants(trial.method, trial.objective, trial.benchmark.split)
-    row, needs = once * tokens, METHODS[trial.method].needs
+    row, needs, custom = once * tokens, METHODS[trial.method].needs, METHODS[trial.method].custom
     if RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs:
         row += once * tokens
-    if "retain_loss" in needs and settings.retain_coefficient and not memory.shares_retain_pass(trial):
+    if "retain_loss" in needs and settings.retain_coefficient and (custom or not memory.shares_retain_pass(trial)):
         row += once * tokens
     if "frozen_model" in needs:
         row += (once + FORWARD) * max(tokens, memory.padded_to(trial))

@@ -1,9 +1,9 @@
 """The memory plan of a trial: bytes of states, activations and logits on a rank, and the ZeRO stage and micro-batch.
 
 States are weights, gradients, optimizer, GRU's moving average and a frozen copy; `choose_stage` fills a share of the
-device with them. What a row of the micro-batch keeps for its backward pass comes on top (`peak`), and `fit` takes as
-many rows as there is room for. The constants are counted from transformers' layers, autograd and DeepSpeed 0.19.8, and
-checked against PyTorch's memory tracker at full size (tests/trainables/training/test_counted_memory.py).
+device with them. What a row of the micro-batch keeps for its backward pass (activations.py) comes on top (`peak`), and
+`fit` takes as many rows as there is room for. The constants are DeepSpeed 0.19.8's
+(tests/trainables/training/test_counted_states.py).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables.config.methods import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import CACHED_PER_PASS, Precision, Resources, Shape
+from trainables.config.settings import Resources, Shape
 from trainables.config.trial import Trial
 from trainables.methods import presets
+from trainables.training.activations import WIDTH, all_layers_bytes, evaluation_bytes, loss_bytes
 
-WIDTH: dict[str, int] = {"fp32": 4, "bf16": 2}
 FILLED = 0.76
 """The share of a device's memory that states may take."""
 USABLE = 0.92
@@ -127,9 +127,12 @@ def states(trial: Trial, parameters: int, trained: int, stage: int) -> States:
 
 
 def shares_retain_pass(trial: Trial) -> bool:
-    """Return whether the rectifier's retain pass serves a term of the objective too (trainables.training.loop)."""
+    """Return whether the rectifier's retain pass may serve a term of the objective too (trainables.training.loop).
+
+    Of an objective in custom/ with a retain term, what its gradient takes is planned, and the pass that it may save.
+    """
     method, settings = METHODS[trial.method], presets.constants(trial.method, trial.objective, trial.benchmark.split)
-    rectified = RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs and not method.custom
+    rectified = RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs
     return rectified and "retain_loss" in method.needs and settings.retain_coefficient > 0
 
 
@@ -160,78 +163,6 @@ def _trained(trial: Trial, shape: Shape) -> int:
     sides = 2 * (shape.hidden + wide) + 2 * (shape.hidden + narrow)
     sides += (3 if shape.gated else 2) * (shape.hidden + shape.intermediate)
     return rank * shape.layers * sides
-
-
-def layer_bytes(trial: Trial, shape: Shape, length: int) -> float:
-    """Return what one layer keeps of one token for its backward pass.
-
-    Norms compute in fp32: their input, the normalised value and the result, each `hidden` wide. Attention keeps
-    queries, keys and values and its result; a gated feed-forward keeps four vectors of `intermediate`, Phi's five.
-    Where heads share keys and values, only flash attention (a GPU, bf16, no mask) does not repeat them. A mask is a
-    row of `length`; eager attention keeps such a row of scores for each head, in fp32 PyTorch's for shared keys, too.
-    """
-    width, gpu = WIDTH[trial.resources.precision], trial.resources.gpus > 0
-    norms = 2 * (4 + 2 * width) * shape.hidden if shape.gated else 3 * width * shape.hidden
-    masked = _is_masked(trial)
-    shares = shape.kv_heads < shape.heads and gpu and not masked
-    keys = shape.kv_heads if shares and width == 2 else shape.heads
-    attention = 2 * width * (shape.heads + keys) * shape.head_size + 4 * shape.heads + masked * width * length
-    scores = shape.heads * length * (4 + 2 * width) if trial.target.attention == "eager" else 0
-    if shares and width == 4 and not scores:
-        scores = shape.heads * length * 4
-    return norms + attention + scores + (4 if shape.gated else 5) * width * shape.intermediate
-
-
-def _is_masked(trial: Trial) -> bool:
-    """Return whether a term attends to padding, for it reads positions there."""
-    settings, row = presets.constants(trial.method, trial.objective, trial.benchmark.split), METHODS[trial.method]
-    if row.steers:
-        return settings.rmu_reduction == "all_positions"
-    return "distributions" in row.needs and settings.kl_reduction.startswith("all_positions")
-
-
-def all_layers_bytes(trial: Trial, shape: Shape, length: int) -> float:
-    """Return what all layers keep of one token.
-
-    Of RMU only those from its first trained matrix on: with frozen weights a norm keeps its input alone, and the
-    feed-forward does not keep what its last matrix reads, unless that matrix is trained.
-    """
-    width = WIDTH[trial.resources.precision]
-    layer = layer_bytes(trial, shape, length)
-    if trial.resources.gradient_checkpointing:
-        return shape.layers * width * shape.hidden
-    if not METHODS[trial.method].steers:
-        return shape.layers * layer
-    steered = presets.constants(trial.method, trial.objective, trial.benchmark.split).layer
-    first = max(0, steered - 2)
-    read = width * shape.intermediate
-    passed = layer - 2 * 2 * width * shape.hidden - read
-    return (shape.layers - first - 1) * passed + (steered - first + 1) * read
-
-
-def loss_bytes(trial: Trial, shape: Shape, length: int) -> float:
-    """Return what the loss of one token takes beside the layers.
-
-    Three tensors over the vocabulary in fp32 (log-softmax and two gradients); five, and both models' logits, where
-    distributions are compared. RMU has the hidden states of all layers of both models instead, and logits in a retain
-    pass alone. With checkpointing one layer at a time is computed again, when logits are gone.
-    """
-    width, needs = WIDTH[trial.resources.precision], METHODS[trial.method].needs
-    logits = shape.vocabulary * (20 + 2 * width if "distributions" in needs else 12)
-    again = trial.resources.gradient_checkpointing * 1.5 * layer_bytes(trial, shape, length)
-    if not METHODS[trial.method].steers:
-        return max(logits, again)
-    hidden = (2 * (shape.layers + 1) * width + 20) * shape.hidden
-    retain_pass = trial.observe or RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs
-    return max(hidden + again, logits if retain_pass else 0)
-
-
-def evaluation_bytes(trial: Trial, shape: Shape, precision: Precision) -> float:
-    """Return what an evaluation takes beside the model: keys and values of generations, or a pass over answers."""
-    width, tokens = WIDTH[precision], trial.resources.evaluation_tokens
-    kept = 2 * (shape.layers + 1) * shape.kv_heads * shape.head_size * width
-    read = (8 + width) * shape.vocabulary + width * (8 * shape.hidden + 3 * shape.intermediate)
-    return tokens * max(CACHED_PER_PASS * kept, read)
 
 
 def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from search_spaces.backbones.llama2 import LLAMA2
+from trainables.config.methods import METHODS
 from trainables.config.settings import Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
-from trainables.training import memory
+from trainables.training import flops, memory
 
 SEVEN = 7_000_000_000
 GB = 1e9
@@ -68,3 +71,12 @@ def test_a_higher_stage_never_needs_more(ranks: int, precision: str, method: str
 def test_first_stage_that_fits(parameters: int, ranks: int, memory_bytes: float | None, stage: int) -> None:
     assert memory.choose_stage(trial(ranks), parameters, parameters, memory_bytes) == stage
     assert memory.choose_stage(trial(8, precision="fp32"), parameters, parameters, None) == 1
+
+
+def test_of_ones_own_objective_the_kept_gradient_is_planned_and_no_saved_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = states(2, 8, method="gd")
+    operations = [flops.operations(trial(8, method="gd"), LLAMA2.shape, 100, 50.0)]
+    monkeypatch.setitem(METHODS, "gd", replace(METHODS["gd"], custom=True))  # pyright: ignore[reportArgumentType]
+    assert states(2, 8, method="gd") == known
+    operations.append(flops.operations(trial(8, method="gd"), LLAMA2.shape, 100, 50.0))
+    assert operations[1] == 1.5 * operations[0]
