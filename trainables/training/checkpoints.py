@@ -6,7 +6,7 @@ Every rank writes its own shards; meta.json, written by rename after all of them
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +24,10 @@ from trainables.training.engine import Engine
 
 LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
 """Shards belong to one layout; another one cannot read them."""
-Notice = Callable[[], bool]
-"""Returns whether this process's machine is about to be taken away."""
 
 
 class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be read."""
-
-
-class CheckpointSchedule:
-    """Steps that a checkpoint follows: every so many, and one on the notice that a machine goes away."""
-
-    def __init__(self, every: int | None, notice: Notice | None) -> None:
-        self.every = every
-        self.notice = notice
-
-    def is_due(self, engine: Engine, step: int) -> bool:
-        """Return whether to write after `step`: called on all ranks, which get the same answer."""
-        if self.notice is not None and engine.total(torch.tensor(float(self.notice()))).item() > 0:
-            self.notice = None
-            return True
-        return bool(self.every) and step % self.every == 0
 
 
 def save(

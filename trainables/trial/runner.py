@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -26,7 +26,7 @@ from trainables.storage.base import CHECKPOINT, ERROR, LOST, RETRY, STOPPED, WEI
 from trainables.storage.results import remove_leftovers
 from trainables.training import checkpoints, loop, models, target_weights
 from trainables.training import engine as engines
-from trainables.training.checkpoints import CheckpointSchedule, DamagedCheckpoint, Notice
+from trainables.training.checkpoints import DamagedCheckpoint
 from trainables.training.engine import Engine
 from trainables.training.runtime import is_out_of_memory, prepare_process, release_memory
 from trainables.training.task_vectors.directions import ensure_direction, move_along
@@ -36,6 +36,9 @@ from trainables.trial.progress import Progress
 from trainables.trial.record import Event, Record, write_result
 from trainables.trial.step_selection import StepSelection
 from trainables.trial.stop_rule import StopRule
+
+Notice = Callable[[], bool]
+"""Returns whether this process's machine is about to be taken away."""
 
 
 class TrialRun:
@@ -187,19 +190,26 @@ class TrialRun:
                 checkpoints.drop(folder)
             state = loop.initial_state(engine, task)
         steps.drop_after(state.step)
-        schedule = CheckpointSchedule(self.trial.resources.checkpoint_every, self.notice)
         for entry in loop.train(engine, task, state):
             record.steps.append(entry)
             if steps.is_due(state.step) and state.step < last:  # before its checkpoint, so that a resume misses none
                 yield {"phase": "evaluation", "step": state.step, "steps": last}
                 record.stopped = self._evaluate_step(engine, steps, state.step, last)
             record.stopped = record.stopped or loop.find_collapse(self.trial.training.stop_above, entry)
-            if schedule.is_due(engine, state.step) and state.step < last and not record.stopped:
+            if self._is_checkpoint_due(engine, state.step) and state.step < last and not record.stopped:
                 checkpoints.save(engine, task, state, record.steps, record.update_seconds(), folder, self.store)
                 steps.saved_step = state.step
             yield {"phase": "training", "step": entry["step"], "steps": last, "loss": entry["loss"]}
             if record.stopped:
                 return
+
+    def _is_checkpoint_due(self, engine: Engine, step: int) -> bool:
+        """Return whether `checkpoint_every` or a notice, which counts once, asks for one: the same on all ranks."""
+        if self.notice is not None and engine.total(torch.tensor(float(self.notice()))).item() > 0:
+            self.notice = None
+            return True
+        every = self.trial.resources.checkpoint_every
+        return every is not None and step % every == 0
 
     def _evaluate_step(self, engine: Engine, steps: StepSelection, step: int, last: int) -> dict[str, Any] | None:
         """Evaluate the model as it is now; all ranks stop with rank 0 if it diverged, collapsed or falls behind."""

@@ -8,6 +8,7 @@ checkpoint: a trial that is resumed there may still choose that one.
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,31 +41,26 @@ def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
     return store.read_json(store.evaluation(key) / RESULT)
 
 
+@dataclass
 class StepSelection:
     """The evaluations of one trial's steps, kept by rank 0.
 
     `weights`: the folder that takes the weights of the chosen step; None if they are not kept.
     """
 
-    def __init__(
-        self,
-        trial: Trial,
-        store: Storage,
-        weights: Path | None,
-        tokenizer: Any,
-        reference: Any,
-        report: Report | None = None,
-    ) -> None:
-        self.trial = trial
-        self.store = store
-        self.weights = weights
-        self.tokenizer = tokenizer
-        self.reference = reference
-        self.report = report
-        self.folder = store.trial(trial.id()) / EVALUATIONS
-        self.target: Evaluation | None = None
-        self.saved_step = 0
-        """The step of the last checkpoint."""
+    trial: Trial
+    store: Storage
+    weights: Path | None
+    tokenizer: Any
+    reference: Any
+    report: Report | None = None
+    target: Evaluation | None = None
+    saved_step: int = 0
+    """The step of the last checkpoint."""
+
+    @property
+    def folder(self) -> Path:
+        return self.store.trial(self.trial.id()) / EVALUATIONS
 
     def is_due(self, step: int) -> bool:
         """Return whether `step` is evaluated although training goes on."""
