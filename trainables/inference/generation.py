@@ -155,24 +155,13 @@ def _decode_moving_rows(
         if free >= min(len(order), max(1, REFILL * size)) > 0 or len(alive) <= (1 - REFILL) * len(batch.rows):
             batch.keep(alive)
             new, order = order[:free], order[free:]
-            for rows in _split_prompts(requests, new, max(1, token_budget // 4)):
+            for places in parallel.group_by_length([len(requests[row].ids) for row in new], token_budget // 4):
+                rows = [new[place] for place in places]
                 batch.add(rows, [requests[row].ids for row in rows], pad)
             yield from newest(len(alive))
         elif alive:
             batch.step()
             yield from newest(0)
-
-
-def _split_prompts(requests: Sequence[Request], rows: list[int], token_budget: int) -> Iterator[list[int]]:
-    """Yield the rows in groups whose padded prompts are within the budget."""
-    start, width = 0, 0
-    for stop, row in enumerate(rows):
-        width = max(width, len(requests[row].ids))
-        if stop > start and width * (stop - start + 1) > token_budget:
-            yield rows[start:stop]
-            start, width = stop, len(requests[row].ids)
-    if rows:
-        yield rows[start:]
 
 
 @dataclass
@@ -230,7 +219,5 @@ class _Batch:
         self, layers: list[Any], input_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
     ) -> tuple[list[Any], torch.Tensor]:
         """Return the layers' keys and values with those of `input_ids`, and each row's likeliest next token."""
-        cache, logits = kv_cache.read_tokens(
-            self.network, layers, input_ids, mask, positions, lambda hidden: hidden[:, -1:]
-        )
-        return cache, logits[:, -1].argmax(-1)
+        cache, output = kv_cache.read_tokens(self.network, layers, input_ids, mask, positions, 1)
+        return cache, output.logits[:, -1].argmax(-1)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -45,32 +44,25 @@ def read_tokens(
     input_ids: torch.Tensor,
     mask: torch.Tensor,
     positions: torch.Tensor,
-    choose: Callable[[torch.Tensor], torch.Tensor],
-) -> tuple[list[Any], torch.Tensor]:
-    """Put the keys and values of `input_ids` (rows, tokens) after those in `layers`, and return the chosen logits.
+    keep: int | torch.Tensor,
+) -> tuple[list[Any], Any]:
+    """Put the keys and values of `input_ids` (rows, tokens) after those in `layers`; return them and the output.
 
-    `mask` (rows, columns of the cache and tokens), `positions` (rows, tokens), `choose`: see `chosen_positions`.
+    `mask` (rows, columns of the cache and tokens), `positions` (rows, tokens), `keep`: transformers' `logits_to_keep`.
     """
     cache = DynamicCache()
     cache.layers.extend(layers)
     given = {"input_ids": input_ids, "attention_mask": mask, "position_ids": positions, "past_key_values": cache}
-    with chosen_positions(network, choose):
-        logits = network(**given, use_cache=True).logits
-    return list(cache.layers), logits
+    output = network(**given, use_cache=True, logits_to_keep=keep)
+    return list(cache.layers), output
 
 
-@contextmanager
-def chosen_positions(network: Any, choose: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    """Give the model's head only what `choose` takes of the hidden states (rows, tokens, size).
+def select_logits(output: Any, keep: torch.Tensor) -> torch.Tensor:
+    """Return the logits (N, V) at the N positions `keep` (rows, tokens) that a model was asked for by `logits_to_keep`.
 
-    All else that the model does to its logits (scales, soft caps) stays.
+    A few architectures compute them at all positions in any case (xLSTM).
     """
-    head = network.get_output_embeddings()
-    handle = head.register_forward_pre_hook(lambda _, given: (choose(given[0]), *given[1:]))
-    try:
-        yield
-    finally:
-        handle.remove()
+    return output.logits[keep] if output.logits.ndim == 3 else output.logits
 
 
 def left_padded(prompts: Sequence[Sequence[int]], pad: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,13 +6,10 @@ are small; whole passes beside each other wait once (docs/LOG.md has what that g
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import chain
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import torch
@@ -62,6 +59,16 @@ def job_tokens(tokens: int, most: int, workers: int) -> int:
     return most if workers == 1 else min(most, max(MIN_PASS_TOKENS, tokens // (JOBS_PER_WORKER * workers)))
 
 
+def group_by_length(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
+    """Yield row numbers in groups, the longest rows first, each group within `token_budget` padded tokens."""
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    start = 0
+    while start < len(order):
+        size = max(1, token_budget // max(1, lengths[order[start]]))
+        yield order[start : start + size]
+        start += size
+
+
 def run_all(network: Any, jobs: Sequence[Job[Result]], threads: int) -> list[Result]:
     """Return the jobs' results in their order, on every rank; without gradients. Each rank runs `threads` at once."""
     ranks = _RANKS.get()
@@ -96,33 +103,23 @@ def _gather_results(run_share: Callable[[], Any]) -> list[Any]:
 
 
 def _run_on_threads(network: Any, jobs: Sequence[Job[Result]], threads: int) -> list[Result]:
-    if threads < 2 or len(jobs) < 2:
-        with torch.no_grad():
-            return [job(network) for job in jobs]
-    torch_threads, models = torch.get_num_threads(), SimpleQueue[Any]()
-    failures: list[BaseException] = []
+    torch_threads, failures = torch.get_num_threads(), []
 
     def check_failures(*_: Any) -> None:
         if failures:
             raise failures[0]
 
     def run(job: Job[Result]) -> Result:
-        model = models.get()
         try:
             with torch.no_grad():
-                return job(model)
+                return job(network)
         except Exception as error:
             failures.append(error)
             raise
-        finally:
-            models.put(model)
 
-    hooks = []
-    tensors = {id(tensor): tensor for tensor in chain(network.parameters(), network.buffers())}
-    copies = [copy.deepcopy(network, dict(tensors)) for _ in range(threads - 1)]  # of the very same tensors
-    for model in (network, *copies):
-        models.put(model)
-        hooks.append(model.register_forward_pre_hook(check_failures))  # the other threads end at their next pass
+    if threads < 2 or len(jobs) < 2:
+        return list(map(run, jobs))
+    hook = network.register_forward_pre_hook(check_failures)  # the other threads end at their next pass
     settings = {"initializer": torch.set_num_threads, "initargs": (torch_threads // threads,)}
     try:
         with ThreadPoolExecutor(threads, **settings) as pool:
@@ -132,5 +129,5 @@ def _run_on_threads(network: Any, jobs: Sequence[Job[Result]], threads: int) -> 
                 failures.append(error)
                 raise failures[0] from None
     finally:
-        hooks[0].remove()  # the network's own
+        hook.remove()
         torch.set_num_threads(torch_threads)  # what a thread sets for itself, MKL takes for all

@@ -66,11 +66,11 @@ def score_labels(
     whole, sharing = shared_prefix.split_groups(distinct, kv_cache.attention_window(network))
     jobs: list[tuple[int, int, Callable[[Any], Passes]]] = []  # tokens and examples of each
     lengths = [suffix.tokens for suffix in whole]
-    for rows in batches(lengths, parallel.job_tokens(sum(lengths), token_budget, workers)):
+    for rows in parallel.group_by_length(lengths, parallel.job_tokens(sum(lengths), token_budget, workers)):
         chosen = [whole[row] for row in rows]
         jobs.append((sum(lengths[row] for row in rows), len(chosen), partial(_read_whole, chosen, pad)))
     starts = [group[0].start for group in sharing]
-    for numbers in batches(starts, parallel.job_tokens(sum(starts), token_budget, workers)):
+    for numbers in parallel.group_by_length(starts, parallel.job_tokens(sum(starts), token_budget, workers)):
         suffixes = [suffix._replace(group=k) for k, number in enumerate(numbers) for suffix in sharing[number]]
         tokens = sum(starts[number] for number in numbers) + sum(suffix.tokens for suffix in suffixes)
         jobs.append((tokens, len(suffixes), partial(_read_after_prefixes, suffixes, pad, token_budget)))
@@ -92,14 +92,14 @@ def score_labels(
 def _read_whole(suffixes: list[shared_prefix.Suffix], pad: int, network: Any) -> Passes:
     """Give the head the positions before labels alone: a label of 2,048 to 150,000 logits is much of a pass."""
     batch = shared_prefix.collate(suffixes, pad, network.device)
-    with kv_cache.chosen_positions(network, batch.choose):
-        logits = network(input_ids=batch.input_ids, attention_mask=batch.mask, use_cache=False).logits[0]
-    yield [suffix.example for suffix in suffixes], logits, batch.labels
+    given = {"input_ids": batch.input_ids, "attention_mask": batch.mask, "use_cache": False}
+    output = network(**given, logits_to_keep=batch.keep)
+    yield [suffix.example for suffix in suffixes], kv_cache.select_logits(output, batch.keep), batch.labels
 
 
 def _read_after_prefixes(suffixes: list[shared_prefix.Suffix], pad: int, token_budget: int, network: Any) -> Passes:
     prefixes = shared_prefix.Prefixes(network, suffixes, pad)
-    for rows in batches([prefixes.mask.shape[1] + suffix.tokens for suffix in suffixes], token_budget):
+    for rows in parallel.group_by_length([prefixes.mask.shape[1] + suffix.tokens for suffix in suffixes], token_budget):
         chosen = [suffixes[row] for row in rows]
         batch = shared_prefix.collate(chosen, pad, network.device)
         yield [suffix.example for suffix in chosen], prefixes.logits(chosen, batch), batch.labels
@@ -148,16 +148,6 @@ def _leading_labels(prompt: tuple[int, ...], example: Example, hits: Sequence[bo
     """Return the labels before the first miss: none if the prompt is another, as where a token has a part of both."""
     start = example.answer_start
     return example.input_ids[start : start + count_leading_hits(hits)] if example.input_ids[:start] == prompt else ()
-
-
-def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
-    """Yield row numbers grouped by length, longest first, each group within `token_budget` padded tokens."""
-    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
-    start = 0
-    while start < len(order):
-        size = max(1, token_budget // max(1, lengths[order[start]]))
-        yield order[start : start + size]
-        start += size
 
 
 def count_leading_hits(hits: Sequence[bool]) -> int:

@@ -25,35 +25,29 @@ class Suffix(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Suffixes padded on the right: `input_ids`, `mask` (rows, tokens).
+    """Suffixes padded on the right: `input_ids`, `mask`, and `keep`, the positions before labels (rows, tokens).
 
-    `labels`: the labels of all rows; `places`: for each, where the token before it stands in `input_ids.flatten()`.
+    `labels`: those of all rows, one row after the other.
     """
 
     input_ids: torch.Tensor
     mask: torch.Tensor
-    places: torch.Tensor
+    keep: torch.Tensor
     labels: torch.Tensor
-
-    def choose(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return of the hidden states (rows, tokens, size) those that predict the labels: (1, labels, size)."""
-        return hidden.flatten(0, 1)[self.places][None]
 
 
 def collate(suffixes: Sequence[Suffix], pad: int, device: Any) -> Batch:
-    """Return the suffixes as rows; their labels one example after the other."""
+    """Return the suffixes as rows."""
     width = max(suffix.tokens for suffix in suffixes)
     input_ids, mask = torch.full((len(suffixes), width), pad), torch.zeros(len(suffixes), width, dtype=torch.long)
-    places: list[int] = []
-    labels: list[int] = []
+    keep, labels = mask.bool(), []
     for row, (example, start, _) in enumerate(suffixes):
         count = len(example.input_ids) - start
         input_ids[row, :count] = torch.tensor(example.input_ids[start:])
         mask[row, :count] = 1
-        first = row * width + example.answer_start - 1 - start
-        places += range(first, first + example.answer_tokens)
+        keep[row, example.answer_start - 1 - start : count - 1] = True
         labels += example.input_ids[example.answer_start :]
-    return Batch(*(part.to(device) for part in (input_ids, mask, torch.tensor(places), torch.tensor(labels))))
+    return Batch(*(part.to(device) for part in (input_ids, mask, keep, torch.tensor(labels))))
 
 
 def prefix_length(group: Sequence[Example]) -> int:
@@ -84,9 +78,7 @@ class Prefixes:
         ids = {suffix.group: suffix.example.input_ids[: suffix.start] for suffix in suffixes}
         input_ids, self.mask = kv_cache.left_padded(list(ids.values()), pad, network.device)
         positions = (self.mask.cumsum(1) - 1).clamp(min=0)
-        self.layers, _ = kv_cache.read_tokens(
-            network, [], input_ids, self.mask, positions, lambda hidden: hidden[:, :0]
-        )
+        self.layers, _ = kv_cache.read_tokens(network, [], input_ids, self.mask, positions, self.mask < 0)
 
     def logits(self, suffixes: Sequence[Suffix], batch: Batch) -> torch.Tensor:
         """Return the logits (labels, vocabulary) of the suffixes, each after the prefix of its group."""
@@ -95,4 +87,5 @@ class Prefixes:
         mask = torch.cat([self.mask[rows], batch.mask], 1)
         starts = torch.tensor([suffix.start for suffix in suffixes], device=self.mask.device)
         positions = starts[:, None] + torch.arange(batch.mask.shape[1], device=self.mask.device)
-        return kv_cache.read_tokens(self.network, layers, batch.input_ids, mask, positions, batch.choose)[1][0]
+        _, output = kv_cache.read_tokens(self.network, layers, batch.input_ids, mask, positions, batch.keep)
+        return kv_cache.select_logits(output, batch.keep)

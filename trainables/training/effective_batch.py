@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from trainables.common.tokens import Example
-from trainables.inference import scoring
+from trainables.inference import kv_cache, scoring
 from trainables.methods import objectives
 from trainables.methods.objectives import ForwardOutput, Term, Totals
 
@@ -102,17 +102,12 @@ def forward(
     return ForwardOutput(
         labels=batch["labels"],
         mask=batch["attention_mask"],
-        logits=_select_logits(output, where),
+        logits=kv_cache.select_logits(output, where),
         reference=reference,
         hidden=None if term.layer is None else output.hidden_states[term.layer + 1],
-        frozen_logits=None if frozen is None else _select_logits(frozen, where),
+        frozen_logits=None if frozen is None else kv_cache.select_logits(frozen, where),
         frozen_hidden=None if frozen is None or term.layer is None else frozen.hidden_states[term.layer + 1],
     )
-
-
-def _select_logits(output: Any, where: torch.Tensor) -> torch.Tensor:
-    """Return (N, V), also of the few architectures that compute logits at all positions in any case (xLSTM)."""
-    return output.logits[where] if output.logits.ndim == 3 else output.logits
 
 
 @torch.no_grad()

@@ -11,7 +11,6 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support import tiny
 from tests.support.families import FAMILIES, PAD, VOCABULARY, PassCounter, answer_groups, losses_and_hits, network
 from trainables.common.tokens import Example
 from trainables.inference import kv_cache, scoring
@@ -78,8 +77,17 @@ def test_examples_longer_than_a_window_and_other_kinds_of_models_are_read_whole(
         check_scores(model, groups, 300)
 
 
-def test_a_head_is_as_it_was_after_an_error() -> None:
-    model = tiny.network()
-    with pytest.raises(RuntimeError, match="stop"), kv_cache.chosen_positions(model, lambda hidden: hidden[:, :0]):
-        raise RuntimeError("stop")
-    assert model(input_ids=torch.tensor([[3, 4]])).logits.shape == (1, 2, 259)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_padding_on_the_left_changes_no_logit_and_leaves_none_that_is_not_finite(attention: str) -> None:
+    """Logits at real tokens are those of a row alone; at padding, whose attention has nothing to see, any number."""
+    prompts = [[5, 6, 7, 8, 9, 10], [11], [12, 13, 14]]
+    for family in ("Llama", "Mistral", "OPT"):
+        model = network(family, attn_implementation=attention)
+        input_ids, mask = kv_cache.left_padded(prompts, PAD, "cpu")
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        with torch.no_grad():
+            layers, found = kv_cache.read_tokens(model, [], input_ids, mask, positions, 0)
+            alone = [model(input_ids=torch.tensor([ids])).logits[0] for ids in prompts]
+        assert all(part.isfinite().all() for part in (found.logits, *(layer.values for layer in layers)))
+        for row, expected in zip(found.logits, alone, strict=True):
+            assert torch.allclose(row[-len(expected) :], expected, atol=1e-5)
