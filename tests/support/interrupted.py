@@ -23,7 +23,7 @@ def configuration(trial_inputs: Any, ranks: int = 1, stage: int = 1, every: int 
     return Trial(
         method="npo",
         rectifier=Rectifier(name="gru", gamma=0.5, tau=1.0),
-        benchmark=Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, fingerprint="of-the-tests"),
+        benchmark=Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=4, fingerprint="of-the-tests"),
         target=Model(path=str(trial_inputs.target), fingerprint="of-the-tests"),
         training=Training(lr=2e-3, max_steps=7, epochs=100, batch_size=8, max_length=192),
         resources=Resources(ranks=ranks, zero_stage=stage, checkpoint_every=every),

@@ -93,12 +93,12 @@ class Naive:
     def others(batches: list[list[int]], batch: list[int]) -> list[int]:
         return [row for other in batches if other is not batch for row in other]
 
-    def unit_vectors(self, batches: list[list[int]]) -> list[torch.Tensor]:
-        units = []
-        for batch in batches:
-            vector, gradient = self.vector(batch), self.gradient(self.others(batches, batch))
-            vector = vector + max(-float(vector @ gradient), 0) / float(gradient @ gradient) * gradient
-            sizes = [parameter.numel() for parameter in self.network.parameters()]
-            pieces = vector.split(sizes) if self.direction.vector.normalise == "per_tensor" else [vector]
-            units.append(torch.cat([piece / piece.norm() for piece in pieces]))
-        return units
+    def pairs(self, batches: list[list[int]]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Each batch's vector, and the gradient of the others."""
+        return [(self.vector(batch), self.gradient(self.others(batches, batch))) for batch in batches]
+
+    def unit(self, vector: torch.Tensor, gradient: torch.Tensor, normalise: str) -> torch.Tensor:
+        vector = vector + max(-float(vector @ gradient), 0) / float(gradient @ gradient) * gradient
+        sizes = [parameter.numel() for parameter in self.network.parameters()]
+        pieces = vector.split(sizes) if normalise == "per_tensor" else [vector]
+        return torch.cat([piece / piece.norm() for piece in pieces])

@@ -37,7 +37,7 @@ def test_scores_with_a_shared_beginning_are_those_of_each_alone(family: str) -> 
     check_scores(model, [[example] for group in answer_groups(1) for example in group], 80)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.tuples(IDS, IDS), min_size=1, max_size=4), max_size=4), st.integers(1, 60))
 def test_any_groups_are_scored_as_each_example_alone(groups_of_pairs: list[Any], budget: int) -> None:
     """Of four different tokens: beginnings that are shared by chance, over the start of the answer, or not at all."""

@@ -105,7 +105,7 @@ def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: 
     agree(model, theirs, (loss, wanted.item()))
 
 
-@pytest.mark.parametrize("size", [None, 1, 4])
+@pytest.mark.parametrize("size", [None, 4])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_divergences_and_reference_sums(reduction: str, size: int | None) -> None:
     constants = presets.Constants(beta=0.5, kl_reduction=reduction)  # type: ignore[arg-type]

@@ -59,11 +59,11 @@ def kept(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 
 @pytest.fixture(scope="module")
-def exported(kept: Any, run_module: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(kept: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     store, trial_id = kept
     folder = tmp_path_factory.mktemp("out") / "model"
-    done = run_module("trainables.export", trial_id, "--storage", store.root, "--output", folder)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(APP, [trial_id, "--storage", str(store.root), "--output", str(folder)])
+    assert done.exit_code == 0, done.output
     assert done.stdout.startswith("gru-npo-forget25-g0.8-t1-s0: FQ null, MU ")
     return folder
 

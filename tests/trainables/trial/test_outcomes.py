@@ -126,7 +126,7 @@ def test_two_ranks_that_diverge_say_where_and_why(trial_inputs: Any, tmp_path: P
     assert len(files.read_rows(store.trial(config.id()) / STEPS)) == step - 1
 
 
-@pytest.mark.parametrize("observed", [False, True], ids=["gru measures it", "observe measures it"])
+@pytest.mark.parametrize("observed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["gru", "observe"])
 def test_collapsed_model_stops_and_is_evaluated_as_it_is(trial_inputs: Any, tmp_path: Path, observed: bool) -> None:
     """The bar is between a step's retain loss and the ones before it: training ends there, as a short one's does."""
     base = configuration(trial_inputs, every=None)
