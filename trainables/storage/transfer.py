@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainables.common.errors import Unreachable
 from trainables.storage.base import META, RESULT
-from trainables.storage.files import WHOLE, mark_complete, publish
+from trainables.storage.files import WHOLE, mark_complete, publish, sizes_of
 from trainables.storage.object_store import Entry, ObjectStore, is_same
 
 LAST = (f"/{RESULT}", f"/{META}")
@@ -121,9 +121,8 @@ class Transfer:
             return
         mark = f"{self.name(path)}/{WHOLE}"
         if self.store.stat(mark) is None:
-            files = list_files(path)
-            sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in files}
-            self.send({self.name(file): file for file in files})
+            sizes = sizes_of(path)
+            self.send({self.name(path / name): path / name for name in sizes})
             self.store.write(mark, json.dumps(sizes, indent=2, sort_keys=True).encode())
         self.listed.add(mark, Entry(0, None))
 
