@@ -19,7 +19,7 @@ from trainables.config.trial import Direction
 from trainables.storage.base import RESULT, Storage
 from trainables.storage.files import mark_complete, publish, write_json, write_rows
 from trainables.training.task_vectors import spec
-from trainables.training.task_vectors.fsdp import ShardedModel
+from trainables.training.task_vectors.sharded_model import ShardedModel
 from trainables.training.task_vectors.train import LoadRows, open_trainer
 
 FILE_BYTES = 4 * 2**30

@@ -21,7 +21,7 @@ from trainables.config.trial import Direction
 from trainables.inference import scoring
 from trainables.methods import objectives, task_vectors
 from trainables.training import effective_batch, models, target_weights
-from trainables.training.task_vectors import fsdp, spec
+from trainables.training.task_vectors import sharded_model, spec
 
 LoadRows = Callable[[Direction, Any], Sequence[Example]]
 """Returns the forget rows of a direction as tokens of a tokenizer."""
@@ -34,7 +34,7 @@ class TaskVectorTrainer:
     """One rank's part of the model, the forget rows, and their batches as row numbers."""
 
     direction: Direction
-    model: fsdp.ShardedModel
+    model: sharded_model.ShardedModel
     rows: Sequence[Example]
     batches: list[list[int]]
     target: target_weights.TargetWeights
@@ -61,7 +61,7 @@ class TaskVectorTrainer:
         return records
 
     def _add_vector(
-        self, pieces: list[fsdp.Piece], number: int, mean: Tensors, total: Tensors, tokens: int
+        self, pieces: list[sharded_model.Piece], number: int, mean: Tensors, total: Tensors, tokens: int
     ) -> dict[str, Any]:
         """Fine-tune on one batch, rectify, and add the outcome to the mean; return the batch's record."""
         losses, own, others = self._fine_tune(pieces, number, total, tokens)
@@ -85,7 +85,7 @@ class TaskVectorTrainer:
         return {"rows": rows, "tokens": own, "loss": losses[0], "last_loss": losses[-1], **record}
 
     def _fine_tune(
-        self, pieces: list[fsdp.Piece], number: int, total: Tensors, tokens: int
+        self, pieces: list[sharded_model.Piece], number: int, total: Tensors, tokens: int
     ) -> tuple[list[float], int, Tensors]:
         """Take a batch's steps from theta_org; return the loss of each, the batch's label tokens, the others' gradient.
 
@@ -112,7 +112,7 @@ class TaskVectorTrainer:
         """Add the gradient of the mean NLL of `rows` to the model's; return loss and label tokens."""
         return effective_batch.accumulate_gradient(self.model, [(objectives.NLL, self.rows, rows)], self, None)
 
-    def _target_part(self, piece: fsdp.Piece) -> torch.Tensor:
+    def _target_part(self, piece: sharded_model.Piece) -> torch.Tensor:
         return self.target.rows(piece.name, piece.start, piece.stop).to(self.model.device, torch.float32)
 
 
@@ -140,7 +140,7 @@ def open_trainer(
                 setattr(module, name, 0.0)
     return TaskVectorTrainer(
         direction=direction,
-        model=fsdp.shard(network.train(checkpointing), device, direction.precision),
+        model=sharded_model.shard(network.train(checkpointing), device, direction.precision),
         rows=rows,
         batches=spec.divide_batches(len(rows), count, direction.seed),
         target=target,
