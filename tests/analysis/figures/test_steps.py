@@ -66,7 +66,7 @@ def test_of_files_of_chosen_settings_missing_and_damaged_ones_are_left_out(
     store = write(tmp_path)
     found = steps.load_steps(read(store), Storage(store))
     assert caplog.records == []
-    assert found.groupby(["method", "rectifier", "seed"]).size().tolist() == [COUNT] * 8  # none of the settings that were not chosen
+    assert found.groupby(["method", "rectifier", "seed"]).size().tolist() == [COUNT] * 8  # of no other settings
     (store / "trials" / "000000000001" / "steps.parquet").unlink()
     (store / "trials" / "000000000002" / "steps.parquet").write_bytes(b"PAR1")
     with caplog.at_level(logging.WARNING):
