@@ -9,6 +9,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -25,9 +26,8 @@ from trainables.storage import base, files
 from trainables.storage.base import CHECKPOINT, ERROR, LOST, RETRY, STOPPED, WEIGHTS, Storage
 from trainables.storage.results import remove_leftovers
 from trainables.training import checkpoints, loop, models, target_weights
-from trainables.training import engine as engines
 from trainables.training.checkpoints import DamagedCheckpoint
-from trainables.training.engine import Engine
+from trainables.training.engine import Engine, create_engine
 from trainables.training.runtime import is_out_of_memory, prepare_process, release_memory
 from trainables.training.task_vectors.directions import ensure_direction, move_along
 from trainables.trial import setup
@@ -37,33 +37,25 @@ from trainables.trial.record import Event, Record, write_result
 from trainables.trial.step_selection import StepSelection
 from trainables.trial.stop_rule import StopRule
 
-Notice = Callable[[], bool]
-"""Returns whether this process's machine is about to be taken away."""
 
-
+@dataclass(eq=False)
 class TrialRun:
     """One run of a trial in this process, perhaps one rank of several.
 
-    `notice`: when to write a checkpoint at once. `stop_rule`: a search's, None where the trial runs to its last step.
+    `notice`: whether its machine will be taken away, and a checkpoint is due at once. `stop_rule`: a search's, if any.
     """
 
-    def __init__(
-        self,
-        trial: Trial,
-        store: Storage,
-        *,
-        keep_weights: bool = False,
-        notice: Notice | None = None,
-        stop_rule: StopRule | None = None,
-    ) -> None:
-        self.trial = trial
-        self.store = store
-        self.folder = store.trial(trial.id())
-        self.weights = self.folder / WEIGHTS if keep_weights else None
-        self.notice = notice
-        self.stop_rule = stop_rule
+    trial: Trial
+    store: Storage
+    keep_weights: bool = False
+    notice: Callable[[], bool] | None = None
+    stop_rule: StopRule | None = None
+
+    def __post_init__(self) -> None:
+        self.folder = self.store.trial(self.trial.id())
+        self.weights = self.folder / WEIGHTS if self.keep_weights else None
         self.record = Record(provenance.now())
-        self.many = trial.resources.ranks > 1
+        self.many = self.trial.resources.ranks > 1
         self.report: Report | None = None
 
     def events(self) -> Iterator[Event]:
@@ -141,7 +133,7 @@ class TrialRun:
         resume_from = checkpoints.read_meta(folder)
         if resume_from and not steps.can_resume_at(resume_from["step"]):
             resume_from = {}
-        engine = engines.create_engine(network.to(device).train(), trial.training, resources)
+        engine = create_engine(network.to(device).train(), trial.training, resources)
         record.seconds["loading"] = perf_counter() - begun
         try:
             yield from self._train(engine, task, steps, resume_from)
@@ -220,8 +212,7 @@ class TrialRun:
             try:
                 steps.evaluate(step, network, together=together)
                 if engine.rank == 0:
-                    found[1] = steps.find_collapse(step)
-                    found[1] = found[1] or (self.stop_rule and steps.find_stop(step, last, self.stop_rule))
+                    found[1] = steps.find_collapse(step) or steps.find_stop(step, last, self.stop_rule)
             except TrialStopped as stopped:
                 found[0] = stopped
         if engine.world > 1:
@@ -241,9 +232,8 @@ class TrialRun:
         step = len(record.steps)
         yield {"phase": "evaluation", "step": step, "steps": step}
         begun, stopped = perf_counter(), None
-        evaluated = record.stopped is not None and record.stopped["kind"] == STOPPED
         try:
-            if network is not None and not evaluated:
+            if network is not None and (record.stopped or {}).get("kind") != STOPPED:  # then this step has been
                 steps.evaluate(step, network, together=together)
             if network is not None and dist.get_rank() == 0:
                 record.stopped = record.stopped or steps.find_collapse(step)

@@ -124,10 +124,10 @@ class StepSelection:
         message = f"{name} {utility:.4g} is below training.stop_below={bar:g} at step {step}"
         return {"kind": "collapsed", "message": message, "step": step}
 
-    def find_stop(self, step: int, steps: int, rule: StopRule) -> dict[str, Any] | None:
+    def find_stop(self, step: int, steps: int, rule: StopRule | None) -> dict[str, Any] | None:
         """Return an error of kind `stopped` if a search's rule ends the trial after `step` of its `steps`."""
         name, measured = self.trial.benchmark.name, selection.metrics_of(self._read(step), self.trial.selection)
-        reason = rule.find_reason(step, benchmarks.goal_gains(name, measured))
+        reason = rule and rule.find_reason(step, benchmarks.goal_gains(name, measured))
         if reason is None:
             return None
         message = f"{benchmarks.describe_goals(name, measured)} at step {step} of {steps}: {reason}"
