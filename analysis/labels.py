@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from trainables.config.methods import METHODS, RECTIFIERS
+from trainables.config.method_tables import METHODS, RECTIFIERS
 
 DASH = "—"
 DECIMALS = 4

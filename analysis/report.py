@@ -13,17 +13,17 @@ import typer
 
 from analysis.load.opening import find_sweep, open_storage
 from analysis.load.trials import CHOICE, settings
-from analysis.page import html, paper_report, paper_sections, sections
-from analysis.page.paper_sections import Source
+from analysis.page import html, paper_layout_sections, published_numbers, sections
+from analysis.page.paper_layout_sections import Source
 from analysis.page.sections import Report
 from analysis.prose import verdict
 from analysis.prose.caveats import list_caveats
 from analysis.prose.verdict import write_verdict
-from analysis.stats.results import read_results
-from analysis.tables import lists
+from analysis.stats.sweep_results import read_results
+from analysis.tables import detail_tables
 from trainables.common import cli
 from trainables.common.errors import InputError
-from trainables.storage.sweeps import SweepFile
+from trainables.storage.sweep_file import SweepFile
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -39,7 +39,7 @@ def build(
     cannot be read or the folder cannot be written; trials that failed are reported, never an error.
     """
     if source == Source.PAPER:
-        return paper_report.build(name, storage, output)
+        return published_numbers.build(name, storage, output)
     store = open_storage(storage)
     sweep = find_sweep(name, store)
     folder = Path(output) if output else store.root / "reports" / sweep.label
@@ -56,17 +56,17 @@ def build(
 def write_lists(report: Report) -> None:
     """Write the chosen settings, every trial, and those without a result."""
     runs, rule = report.results.runs, report.results.rule
-    report.save_frame("chosen", lists.list_chosen(report.results))
+    report.save_frame("chosen", detail_tables.list_chosen(report.results))
     hidden = ["configuration", "calibrated", "twins", *([] if rule.halves else [*CHOICE, "halves"])]
     hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
     report.save_frame("trials", runs.drop(columns=hidden))
-    report.save_frame("failures", lists.list_failures(report.results))
+    report.save_frame("failures", detail_tables.list_failures(report.results))
 
 
 def _write(report: Report, sweep: SweepFile, source: Source, storage: str) -> None:
     """Write all parts, and the page of them."""
     results, folder = report.results, report.folder
-    parts = [*sections.write_sections(report), *paper_sections.write_sections(report, sweep, source)]
+    parts = [*sections.write_sections(report), *paper_layout_sections.write_sections(report, sweep, source)]
     write_lists(report)
     question, sentences, caveats = verdict.ask_question(results.runs), write_verdict(results), list_caveats(results)
     first = [question, *sentences[:1], *caveats[:1]]
@@ -81,11 +81,11 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str) -> No
         question=question,
         verdict=sentences,
         caveats=caveats,
-        changes=lists.list_changes(results),
+        changes=detail_tables.list_changes(results),
         sections=parts,
-        chosen=lists.list_chosen(results),
-        failures=lists.list_failures(results),
-        models=lists.list_models(results.models, results.goals),
+        chosen=detail_tables.list_chosen(results),
+        failures=detail_tables.list_failures(results),
+        models=detail_tables.list_models(results.models, results.goals),
         settings=_list_settings(results.runs),
         versions=_list_versions(results.runs),
         command=_repeat_command(sweep, storage, source),
@@ -110,7 +110,7 @@ def _list_versions(runs: pd.DataFrame) -> dict[str, str]:
 
 
 def _join_values(column: Iterable[Any]) -> str:
-    texts = ["none" if value is None or value != value else lists.plain_text(value) for value in column]
+    texts = ["none" if value is None or value != value else detail_tables.plain_text(value) for value in column]
     texts = sorted(dict.fromkeys(texts), key=lambda text: text == "none")
     return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")
 

@@ -23,7 +23,7 @@ from trainables.benchmarks import Records, tofu
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
 from trainables.inference import scoring
-from trainables.training import models
+from trainables.training import model_files
 
 TOFU = tofu.TofuBenchmark()
 
@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
     benchmark = Benchmark(data=options.data, split=options.split, limit=options.limit)
     found = []
     for subject in options.subjects.split(","):
-        network, tokenizer = models.load_model(Model(path=str(Path(options.models, "full"))))
+        network, tokenizer = model_files.load_model(Model(path=str(Path(options.models, "full"))))
         network = collapsed(network, tokenizer, benchmark) if subject == "collapsed" else network
         row = measure(network, tokenizer, benchmark, repeats=options.repeats, token_budget=options.token_budget)
         found.append({"model": subject, **row})

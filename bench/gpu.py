@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script, rectify
 from trainables.benchmarks import evaluation
 from trainables.common import cli
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Shape, Training
 from trainables.config.trial import Recipe, Trial
-from trainables.methods import objectives, presets, rectifiers
-from trainables.training import engine, loop, memory, models
+from trainables.methods import method_constants, objectives, rectifiers
+from trainables.training import engine, loop, memory, model_files
 from trainables.training.runtime import device_memory, prepare_process, release_memory
 from trainables.workers import shared_artifacts
 
@@ -67,7 +67,7 @@ def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch
     task = loop.TrainingTask(
         both,
         both,
-        objectives.make_objective("ga", presets.Constants()),
+        objectives.make_objective("ga", method_constants.Constants()),
         rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU),
         asked.training,
         rectify.SEED,
@@ -146,7 +146,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         raise AssertionError("a Llama's configuration has all sizes")
     with torch.device(device):
         network: Any = LlamaForCausalLM(config)
-    network.to(getattr(torch, models.DTYPES["bf16"]))
+    network.to(getattr(torch, model_files.DTYPES["bf16"]))
     found = {"size": options.size, "parameters": sum(parameter.numel() for parameter in network.parameters())}
     if device.type == "cuda":
         torch.cuda.empty_cache()

@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script
 from bench._authors_gru import Bare, HostGRU
 from trainables.common import cli
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Resources, Training
-from trainables.methods import objectives, presets, rectifiers
-from trainables.training import effective_batch, engine, loop, sampling
+from trainables.methods import method_constants, objectives, rectifiers
+from trainables.training import engine, forward_backward, loop, sampling
 from trainables.training.runtime import prepare_process
 
 ROWS, LENGTHS, PROMPT = 32, (60, 71), 24
@@ -68,10 +68,10 @@ def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
     size = task.training.batch_size
     retain = sampling.retain_batch(task.seed, step, 0, len(task.retain), size)
     forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
-    effective_batch.accumulate_gradient(runner, [(objectives.NLL, task.retain, retain)], task, None)
+    forward_backward.accumulate_gradient(runner, [(objectives.NLL, task.retain, retain)], task, None)
     runner.clear()
     plan = [(term, task.forget, forget) for term in task.objective.terms]
-    effective_batch.accumulate_gradient(runner, plan, task, None)
+    forward_backward.accumulate_gradient(runner, plan, task, None)
     runner.step(task.training.lr)
 
 
@@ -133,7 +133,7 @@ def make_task(options: argparse.Namespace, rectifier: rectifiers.Rectifier) -> l
     """Return gradient ascent on the rows that the retain pass draws from too: every step is in conflict."""
     training = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
     both = rows(SEED, options.vocabulary)
-    objective = objectives.make_objective("ga", presets.Constants())
+    objective = objectives.make_objective("ga", method_constants.Constants())
     return loop.TrainingTask(both, both, objective, rectifier, training, SEED, pad=0)
 
 

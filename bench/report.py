@@ -24,8 +24,8 @@ from trainables.config.ids import digest
 from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
 from trainables.storage import base
+from trainables.storage.atomic_files import write_json, write_rows
 from trainables.storage.base import RESULT, Storage
-from trainables.storage.files import write_json, write_rows
 from trainables.trial.record import Record, write_result
 
 NAME, DIGEST = "many", "0a1b2c3d"

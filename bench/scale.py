@@ -22,17 +22,17 @@ import psutil
 
 from bench import _script
 from trainables.common import provenance
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import CONFIG
 from trainables.trial.record import Record, write_result
-from trainables.workers import trial_actor
+from trainables.workers import ray_processes
 
 SWEEP = "quickstart"
 FACTS = "scale.json"
 """Where the driver's process leaves what it measured of itself, in the storage."""
 
 
-class Empty(trial_actor.TrialActor):
+class Empty(ray_processes.TrialActor):
     """A trial as every other one, but for its training and evaluation: it writes made-up metrics of its seed."""
 
     def step(self) -> dict[str, Any]:
@@ -45,8 +45,8 @@ class Empty(trial_actor.TrialActor):
         record.halves = [{**half, "half": name} for name in ("even", "odd")]
         record.steps = [{"step": step, "loss": generator.random(), "skipped": False} for step in range(1, 6)]
         place = self.store.trial(self.trial.id())
-        files.write_json(place / CONFIG, self.trial.model_dump(mode="json"))
-        return trial_actor.report_end(write_result(self.trial, record, None, place))
+        atomic_files.write_json(place / CONFIG, self.trial.model_dump(mode="json"))
+        return ray_processes.report_end(write_result(self.trial, record, None, place))
 
 
 def sweep_arguments(trials: int, place: Path) -> list[str]:
@@ -95,7 +95,7 @@ def drive(command: Sequence[str]) -> int:
     except SystemExit as end:
         status = int(end.code or 0)
     facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    files.write_json(Path(command[command.index("--storage") + 1]) / FACTS, facts)
+    atomic_files.write_json(Path(command[command.index("--storage") + 1]) / FACTS, facts)
     return status
 
 
@@ -103,7 +103,7 @@ def measure(trials: int, place: Path) -> dict[str, Any]:
     command = sweep_arguments(trials, place)
     plan, _ = _script.run("-m", "platform.sweep", *command, "--dry-run", "--json")
     _script.run("bench/scale.py", "--drive", *command)
-    run = files.read_json(place / FACTS) or {}
+    run = atomic_files.read_json(place / FACTS) or {}
     count = len(list(place.glob("trials/*/result.json")))
     resume, _ = _script.run("-m", "platform.sweep", *command, "--resume")
     status, _ = _script.run("-m", "platform.status", SWEEP, "--storage", place)

@@ -14,7 +14,7 @@ from trainables.common import cli
 from trainables.common.cli import format_count, format_duration
 from trainables.common.errors import InputError
 from trainables.storage.base import FAILURES
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 
 CAUSES, SHOWN = 5, 8
 """How many causes of failure and how many trials in one place the table tells; --json tells all."""

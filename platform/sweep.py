@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from platform.driver.dry_run import describe_plan, format_lines
-from platform.driver.fields import print_fields
-from platform.driver.options import Options
-from platform.driver.start import start_sweep
+from platform.driver.list_settings import print_fields
+from platform.driver.start_options import Options
+from platform.driver.start_or_resume import start_sweep
 from platform.plan import overrides
 from platform.plan.build import Problems, make_plan
 from platform.plan.plan import Plan
@@ -20,12 +20,12 @@ from platform.schedule import capacity
 from platform.schedule.ray_environment import LOCAL, resolve_address
 from platform.state import disk
 from platform.state.limits import Limits
-from platform.state.sweep_state import SweepState, scan, scan_without_results
+from platform.state.trial_outcomes import SweepState, scan, scan_without_results
 from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
 from trainables.storage.base import Storage
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 
 STOPPED, INTERRUPTED = 3, 130
 """Exit statuses after which no sweep on a further backbone begins."""

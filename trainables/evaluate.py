@@ -13,8 +13,8 @@ from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
 from trainables.data import prompts
-from trainables.storage import files
-from trainables.training import models
+from trainables.storage import atomic_files
+from trainables.training import model_files
 
 
 def main(
@@ -62,22 +62,22 @@ def _evaluate(
     chosen.check_settings(benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(benchmark)})
     subject = Model(path=path)
-    models.check_model(subject, field="--model")
-    subject = subject.model_copy(update={"fingerprint": models.fingerprint_model(subject)})
+    model_files.check_model(subject, field="--model")
+    subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
     reference = evaluation.read_reference(retain, benchmark) if retain else None
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
-            files.check_writable(file, field)
+            atomic_files.check_writable(file, field)
     cli.silence_libraries()
     import torch
 
-    network, tokenizer = models.load_model(subject, field="--model")
+    network, tokenizer = model_files.load_model(subject, field="--model")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     found, records = evaluation.evaluate(network.to(device), tokenizer, benchmark, reference, token_budget=token_budget)
     if rows_file:
-        files.write_rows(rows_file, records)
+        atomic_files.write_rows(rows_file, records)
     kept = evaluation.document(benchmark, found, records)
-    files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
+    atomic_files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
     values = [(goal.title, found[goal.metric]) for goal in chosen.GOALS]
     shown = [
         f"{title} {'null (no --retain-evaluation)' if value is None else f'{value:.4f}'}" for title, value in values

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from trainables import benchmarks
-from trainables.common import cli, paths
-from trainables.storage.location import open_storage
+from trainables.common import cli, typed_paths
+from trainables.storage.opening import open_storage
 from trainables.trial.export.model_folder import export, load_kept_result
 
 
@@ -24,7 +24,7 @@ def main(
         store = open_storage(location, writable=False)
         load_kept_result(trial_id, store)
         cli.silence_libraries()
-        folder = paths.expand(str(output)).absolute()
+        folder = typed_paths.expand(str(output)).absolute()
         facts = export(trial_id, store, folder)
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
         print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")

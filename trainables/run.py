@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from trainables import benchmarks
-from trainables.benchmarks.localize import localize
+from trainables.benchmarks.local_paths import localize
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.data import prompts
 from trainables.storage.base import RESULT, Storage
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 from trainables.trial import progress
 
 LONGEST = 10**7

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis.figures import frames
+from analysis.figures import panel_data
 from analysis.figures.style import LINES, STYLE, even_columns, legend_entry, make_grid
 from analysis.labels import REFERENCES, method_label
-from analysis.load.goals import Column
+from analysis.load.goal_columns import Column
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "none", "none_sd", "none_n"]
 COLUMNS += ["gru", "gru_sd", "gru_n", "improvement"]
@@ -38,9 +38,9 @@ def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
     `improvement` is what GRU adds, positive where it is better, also of metrics that are best low. Reference models
     have their value in `none`. Of runs those that the rule chose; `source` is runs or paper.
     """
-    rows = frames.add_source(frame)
+    rows = panel_data.add_source(frame)
     rows = rows.loc[rows["chosen"] & rows["target"].isna() & rows["rectifier"].isin(["none", "gru"])]
-    columns = {column.metric: column for column in frames.compared_columns(rows)}
+    columns = {column.metric: column for column in panel_data.compared_columns(rows)}
     rows = rows.loc[rows["metric"].isin(columns)]
     sides = []
     for side in ("none", "gru"):
@@ -52,7 +52,7 @@ def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
     found = found.loc[pd.Series(paired, index=found.index) | found["method"].isin(REFERENCES)]
     sign = found["metric"].map({name: 1 if column.best == "highest" else -1 for name, column in columns.items()})
     found = found.assign(improvement=(sign.astype(float) * (found["gru"] - found["none"]).astype(float)).round(10))
-    return frames.sort_points(found.reindex(columns=COLUMNS), columns)
+    return panel_data.sort_points(found.reindex(columns=COLUMNS), columns)
 
 
 @mpl.rc_context(STYLE)
@@ -61,16 +61,16 @@ def draw(points: pd.DataFrame) -> Figure:
 
     Of two sources the runs are bars and the paper's numbers diamonds upon them.
     """
-    metrics, methods = frames.compared_columns(points), frames.list_methods(points)
-    panels = [(place, column) for place in frames.list_places(points) for column in metrics]
+    metrics, methods = panel_data.compared_columns(points), panel_data.list_methods(points)
+    panels = [(place, column) for place in panel_data.list_places(points) for column in metrics]
     across = min(len(panels), max(1, ACROSS // len(metrics)) * len(metrics))
     size = (min(7.4, max(3.6, across * (0.75 + 0.2 * len(methods)))), 1.75 * -(-len(panels) // across) + 1.3)
     figure = Figure(figsize=size, layout="constrained")
     grid = make_grid(figure, len(panels), across)
     for number, (axes, (place, column)) in enumerate(zip(grid, panels, strict=True)):
-        here = frames.at_place(points, place)
+        here = panel_data.at_place(points, place)
         _draw_panel(axes, here.loc[here["metric"] == column.metric], methods, column, "runs" in set(points["source"]))
-        axes.set_title(f"({ascii_lowercase[number % 26]}) {frames.place_title(place)}", fontsize=7)
+        axes.set_title(f"({ascii_lowercase[number % 26]}) {panel_data.place_title(place)}", fontsize=7)
         if number + across < len(panels):
             axes.set_xticklabels([])
     signs = _list_legend_entries(points)
@@ -135,6 +135,6 @@ def _list_legend_entries(points: pd.DataFrame) -> list[Any]:
     for role in REFERENCES:
         if role in set(points["method"]):
             handles.append(legend_entry(f"{role} model", **LINES[role]))
-    if frames.has_both_sources(points):
+    if panel_data.has_both_sources(points):
         handles.append(legend_entry("the paper's numbers", **PAPER))
     return handles

@@ -11,12 +11,22 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import paper
-from analysis.figures import bars, frames, heatmap, sensitivity, slices, strengths, tradeoff, training, uwc
+from analysis.figures import (
+    bars,
+    equal_utility,
+    heatmap,
+    panel_data,
+    search_settings,
+    sensitivity,
+    task_vector_strength,
+    tradeoff,
+    training,
+)
 from analysis.labels import join_names, method_label, row_label
-from analysis.load.goals import Goals, find_goals, full_title
+from analysis.load.goal_columns import Goals, find_goals, full_title
 from analysis.stats import tidy
-from analysis.stats.results import Results
 from analysis.stats.selection import STUDY_COLUMNS
+from analysis.stats.sweep_results import Results
 
 PAPER: dict[str, tuple[str, ...]] = {
     "main": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
@@ -53,7 +63,7 @@ def _make_picture(
 
 
 def _sources(points: pd.DataFrame) -> tuple[str, ...]:
-    return ("laid_over",) * frames.has_both_sources(points)
+    return ("laid_over",) * panel_data.has_both_sources(points)
 
 
 def draw_tradeoff(results: Results) -> Picture:
@@ -68,7 +78,7 @@ def draw_tradeoff(results: Results) -> Picture:
 
 def draw_strengths(points: pd.DataFrame) -> Picture:
     """Return the curves of task vectors, from `strengths.strength_points`."""
-    return _make_picture("strength", strengths.draw(points), points)
+    return _make_picture("strength", task_vector_strength.draw(points), points)
 
 
 def draw_slices(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Picture:
@@ -77,14 +87,14 @@ def draw_slices(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Pic
     stem, study = f"settings-{split}-{method}-{rectifier}", f"{row_label(method, rectifier)} on {split}"
     if rectifier != "none":
         study = f"{method_label(method)} {study}"
-    figure = slices.draw(points, goals, slices.rank_settings(points, shares))
+    figure = search_settings.draw(points, goals, search_settings.rank_settings(points, shares))
     return _make_picture("settings", figure, points, stem=stem, study=study)
 
 
 def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:
     """Yield the curves of UWC's mixtures, from `uwc.mixture_points`: one picture for each split."""
     for split, here in points.groupby("split"):
-        figure = uwc.draw_mixtures(points, str(split))
+        figure = equal_utility.draw_mixtures(points, str(split))
         yield _make_picture("mixtures", figure, here, stem=f"uwc-{split}", split=str(split))
 
 
@@ -96,7 +106,7 @@ def draw_sweep(frame: pd.DataFrame, runs: pd.DataFrame, beside: bool = False) ->
     if frame.empty:
         return []
     beside = beside and tidy.in_paper_dialect(runs)
-    near = frames.near_chosen(frame)
+    near = panel_data.near_chosen(frame)
     parts = {kind: _add_published(frame, kind, beside) for kind in ("main", "uwc")}
     parts |= {kind: _add_published(near, kind, beside) for kind in ("gamma", "tau")} | {"heat": near}
     return list(_draw_parts(parts))
@@ -147,7 +157,7 @@ def _draw_main(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
 
 
 def _list_labels(points: pd.DataFrame) -> str:
-    return join_names(column.label for column in frames.compared_columns(points))
+    return join_names(column.label for column in panel_data.compared_columns(points))
 
 
 def _draw_sensitivity(frame: pd.DataFrame, knob: str) -> Iterator[Picture]:
@@ -167,9 +177,9 @@ def _draw_heat_maps(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
 
 
 def _draw_shares(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
-    points = uwc.share_points(frame)
+    points = equal_utility.share_points(frame)
     if any(points["target"].notna()):
-        yield _make_picture("uwc", uwc.draw_shares(points), points, more=_sources(points))
+        yield _make_picture("uwc", equal_utility.draw_shares(points), points, more=_sources(points))
 
 
 def draw_training(measured: pd.DataFrame) -> Iterator[Picture]:

@@ -13,10 +13,10 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from analysis.figures import frames
+from analysis.figures import panel_data
 from analysis.figures.style import HALO, STYLE
 from analysis.labels import format_number, method_label, plain_setting
-from analysis.load.goals import Column
+from analysis.load.goal_columns import Column
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "gamma", "tau", "value", "sd", "n", "chosen"]
 COLOURS = "cividis"
@@ -25,15 +25,15 @@ COLOURS = "cividis"
 
 def cell_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each goal, method, gamma and tau of GRU, of a frame of `frames.near_chosen`."""
-    rows = frames.add_source(frame)
+    rows = panel_data.add_source(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & rows["value"].notna()]
-    metrics = [column.metric for column in frames.compared_columns(frame)]
+    metrics = [column.metric for column in panel_data.compared_columns(frame)]
     rows = rows.loc[rows["metric"].isin(metrics) & (rows["gamma"] != "") & (rows["tau"] != "")]
     for knob in ("gamma", "tau"):
         rows[knob] = rows[knob].map(plain_setting)
         rows[f"{knob} at"] = pd.to_numeric(rows[knob], errors="coerce")
     rows = rows.drop_duplicates(["source", "backbone", "split", "metric", "method", "gamma", "tau"])
-    return frames.sort_points(rows, metrics, ["gamma at", "tau at"]).reindex(columns=COLUMNS)
+    return panel_data.sort_points(rows, metrics, ["gamma at", "tau at"]).reindex(columns=COLUMNS)
 
 
 @mpl.rc_context(STYLE)
@@ -42,13 +42,13 @@ def draw(points: pd.DataFrame) -> Figure:
 
     Brighter is better. A setting that was not run is hatched; the chosen one has a frame.
     """
-    metrics, methods = frames.compared_columns(points), frames.list_methods(points)
-    gammas, taus = frames.order_settings(points["gamma"]), frames.order_settings(points["tau"])
+    metrics, methods = panel_data.compared_columns(points), panel_data.list_methods(points)
+    gammas, taus = panel_data.order_settings(points["gamma"]), panel_data.order_settings(points["tau"])
     width = min(7.4, 1.5 + len(metrics) * (0.9 + 0.27 * len(gammas)))
     height = 0.75 + len(methods) * (0.5 + 0.19 * max(len(taus), 3))
     figure = Figure(figsize=(max(width, 4.0), height), layout="constrained")
     place = points["backbone"].iloc[0], points["split"].iloc[0]
-    figure.suptitle(frames.place_title(place), fontsize=8, fontweight="bold")
+    figure.suptitle(panel_data.place_title(place), fontsize=8, fontweight="bold")
     grid = figure.subplots(len(methods), len(metrics), sharex=True, sharey=True, squeeze=False)
     for panels, metric in zip(grid.T, metrics, strict=True):
         here = points.loc[points["metric"] == metric.metric]

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures import frames
+from analysis.figures import panel_data
 from analysis.figures.style import (
     FRAMED,
     GREY,
@@ -37,33 +37,33 @@ def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     Of runs, the other setting is held at its chosen value; `frame` has one row per pair (`frames.near_chosen`). The
     paper's tables vary only one of the two.
     """
-    rows = frames.add_source(frame)
+    rows = panel_data.add_source(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "") & rows["value"].notna()]
-    metrics = [column.metric for column in frames.compared_columns(frame)]
+    metrics = [column.metric for column in panel_data.compared_columns(frame)]
     rows = rows.loc[rows["metric"].isin(metrics)]
     chosen = rows.loc[rows["chosen"], [*CURVE, OTHER[knob]]].drop_duplicates(CURVE)
     rows = rows.merge(chosen, on=[*CURVE, OTHER[knob]])
     several = rows.groupby(CURVE)[knob].transform("nunique") > 1
     rows = rows.loc[several].rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
-    return frames.sort_points(rows, metrics, ["at"]).reindex(columns=COLUMNS)
+    return panel_data.sort_points(rows, metrics, ["at"]).reindex(columns=COLUMNS)
 
 
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame) -> Figure:
     """Draw `curve_points`: one row for each goal, one column for each backbone and split, settings evenly spaced."""
     points = points.assign(setting=points["setting"].map(plain_setting))
-    metrics, places, knob = frames.compared_columns(points), frames.list_places(points), points["knob"].iloc[0]
+    metrics, places, knob = panel_data.compared_columns(points), panel_data.list_places(points), points["knob"].iloc[0]
     size = (min(7.4, 0.6 + 3.4 * len(places)), 1.75 * len(metrics) + 0.95)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(metrics), len(places), sharex="col", sharey="row", squeeze=False)
     for panels, place in zip(grid.T, places, strict=True):
-        here = frames.at_place(points, place)
-        ticks = {text: place for place, text in enumerate(frames.order_settings(here["setting"]))}
+        here = panel_data.at_place(points, place)
+        ticks = {text: place for place, text in enumerate(panel_data.order_settings(here["setting"]))}
         panels[-1].set_xticks(range(len(ticks)), list(ticks), fontsize=7, rotation=90 if len(ticks) > 9 else 0)
         for axes, metric in zip(panels, metrics, strict=True):
             _draw_panel(axes, here.loc[here["metric"] == metric.metric], ticks)
-        panels[0].set_title(frames.place_title(place))
+        panels[0].set_title(panel_data.place_title(place))
         panels[-1].set_xlabel(SYMBOLS[knob])
     for axes, metric in zip(grid[:, 0], metrics, strict=True):
         axes.set_ylabel(metric.head)
@@ -98,11 +98,11 @@ def _curve_look(method: str, faint: bool) -> dict[str, Any]:
 def _list_legend_entries(points: pd.DataFrame) -> list[Line2D]:
     """Return a legend entry for every kind of line that is drawn."""
     handles = [
-        legend_entry(method_label(name), **_curve_look(name, faint=False)) for name in frames.list_methods(points)
+        legend_entry(method_label(name), **_curve_look(name, faint=False)) for name in panel_data.list_methods(points)
     ]
     if "runs" in set(points["source"]):
         handles.append(legend_entry("chosen setting", color="white", marker="o", linestyle="none", **FRAMED))
-    if frames.has_both_sources(points):
+    if panel_data.has_both_sources(points):
         look = _curve_look("ga", faint=True) | {"color": GREY, "marker": "o"}
         handles.append(legend_entry("small and faint: the paper", **look))
     return handles

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from analysis.labels import method_label, order_rectifiers, rectifier_label
-from trainables.config.methods import RECTIFIERS
+from trainables.config.method_tables import RECTIFIERS
 
 GREY = "#666666"
 DASHED = (0, (4, 1.5))

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures import frames
+from analysis.figures import panel_data
 from analysis.figures.style import (
     GREY,
     SIGNIFICANT,
@@ -27,10 +27,10 @@ from analysis.figures.style import (
     rectifier_look,
 )
 from analysis.labels import REFERENCES, join_names, order_rectifiers, split_label
-from analysis.load.goals import BETTER, Goals, find_goals, full_title
+from analysis.load.goal_columns import BETTER, Goals, find_goals, full_title
 from analysis.load.trials import evaluated
-from analysis.stats.results import Results
 from analysis.stats.selection import DEFAULT, SHORT, pareto
+from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
 from trainables.config.settings import Selection
 
@@ -80,7 +80,7 @@ def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
 
     Removal by several goals is their mean, in the column `removal`. The reference models are methods of these names.
     """
-    rows = frames.add_source(frame)
+    rows = panel_data.add_source(frame)
     goals = find_goals(rows["benchmark"].iloc[0])
     rows = rows.loc[rows["chosen"] & rows["target"].isna()]
     wide = rows.pivot_table(index=ARROW_KEY, columns="metric", values="value", sort=False).reset_index()
@@ -89,7 +89,7 @@ def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
     both = [goals.removal.metric, goals.retention.metric]
     found = wide.reindex(columns=[*ARROW_KEY, *both]).dropna(subset=both).rename_axis(columns=None)
     found["with"] = found["rectifier"].map(order_rectifiers(found["rectifier"]).index)
-    return frames.sort_points(found, by=["with"]).drop(columns="with")
+    return panel_data.sort_points(found, by=["with"]).drop(columns="with")
 
 
 @mpl.rc_context(STYLE)
@@ -112,7 +112,7 @@ def draw_trials(points: pd.DataFrame, goals: Goals, rule: Selection = DEFAULT) -
         axes.set_xlabel(labels[0])
     for axes in panels[::columns]:
         axes.set_ylabel(labels[1])
-    add_method_legend(figure, frames.list_methods(points.loc[points["kind"] != "reference"]))
+    add_method_legend(figure, panel_data.list_methods(points.loc[points["kind"] != "reference"]))
     if signs := list(_list_legend_entries(points, goals, rule)):
         figure.legend(handles=signs, loc="outside lower center", ncols=2 if size[0] < 6 else 4)
     return figure
@@ -173,24 +173,24 @@ def _draw_front(axes: Axes, front: pd.DataFrame, goals: Goals) -> None:
 def draw_arrows(points: pd.DataFrame) -> Figure:
     """Draw `arrow_points`, one panel for each backbone and split; beside arrows of runs the paper's are faint."""
     goals = find_goals(points["benchmark"].iloc[0])
-    places, labels = frames.list_places(points), _axis_labels(goals)
+    places, labels = panel_data.list_places(points), _axis_labels(goals)
     columns = 2 if len(places) > 1 else 1
     height = 2.5 * -(-len(places) // columns) + 1.0
     figure = Figure(figsize=(max(4.8, 3.4 * columns), height), layout="constrained")
     for number, (axes, place) in enumerate(zip(make_grid(figure, len(places), columns), places, strict=True)):
-        here = frames.at_place(points, place)
+        here = panel_data.at_place(points, place)
         _scale_x(axes, here[goals.removal.metric].tolist(), goals.removal)
         axes.set_ylim(_y_limits(here[goals.retention.metric].tolist()))
         for source in ("paper", "runs"):
             faint = source == "paper" and "runs" in set(here["source"])
             _draw_methods(axes, here.loc[here["source"] == source], goals, faint)
-        axes.set_title(frames.place_title(place))
+        axes.set_title(panel_data.place_title(place))
         axes.set_xlabel(labels[0] if number + columns >= len(places) else "")
         axes.set_ylabel(labels[1] if number % columns == 0 else "")
-    add_method_legend(figure, frames.list_methods(points))
+    add_method_legend(figure, panel_data.list_methods(points))
     signs = rectifier_entries(points.loc[~points["method"].isin(REFERENCES), "rectifier"], _chosen_sign)
     signs += _list_model_signs(set(points["method"]))
-    if frames.has_both_sources(points):
+    if panel_data.has_both_sources(points):
         signs.append(legend_entry("small and faint: the paper", **(GREY_MARKER | FAINT_MARKER)))
     figure.legend(handles=[*signs, *_list_significance(goals)], loc="outside lower center", ncols=3)
     return figure

@@ -14,7 +14,7 @@ from matplotlib.ticker import MultipleLocator
 
 from analysis.figures.style import GREY, STYLE, THICK, even_columns, legend_entry, make_grid, rectifier_look
 from analysis.labels import method_label, order_methods, order_rectifiers, rectifier_label, split_label
-from analysis.stats.steps import LINE, thin_steps, with_means
+from analysis.stats.training_curves import LINE, thin_steps, with_means
 
 VALUES = ["cos", "cos_after", "retain_loss"]
 COLUMNS = [*LINE, "kind", "seed", "n", "step", "measured", *VALUES]

@@ -7,9 +7,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from trainables.common.errors import InputError
-from trainables.storage import location
+from trainables.storage import opening
 from trainables.storage.base import Storage
-from trainables.storage.sweeps import SweepFile, find_sweeps
+from trainables.storage.sweep_file import SweepFile, find_sweeps
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def open_storage(storage: str | Path | Storage = "runs") -> Storage:
     text = str(storage)
     address = urlparse(text)
     if "://" in text and address.scheme != "file":
-        store = location.open_storage(text, writable=False)
+        store = opening.open_storage(text, writable=False)
         store.sync_trials()
         return store
     folder = Path(unquote(address.path)) if address.scheme == "file" else Path(text)

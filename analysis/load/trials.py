@@ -16,14 +16,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.load import tracking as mlflow_server
-from analysis.load.goals import Goals, find_goals
+from analysis.load.goal_columns import Goals, find_goals
 from analysis.load.opening import find_sweep, open_storage
 from trainables.benchmarks import selection
 from trainables.config.ids import PLANNING, without_paths
 from trainables.config.settings import Benchmark, Selection
 from trainables.storage.base import CONFIG, EVALUATED, RESULT, Storage
 from trainables.storage.result_file import read_config
-from trainables.storage.results import read_result
+from trainables.storage.trial_files import read_result
 
 log = logging.getLogger(__name__)
 

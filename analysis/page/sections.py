@@ -13,16 +13,16 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.figures import catalog, uwc
+from analysis.figures import catalog, equal_utility
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
-from analysis.stats import hypervolume, strengths, tidy
+from analysis.stats import hypervolume, task_vector_strength, tidy
 from analysis.stats.importance import LEAST_SETTINGS, list_points, measure_importance
-from analysis.stats.results import Results
-from analysis.tables import lists, sheets, table_definitions
+from analysis.stats.sweep_results import Results
+from analysis.tables import detail_tables, paper_tables, table_definitions
 from analysis.tables.layout import Layout
-from analysis.tables.printed import Table
-from analysis.tables.sheets import make_sheet
+from analysis.tables.markdown_latex import Table
+from analysis.tables.paper_tables import make_sheet
 from trainables.storage.base import Storage
 
 ALL_ROWS_NOTE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
@@ -132,7 +132,7 @@ def _write_hypervolume(report: Report) -> Section | None:
         "settings cover more by themselves, so unequal numbers do not compare. A setting that removes no more than "
         "the target model adds nothing."
     )
-    return Section(title, (TableItem(lists.list_volumes(frame, report.results.goals), caption),))
+    return Section(title, (TableItem(detail_tables.list_volumes(frame, report.results.goals), caption),))
 
 
 def _write_importance(report: Report) -> Section | None:
@@ -153,7 +153,7 @@ def _write_importance(report: Report) -> Section | None:
         own = shares.loc[(shares[list(study)] == pd.Series(study)).all(axis=1)]
         if own["setting"].nunique() > 1 and len(pictures) < MOST_PICTURES:
             pictures.append(report.save_picture(catalog.draw_slices(points, goals, own)))
-    table = TableItem(lists.list_importance(shares, goals), told)
+    table = TableItem(detail_tables.list_importance(shares, goals), told)
     return Section("Which setting matters", (table,), tuple(pictures))
 
 
@@ -161,17 +161,17 @@ def _write_seeds(report: Report) -> Section | None:
     if report.results.seeds.empty:
         return None
     report.save_frame("seeds", report.results.seeds)
-    item = TableItem(lists.list_seeds(report.results), lists.explain_seeds(report.results))
+    item = TableItem(detail_tables.list_seeds(report.results), detail_tables.explain_seeds(report.results))
     return Section("Every seed", (item,))
 
 
 def _write_retain_free(report: Report) -> Section | None:
     """Task vectors, which are over FQ and MU: of sweeps on TOFU only."""
-    if report.results.goals.benchmark != "tofu" or not lists.has_task_vectors(report.results.runs):
+    if report.results.goals.benchmark != "tofu" or not detail_tables.has_task_vectors(report.results.runs):
         return None
-    points = strengths.strength_points(report.results)
+    points = task_vector_strength.strength_points(report.results)
     pictures = [report.save_picture(catalog.draw_strengths(points))] if any(points["kind"] == "strength") else []
-    free = report.results.with_runs(sheets.retain_free_trials(report.results.runs))
+    free = report.results.with_runs(paper_tables.retain_free_trials(report.results.runs))
     table = report.save_table(table_definitions.RETAIN_FREE, tidy.from_runs(free))
     return Section("Without retain data", (TableItem(table),), tuple(pictures))
 
@@ -180,7 +180,7 @@ def _write_calibration(report: Report) -> Section | None:
     """UWC, which is over FQ and MU: of sweeps on TOFU only."""
     if report.results.goals.benchmark != "tofu" or not any(report.results.chosen_trials["calibrated"].notna()):
         return None
-    points = uwc.mixture_points(report.results)
+    points = equal_utility.mixture_points(report.results)
     pictures = tuple(report.save_picture(picture) for picture in catalog.draw_mixtures(points))
     layout = replace(
         table_definitions.UWC, notes=(*table_definitions.UWC.notes, *[ALL_ROWS_NOTE] * report.results.rule.halves)

@@ -1,9 +1,10 @@
 """The paper's published numbers as tidy tables, one CSV a table, exactly as printed (misprints included).
 
 Columns: `table`, `benchmark` (tofu, wmdp, muse), `backbone` (phi, llama, zephyr, iclm), `split` (forget05, forget10,
-bio_cyber, books), `method` (keys of `trainables.config.methods.METHODS`; `original` and `retain` are the models before
-unlearning and without the forget set), `rectifier` (none, gru, clip), `gamma` and `tau` (text; empty where the table
-does not vary them, `none` where it prints N/A), `target` (the share of utility that UWC keeps), `metric`, `value`,
+bio_cyber, books), `method` (keys of METHODS in `trainables.config.method_tables`; `original` and `retain` are the
+models before unlearning and without the forget set), `rectifier` (none, gru, clip), `gamma` and `tau` (text; empty
+where the table does not vary them, `none` where it prints N/A), `target` (the share of utility that UWC keeps),
+`metric`, `value`,
 `bold`. `forget_quality` is the natural logarithm of the KS p-value.
 
 In the gamma table GD has no rows above gamma = 0.6: the paper prints "--" there, "same to those without GRU".

@@ -6,8 +6,8 @@ import pandas as pd
 
 from analysis.labels import format_number
 from analysis.load.trials import evaluated
-from analysis.stats.results import Results
-from analysis.tables.lists import HALVES
+from analysis.stats.sweep_results import Results
+from analysis.tables.detail_tables import HALVES
 from trainables.storage.base import STOPPED
 
 

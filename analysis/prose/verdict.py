@@ -14,12 +14,12 @@ from analysis.labels import (
     rectifier_label,
     split_label,
 )
-from analysis.load.goals import Goals, goals_of_runs
+from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.stats import significance, tidy
-from analysis.stats.results import Results
 from analysis.stats.selection import STUDY_COLUMNS, varied
-from analysis.stats.strengths import strength_points, utility_at_equal_quality
-from analysis.tables.lists import has_task_vectors
+from analysis.stats.sweep_results import Results
+from analysis.stats.task_vector_strength import strength_points, utility_at_equal_quality
+from analysis.tables.detail_tables import has_task_vectors
 
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 KINDS = {"better": "improved", "traded": "traded one goal for another in", "worse": "worsened it in"}

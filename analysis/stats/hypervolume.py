@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from analysis.load.goals import Goals
-from analysis.stats.results import Results
+from analysis.load.goal_columns import Goals
+from analysis.stats.sweep_results import Results
 
 SIDES = ("none", "gru")
 

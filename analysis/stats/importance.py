@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.labels import setting_text
-from analysis.load.goals import goals_of_runs
+from analysis.load.goal_columns import goals_of_runs
 from analysis.load.trials import evaluated, settings
 from analysis.stats.selection import STUDY_COLUMNS, average, sort_studies
 from trainables.config.types import LOG_RATIO

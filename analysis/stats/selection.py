@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.labels import order_methods, order_rectifiers
-from analysis.load.goals import Goals, goals_of_runs
+from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import CHOICE, STRENGTHS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, describe_rule, pick
 from trainables.config.settings import Selection

@@ -11,9 +11,9 @@ import pandas as pd
 from scipy.stats import ttest_rel
 
 from analysis.labels import DECIMALS
-from analysis.load.goals import Goals
+from analysis.load.goal_columns import Goals
 from analysis.load.trials import evaluated
-from analysis.stats.intervals import Array, interval
+from analysis.stats.row_bootstrap import Array, interval
 from trainables.benchmarks import Goal
 
 LEAST, LEVEL = 5, 0.05

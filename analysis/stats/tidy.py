@@ -8,10 +8,10 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.labels import REFERENCES, setting_text, takes
-from analysis.load.goals import TOFU_METRICS
+from analysis.load.goal_columns import TOFU_METRICS
 from analysis.stats import equal_utility
-from analysis.stats.results import Results
 from analysis.stats.selection import SHORT, STUDY_COLUMNS, describe_other_settings, sort_studies
+from analysis.stats.sweep_results import Results
 
 PAPER = [
     *("table", "benchmark", "backbone", "split", "method", "rectifier"),

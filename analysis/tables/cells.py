@@ -28,7 +28,7 @@ from analysis.labels import (
 from analysis.stats.tidy import CHECKS
 from analysis.tables import fill_commands
 from analysis.tables.layout import KEY, Layout, target_text
-from analysis.tables.printed import BOLD, Cell, Heading, Row, Table
+from analysis.tables.markdown_latex import BOLD, Cell, Heading, Row, Table
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
 MISPRINT = "¶"

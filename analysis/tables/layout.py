@@ -13,9 +13,9 @@ import pandas as pd
 
 from analysis import paper
 from analysis.labels import DECIMALS, REFERENCES, plain_setting, round_printed
-from analysis.load.goals import FLOOR, find_goals
+from analysis.load.goal_columns import FLOOR, find_goals
 from analysis.stats.tidy import CHECKS
-from analysis.tables.printed import Heading
+from analysis.tables.markdown_latex import Heading
 
 KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
 """The columns that tell the numbers of a table apart.

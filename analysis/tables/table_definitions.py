@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 
 from analysis.labels import DASH, DECIMALS, REFERENCES, method_label
-from analysis.load.goals import TOFU, Goals
-from analysis.stats.results import Results
+from analysis.load.goal_columns import TOFU, Goals
 from analysis.stats.selection import rule_text
+from analysis.stats.sweep_results import Results
 from analysis.stats.tidy import CHECKS
 from analysis.tables.layout import Layout, Measure
-from analysis.tables.printed import BOLD, Heading
+from analysis.tables.markdown_latex import BOLD, Heading
 from trainables import benchmarks
 
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from platform.cluster import connect
-from platform.cluster.connect import Cluster
+from platform.cluster import job_server
+from platform.cluster.job_server import Cluster
 from platform.state import manifest
 from trainables.common import provenance
 from trainables.common.errors import InputError
@@ -42,13 +42,13 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     from aiohttp import ClientError
 
     typed = manifest.drop_options(arguments, ["--cluster"])
-    cluster = connect.find_cluster(place)
+    cluster = job_server.find_cluster(place)
     _refuse_secrets(typed)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     job = None
     try:
-        with connect.open_client(cluster) as client:
+        with job_server.open_client(cluster) as client:
             job = _find_job(client, name, typed, cluster)
             if job:
                 _print_note(f"attached to {job}, which runs already; its log from the beginning:")
@@ -73,8 +73,8 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
 
 def run_command(place: str, module: str, arguments: Sequence[str]) -> int:
     """Run a short command on a cluster and print its output; return its exit status."""
-    cluster = connect.find_cluster(place)
-    with connect.open_client(cluster) as client:
+    cluster = job_server.find_cluster(place)
+    with job_server.open_client(cluster) as client:
         job = _submit(client, cluster, module, manifest.drop_options(arguments, ["--cluster"]), module.split(".")[-1])
         try:
             _follow_log(client, job, lambda text: None)
@@ -169,7 +169,7 @@ def _fetch_report(cluster: Cluster, log: str) -> None:
         _print_note(f"the report is on the cluster, in {named[-1]} of {cluster.repository}")
         return
     local = Path("runs") / "reports" / Path(named[-1]).name
-    problem = connect.fetch_folder(cluster, named[-1], provenance.ROOT / local)
+    problem = job_server.fetch_folder(cluster, named[-1], provenance.ROOT / local)
     _print_note(f"the report was not fetched: {problem}" if problem else f"fetched: {local / 'index.html'}")
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from platform.plan import data, needs
+from platform.plan import hub_requirements, resolve_benchmark
 from platform.plan.plan import Plan
 from platform.plan.remaining_time import ENOUGH_TRIALS, estimate_gpu_hours, estimate_seconds
 from platform.plan.strategies import sample_trials
 from platform.state import disk
-from platform.state.sweep_state import SweepState
+from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.axes import Range, write_axis
 from trainables.common.cli import format_amount, format_count, format_duration, format_size
+from trainables.storage.atomic_files import is_complete
 from trainables.storage.base import Storage
-from trainables.storage.files import is_complete
 from trainables.training import sampling
 
 
@@ -84,7 +84,7 @@ def _describe_steps(plan: Plan) -> str:
     trials = [trial for trial in (*plan.trials, *sample_trials(plan.spaces.values(), 2)) if not trial.task_vector]
     counts, asked = [], 0
     for benchmark, training in dict.fromkeys((trial.benchmark, trial.training) for trial in trials):
-        points = data.count_forget_rows(plan.sweep, benchmark, training.max_length)
+        points = resolve_benchmark.count_forget_rows(plan.sweep, benchmark, training.max_length)
         if points is not None:
             counts.append(sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps))
         elif training.max_steps:
@@ -157,7 +157,7 @@ def describe_plan(
         "damaged": [str(path) for path in state.damaged],
         "warning": state.history.warning(),
         "set_aside": aside,
-        "needs": [*needs.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage]), *lacks],
+        "needs": [*hub_requirements.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage]), *lacks],
     }
 
 

@@ -11,7 +11,7 @@ from platform.state import weights
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import Storage, set_aside
 
 
@@ -66,5 +66,5 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
 
 def _is_current(facts: Path, result: Mapping[str, Any]) -> bool:
     """Return whether a folder is of this run of its trial: the same trial may have been run again."""
-    made = (files.read_json(facts) or {}).get("made_with", {})
+    made = (atomic_files.read_json(facts) or {}).get("made_with", {})
     return made.get("started") == result.get("started")

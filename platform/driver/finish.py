@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from platform.driver.console import print_line
+from platform.driver.live_table import print_line
 from platform.plan.plan import Plan
 from platform.state import manifest
-from trainables.common import paths, provenance
+from trainables.common import provenance, typed_paths
 from trainables.common.cli import format_count
 from trainables.config.ids import digest
+from trainables.storage.atomic_files import read_json, write_json
 from trainables.storage.base import ERROR, FAILURES, LOST, STOPPED, Storage
-from trainables.storage.files import read_json, write_json
 
 MADE_FROM = "of.json"
 """File in a report's folder that says what it was made from. A start that changed nothing does not make it again."""
@@ -29,7 +29,7 @@ AFTER_QUICKSTART = (
 
 def print_end(plan: Plan, store: Storage) -> int:
     """Print how a start ended; return 1 if trials of the plan failed, else 0."""
-    shown = paths.shorten(store.root)
+    shown = typed_paths.shorten(store.root)
     sweep = manifest.load_manifest(plan.name, store)
     results = {key: result for key in sweep.trials if (result := store.result(key))}
     made_from = {"results": digest({key: result["started"] for key, result in results.items()})}

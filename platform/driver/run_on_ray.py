@@ -14,29 +14,29 @@ from ray import tune
 from ray.tune.execution import class_cache
 from rich.console import Console
 
-from platform.driver.console import Screen, print_line
 from platform.driver.export_chosen import export_chosen_trial
-from platform.driver.options import Options
-from platform.driver.progress import Counts, Waiting
+from platform.driver.live_table import Screen, print_line
+from platform.driver.running_counts import Counts, Waiting
+from platform.driver.start_options import Options
 from platform.driver.trial_callback import TrialCallback
 from platform.preparation import prepare
-from platform.preparation.hub import Hub
-from platform.schedule.journal import Journal
+from platform.preparation.hub_download import Hub
+from platform.schedule.dashboard_journal import Journal
 from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
 from platform.schedule.searcher import Queue, Studies, Study, read_goals
 from platform.schedule.session import Placement, resources_of_trial, start_session
 from platform.state import disk, manifest, weights
 from platform.state.limits import Stopper
-from platform.state.sweep_state import SweepState, add_recorded, count_outcomes
+from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes
 from platform.tracking.background import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
-from trainables.storage.results import count_gpus
-from trainables.trial.stop_rule import read_history
+from trainables.storage.trial_files import count_gpus
+from trainables.trial.search_stop_rule import read_history
 from trainables.workers.launcher import LAUNCHER_RESOURCES, list_nodes, train_ranks
-from trainables.workers.trial_actor import TrialActor
+from trainables.workers.ray_processes import TrialActor
 
 
 def run(state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options) -> Mirror | None:

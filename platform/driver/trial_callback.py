@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform.driver.console import Screen
-from platform.driver.progress import Counts, Waiting
+from platform.driver.live_table import Screen
+from platform.driver.running_counts import Counts, Waiting
 from platform.schedule.node_loss import StatelessCallback, read_cause
 from platform.state import disk
 from platform.state.limits import Stopper

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform.plan import data, needs, overrides
-from platform.plan.budget import Budget, estimate_budget
+from platform.plan import hub_requirements, overrides, resolve_benchmark
+from platform.plan.costs import Budget, estimate_budget
 from platform.plan.models import ModelRecipes, Reference, find_shape
 from platform.plan.plan import Plan
 from platform.plan.strategies import STRATEGIES, check_steered_layer, list_spaces, list_trials, sample_trials
@@ -16,13 +16,13 @@ from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
 from trainables.config import trial as config
 from trainables.config.ids import digest, drop_planning, hashed_part
-from trainables.config.methods import METHODS, RECTIFIERS
+from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
 from trainables.config.trial import Recipe, Trial
 from trainables.data import prompts
 from trainables.methods import custom
 from trainables.storage.base import RESULT, Storage
-from trainables.training.task_vectors import spec
+from trainables.training.task_vectors import forget_batches
 
 NOT_HASHED = {"axes", "varied", "published", "title", "tables", "models", "target", "tokenizer"}
 NOT_HASHED |= {"attention", "model_training", "backbone", "task_vector", "calibration", "selection", "trial_seconds"}
@@ -85,7 +85,7 @@ def make_plan(
         benchmarks=benchmarks,
         references=references,
         recipes=recipes,
-        hub=needs.list_hub_requirements(sweep, benchmarks, references, recipes),
+        hub=hub_requirements.list_hub_requirements(sweep, benchmarks, references, recipes),
         budget=studied,
         costs=costs,
         shape=shape,
@@ -98,7 +98,9 @@ def _resolve_data_and_models(
     """Return rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
     problems.collect(prompts.check_template, sweep.benchmark.template)
-    benchmarks = {split: problems.collect(data.resolve_benchmark, sweep, split, store) for split in sweep.splits}
+    benchmarks = {
+        split: problems.collect(resolve_benchmark.resolve_benchmark, sweep, split, store) for split in sweep.splits
+    }
     if None in benchmarks.values():
         problems.collect(ModelRecipes(sweep, store, sweep.benchmark).check_folders)
     problems.stop()
@@ -134,7 +136,7 @@ def _check_batches(sweep: Sweep, benchmark: Benchmark) -> None:
     """Raise InputError on more batches than forget points, if the points can be counted."""
     points = kinds.find(benchmark.name).forget_points(benchmark)
     if points is not None:
-        spec.check_batches(points, sweep.task_vector.batches, benchmark.split)
+        forget_batches.check_batches(points, sweep.task_vector.batches, benchmark.split)
 
 
 def _find_references(models: ModelRecipes, split: str, benchmark: Benchmark) -> list[Reference]:

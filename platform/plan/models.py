@@ -11,14 +11,14 @@ from typing import Any
 from search_spaces.schema.sweep import ModelTraining, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError
-from trainables.common.paths import describe_path, expand, is_file, is_folder, list_folder
+from trainables.common.typed_paths import describe_path, expand, is_file, is_folder, list_folder
 from trainables.config.settings import Benchmark, Model, Shape, Training
 from trainables.config.trial import Recipe, Trial
-from trainables.data import row_loader
+from trainables.data import raw_rows
+from trainables.storage.atomic_files import read_json
 from trainables.storage.base import Storage
-from trainables.storage.files import read_json
 from trainables.training import memory
-from trainables.training.models import check_model, check_tokenizer, fingerprint_model
+from trainables.training.model_files import check_model, check_tokenizer, fingerprint_model
 
 FINETUNED = "tofu"
 """The benchmark whose models are fine-tuned here: their roles are configurations of its data."""
@@ -131,10 +131,10 @@ class ModelRecipes:
         trained, benchmark = self.sweep.model_training, self.benchmark
         data = str(benchmark.fingerprint)
         if not benchmark.is_fictional:
-            if row_loader.names_folder(benchmark.data):
+            if raw_rows.names_folder(benchmark.data):
                 for name in configs:
-                    row_loader.require_file(Path(benchmark.data), name)
-            data = row_loader.fingerprint_rows(benchmark.data, list_configs_read(configs, base), benchmark.revision)
+                    raw_rows.require_file(Path(benchmark.data), name)
+            data = raw_rows.fingerprint_rows(benchmark.data, list_configs_read(configs, base), benchmark.revision)
         recipe = Recipe(
             base=base,
             architecture=() if base or trained is None else trained.architecture,

@@ -20,7 +20,7 @@ from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest
-from trainables.config.methods import SETTINGS
+from trainables.config.method_tables import SETTINGS
 
 RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
 SHARED = ("resources", "selection", "search", "calibration")  # the same in all trials of a sweep

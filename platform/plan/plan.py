@@ -1,17 +1,17 @@
-"""A sweep resolved into trials, as a value. What a storage holds of it: platform.state.sweep_state."""
+"""A sweep resolved into trials, as a value. What a storage holds of it: platform.state.trial_outcomes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from platform.plan.budget import Budget
+from platform.plan.costs import Budget
 from platform.plan.models import Reference
 from platform.plan.space import Space
 from search_spaces.schema.axes import Range, name_trial
 from search_spaces.schema.sweep import Sweep
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.trial import Recipe, Trial
-from trainables.data.hub import HubRequirement
+from trainables.data.hub_folders import HubRequirement
 
 
 @dataclass(frozen=True)

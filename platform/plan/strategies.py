@@ -15,10 +15,10 @@ from platform.plan.space import Space, nearest
 from search_spaces.schema.axes import STUDY, Axis, Range, is_read, requires_value
 from search_spaces.schema.sweep import Published, Sweep
 from trainables.common.errors import InputError
-from trainables.config.methods import METHODS, RECTIFIERS, SETTINGS
+from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Recipe, Trial
-from trainables.methods import presets
+from trainables.methods import method_constants
 
 STRATEGIES = ("grid", "paper", "optuna")
 NORMALISE = "task_vector.normalise"
@@ -83,7 +83,9 @@ def check_steered_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
     """Raise InputError on a layer that RMU cannot steer, if the depth of the target is known before it is fetched."""
     depth = read_architecture(trial.target, recipes).get("num_hidden_layers") if METHODS[trial.method].steers else None
     if isinstance(depth, int):
-        presets.check_layer(presets.constants(trial.method, trial.objective, trial.benchmark.split).layer, depth)
+        method_constants.check_layer(
+            method_constants.constants(trial.method, trial.objective, trial.benchmark.split).layer, depth
+        )
 
 
 def _make_space(
@@ -117,7 +119,7 @@ def _make_space(
         section, _, name = path.rpartition(".")
         value = fixed[section].get(name) if section else fixed[path]
         if value is None and section == "objective" and None not in axes[path]:
-            value = getattr(presets.constants(method, sweep.objective, study[0]), name, None)
+            value = getattr(method_constants.constants(method, sweep.objective, study[0]), name, None)
         published[path] = nearest(axes[path], value)
     return Space(sweep.name, fixed, axes, published)
 

@@ -18,14 +18,14 @@ from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
 from platform.state import weights
-from platform.state.sweep_state import SweepState
+from platform.state.trial_outcomes import SweepState
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common.cli import format_duration
 from trainables.data import fictional, prompts
+from trainables.storage.atomic_files import is_complete, mark_complete, publish
 from trainables.storage.base import RESULT, Storage, set_aside
-from trainables.storage.files import is_complete, mark_complete, publish
-from trainables.training.task_vectors import spec
+from trainables.training.task_vectors import forget_batches
 from trainables.workers import launcher, shared_artifacts
 
 PrintLine = Callable[[str], None]
@@ -52,7 +52,7 @@ def _set_damaged_aside(state: SweepState, store: Storage, print_line: PrintLine)
     damaged = [store.evaluation(key) for key in unusable if (store.evaluation(key) / RESULT).exists()]
     if not store.is_remote:
         folders = [store.model(recipe.id()) for recipe in plan.recipes]
-        folders += [spec.direction_folder(direction, store) for direction in state.directions]
+        folders += [forget_batches.direction_folder(direction, store) for direction in state.directions]
         folders += [Path(found.data) for found in plan.benchmarks.values() if found.is_fictional]
         damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not is_complete(folder)]
     for folder in damaged:
@@ -145,7 +145,7 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
     make = make.options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))
     started: list[Callable[[], object]] = []
     for direction in state.directions:
-        if store.exists(spec.direction_folder(direction, store)):
+        if store.exists(forget_batches.direction_folder(direction, store)):
             continue
         rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)

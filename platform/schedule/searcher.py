@@ -10,13 +10,13 @@ import optuna
 from ray.tune.search import Searcher
 
 from platform.plan.space import Space, read_setting
-from platform.schedule.journal import Goals, read_goals
+from platform.schedule.dashboard_journal import Goals, read_goals
 from platform.schedule.parameters import Parameters, make_sampler
 from search_spaces.schema.sweep import Search
 from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
-from trainables.trial.stop_rule import History, StopRule, make_stop_rule
+from trainables.trial.search_stop_rule import History, StopRule, make_stop_rule
 
 FAIL = optuna.trial.TrialState.FAIL
 DEFAULT = Search()

@@ -6,12 +6,12 @@ import re
 import time
 from dataclasses import dataclass
 
-from platform.state.sweep_state import SweepState
+from platform.state.trial_outcomes import SweepState
 from platform.state.weights import Keeper
 from trainables.common.cli import format_size
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
-from trainables.training.task_vectors import spec
+from trainables.training.task_vectors import forget_batches
 
 BYTES_PER_TRIAL = 2 * 2**20
 """Measured on tofu_tiny: 0.4 MB of Parquet and JSON a trial, and its part of the MLflow store."""
@@ -42,7 +42,7 @@ def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict
     resources, size = plan.sweep.resources, plan.shape.parameters
     weights = size * (4 if resources.precision == "fp32" else 2)
     missing = sum(not store.exists(store.model(recipe.id())) for recipe in plan.recipes)
-    vectors = sum(not store.exists(spec.direction_folder(made, store)) for made in state.directions)
+    vectors = sum(not store.exists(forget_batches.direction_folder(made, store)) for made in state.directions)
     left = len({trial.study() for trial in state.left})
     kept = {"all": state.outstanding, "pareto": left, "best": left, "none": 0}[choice]
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from platform.state.lock import repeat
-from platform.state.sweep_state import SweepState
+from platform.state.trial_outcomes import SweepState
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
+from trainables.storage.atomic_files import read_json, write_json
 from trainables.storage.base import FAILURES, Storage
-from trainables.storage.files import read_json, write_json
-from trainables.storage.results import count_gpus, describe_cause, sum_gpu_seconds
+from trainables.storage.trial_files import count_gpus, describe_cause, sum_gpu_seconds
 
 FIRST_TRIALS = 5
 """A sweep stops if this many trials end first and all of them fail for the same cause."""

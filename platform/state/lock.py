@@ -24,10 +24,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from trainables.common import processes, provenance
+from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError, Unreachable
+from trainables.storage.atomic_files import parse_object, write_json
 from trainables.storage.base import Storage
-from trainables.storage.files import parse_object, write_json
 
 HEARTBEAT_SECONDS, WATCH_SECONDS, CONFIRM_SECONDS, END_SECONDS = 5.0, 60.0, 2.0, 5.0
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
@@ -51,7 +51,7 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             # the last threads of an owner that was killed may hold it for a moment
-            killed = processes.is_alive(read_lock(store, path) or {}) is False
+            killed = process_identity.is_alive(read_lock(store, path) or {}) is False
             locked = _lock_guard(stack, path, END_SECONDS if killed else 0.0)
             if (found := read_lock(store, path)) is not None:
                 if _is_driven(found, store, path):
@@ -78,7 +78,13 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
 def describe_owner(command: str) -> Owner:
     """Return what this process writes into a lock."""
     token, now = uuid.uuid4().hex, time.time()
-    return {**processes.describe_self(), "command": command, "since": provenance.now(), "token": token, "beat": now}
+    return {
+        **process_identity.describe_self(),
+        "command": command,
+        "since": provenance.now(),
+        "token": token,
+        "beat": now,
+    }
 
 
 @contextlib.contextmanager
@@ -124,7 +130,7 @@ def _is_of(owner: Owner, found: Owner | None) -> bool:
 
 def _is_driven(found: Owner, store: Storage, path: Path) -> bool:
     """Return whether the owner that was found may still run, by the rule at the top of this file."""
-    alive = processes.is_alive(found)
+    alive = process_identity.is_alive(found)
     if alive is not None:
         return alive
     print(f"{path.name} is of {_describe(found)}; watching it for {WATCH_SECONDS:.0f} s for a heartbeat", flush=True)

@@ -13,15 +13,15 @@ from typing import Any
 
 from platform.plan.plan import Plan
 from platform.state.lock import read_lock
-from platform.state.sweep_state import SweepState
+from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.axes import Axis, write_axis
-from trainables.common import paths, processes, provenance
+from trainables.common import process_identity, provenance, typed_paths
 from trainables.common.cli import default_storage
 from trainables.common.errors import InputError
 from trainables.config.settings import Selection
+from trainables.storage.atomic_files import write_json
 from trainables.storage.base import Storage
-from trainables.storage.files import write_json
-from trainables.storage.sweeps import ReferenceEvaluation, SweepFile, find_sweeps, list_names, read_sweep
+from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, find_sweeps, list_names, read_sweep
 
 
 def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile:
@@ -111,7 +111,7 @@ def load_manifests(name: str, store: Storage) -> list[SweepFile]:
         if name in (file.stem, file.stem.rpartition("-")[0]) and name not in (*names, *names.values()):
             if (owner := read_lock(store, file)) is None:
                 continue
-            if processes.is_alive(owner) is False:
+            if process_identity.is_alive(owner) is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
     return find_sweeps(name, store)
@@ -148,5 +148,5 @@ def storage_option(store: Storage) -> str:
     default = default_storage()
     if store.is_remote:
         return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
-    same = "://" not in default and store.root == paths.expand(default).absolute()
-    return "" if same else f" --storage {shlex.quote(str(paths.shorten(store.root)))}"
+    same = "://" not in default and store.root == typed_paths.expand(default).absolute()
+    return "" if same else f" --storage {shlex.quote(str(typed_paths.shorten(store.root)))}"

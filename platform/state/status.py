@@ -12,16 +12,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from platform.state import lock, manifest, weights
-from platform.state.sweep_state import Results, read_trial_results
+from platform.state.trial_outcomes import Results, read_trial_results
 from search_spaces.schema.axes import name_trial
 from trainables import benchmarks
-from trainables.common import processes
+from trainables.common import process_identity
 from trainables.common.cli import format_duration
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import CONFIG, ERROR, FAILURES, LOST, PROGRESS, WEIGHTS, Storage
-from trainables.storage.results import describe_cause
-from trainables.storage.sweeps import SweepFile
+from trainables.storage.sweep_file import SweepFile
+from trainables.storage.trial_files import describe_cause
 
 LOST_SECONDS = 60.0
 """A trial of another machine whose last progress is so many seconds from this clock may have died."""
@@ -76,8 +76,8 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
 def find_changed_files(sweep: SweepFile, store: Storage) -> list[Path]:
     """Return the files of kept weights and of what trials share that are not what was written, by their SHA-256."""
     folders = [store.trial(key) / WEIGHTS for key in sweep.trials]
-    folders += [mark.parent for mark in sorted((store.root / "shared").glob(f"*/*/{files.SUMS}"))]
-    return [path for folder in folders for path in files.find_changed(folder)]
+    folders += [mark.parent for mark in sorted((store.root / "shared").glob(f"*/*/{atomic_files.SUMS}"))]
+    return [path for folder in folders for path in atomic_files.find_changed(folder)]
 
 
 def _median_seconds(results: Results, name: str) -> float | None:
@@ -94,11 +94,11 @@ def read_progress(
 
     `alive` is None for a silent trial of another machine, whose clock may be off.
     """
-    found = files.read_json(store.trial(trial_id) / PROGRESS)
+    found = atomic_files.read_json(store.trial(trial_id) / PROGRESS)
     if found is None or not found.keys() >= KEYS:
         return None
     silent = time.time() - found["beat"]
-    alive = processes.is_alive(found)
+    alive = process_identity.is_alive(found)
     evaluation, left = typical["evaluation"], found["training_left"]
     if found["phase"] in ("evaluation", "calibration"):
         rest = left or 0.0  # of the training, where it is evaluated on its way
@@ -107,7 +107,7 @@ def read_progress(
         left += evaluation or 0.0
     return {
         "id": trial_id,
-        "label": _label(files.read_json(store.trial(trial_id) / CONFIG), trial_id, axes),
+        "label": _label(atomic_files.read_json(store.trial(trial_id) / CONFIG), trial_id, axes),
         **{name: found[name] for name in ("phase", "step", "steps", "started", "seconds", "host", "pid")},
         "work": found.get("work"),
         "remaining_seconds": left,
@@ -196,4 +196,4 @@ def _describe_driver(sweep: SweepFile, store: Storage) -> dict[str, Any] | None:
         return None
     known = {name: found.get(name) for name in ("host", "pid", "since", "command")}
     silent = round(time.time() - found["beat"], 1) if found else None
-    return {**known, "heartbeat_seconds": silent, "alive": processes.is_alive(found)}
+    return {**known, "heartbeat_seconds": silent, "alive": process_identity.is_alive(found)}

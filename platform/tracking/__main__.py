@@ -13,7 +13,7 @@ from platform.tracking.tracker import sync
 from trainables.common import cli
 from trainables.common.errors import InputError, first_line
 from trainables.common.redaction import redact
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 
 
 def main(

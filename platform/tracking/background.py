@@ -11,8 +11,8 @@ from collections.abc import Callable
 from platform.tracking import tracker
 from platform.tracking.tracker import Tracker
 from trainables.storage.base import Storage
-from trainables.storage.results import remove_leftovers
-from trainables.storage.sweeps import SweepFile
+from trainables.storage.sweep_file import SweepFile
+from trainables.storage.trial_files import remove_leftovers
 
 RETRY_SECONDS = 15.0
 """Between tries to reach a tracking server that was away."""

@@ -12,7 +12,7 @@ from platform.plan.overrides import flatten_settings
 from platform.tracking import views
 from trainables import benchmarks
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import EVALUATED
 
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm", "dot")
@@ -70,7 +70,7 @@ def _points(trial: Trial, result: dict[str, Any], steps: Path) -> list[tuple[str
             for name, value in entry.items()
             if name not in ("step", "halves")
         ]
-    for row in files.read_rows(steps) if steps.is_file() else ():
+    for row in atomic_files.read_rows(steps) if steps.is_file() else ():
         points += [(f"train/{name}", row.get(name), row["step"]) for name in SERIES]
     known = ((name, float(value), step) for name, value, step in points if value is not None)
     return list(dict.fromkeys(point for point in known if math.isfinite(point[1])))

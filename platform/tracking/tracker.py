@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform.state.lock import acquire_lock
-from platform.state.sweep_state import count_outcomes, is_unfinished, read_trial_results
+from platform.state.trial_outcomes import count_outcomes, is_unfinished, read_trial_results
 from platform.state.weights import weights_folder
 from platform.tracking import bulk, database, views
 from platform.tracking.run_content import RunContent, describe_run
@@ -22,7 +22,7 @@ from search_spaces.schema.axes import name_trial
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
 from trainables.storage.base import RESULT, STEPS, Storage
-from trainables.storage.sweeps import SweepFile
+from trainables.storage.sweep_file import SweepFile
 
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
 KEPT_TAG = "checkpoint"
@@ -195,7 +195,7 @@ def sync(sweep: SweepFile, store: Storage) -> int:
 
     Raises InputError while its driver runs.
     """
-    from platform.schedule.journal import sync_journal
+    from platform.schedule.dashboard_journal import sync_journal
 
     command = f"python -m platform.tracking sync {sweep.label}"
     with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):

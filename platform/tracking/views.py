@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from trainables import benchmarks
-from trainables.config.methods import RECTIFIERS
+from trainables.config.method_tables import RECTIFIERS
 from trainables.config.settings import Rectifier
 
 KEY = "trials"

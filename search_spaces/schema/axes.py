@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from trainables.config.methods import METHODS, RECTIFIERS, SETTINGS
+from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
 from trainables.config.settings import Benchmark, Objective, Rectifier, TaskVector, Training, Value
 from trainables.config.trial import Trial
 

@@ -11,7 +11,7 @@ from typing import Any
 from search_spaces.schema.axes import Axis
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import GAMMAS, TAUS, Published, Sweep
-from trainables.config.methods import MethodName
+from trainables.config.method_tables import MethodName
 from trainables.config.settings import Benchmark, Resources, Selection, Training
 
 TOFU_METHODS: tuple[MethodName, ...] = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")

@@ -12,7 +12,7 @@ from pydantic import field_validator, model_validator
 
 from search_spaces.schema.axes import Axis, check_axis
 from search_spaces.schema.backbones import Backbone
-from trainables.config.methods import MethodName
+from trainables.config.method_tables import MethodName
 from trainables.config.settings import (
     Attention,
     Benchmark,
@@ -90,7 +90,7 @@ class Search(Value):
     stop_dominated: Count | None = None
     """A trial ends at a step where so many finished trials were better in every goal, or below the floor.
 
-    The rule is in trainables.trial.stop_rule; it looks at the evaluations by `training.eval_every`."""
+    The rule is in trainables.trial.search_stop_rule; it looks at the evaluations by `training.eval_every`."""
 
 
 class Sweep(Value):

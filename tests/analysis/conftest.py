@@ -8,10 +8,19 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis import report
-from analysis.figures import bars, heatmap, sensitivity, slices, strengths, tradeoff, training, uwc
-from analysis.page import paper_report, sections
+from analysis.figures import (
+    bars,
+    equal_utility,
+    heatmap,
+    search_settings,
+    sensitivity,
+    task_vector_strength,
+    tradeoff,
+    training,
+)
+from analysis.page import published_numbers, sections
 
-DRAWING = (bars, heatmap, sensitivity, slices, strengths, tradeoff, training, uwc)
+DRAWING = (bars, heatmap, sensitivity, search_settings, task_vector_strength, tradeoff, training, equal_utility)
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +31,7 @@ def _undrawn_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     """
     if "written_figures" in request.fixturenames:
         return
-    for module in (sections, paper_report):
+    for module in (sections, published_numbers):
         monkeypatch.setattr(module, "save_figure", _save_points)
     if "drawn_figures" in request.fixturenames:
         return

@@ -20,10 +20,10 @@ from tests.support import pages, small_sweep
 from tests.support.environment import INHERITED_PREFIXES
 from tests.support.small_sweep import Small
 from trainables import benchmarks
-from trainables.common import hashing
+from trainables.common import fingerprints
 from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import RESULT
 
 FILES = pages.files(pages.read("README.md").split("\n## Add something\n")[1].split("\n## ")[0])
@@ -153,7 +153,9 @@ def test_a_trial_of_what_is_added(run: Run, trial_inputs: Any, tmp_path: Path) -
     plain = Trial(
         method="ga",
         benchmark=Benchmark(data=str(data), split=trial_inputs.split, fingerprint=found, limit=2),
-        target=Model(path=str(trial_inputs.target), fingerprint="files:" + hashing.hash_model(trial_inputs.target)),
+        target=Model(
+            path=str(trial_inputs.target), fingerprint="files:" + fingerprints.hash_model(trial_inputs.target)
+        ),
         training=Training(lr=2e-3, batch_size=8, max_steps=2, epochs=10, max_length=192),
     )
     config: dict[str, Any] = plain.model_dump(mode="json") | {"method": "known"}
@@ -163,7 +165,7 @@ def test_a_trial_of_what_is_added(run: Run, trial_inputs: Any, tmp_path: Path) -
     done = run("trainables.run", tmp_path / "config.json", "--storage", tmp_path / "store")
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "store/trials").iterdir()
-    result = files.read_json(folder / RESULT) or {}
+    result = atomic_files.read_json(folder / RESULT) or {}
     assert (result["status"], result["config"]["method"]) == ("finished", "known")
     assert 0 < result["metrics"]["forget_prob"] < 1
     questions = pd.read_parquet(folder / "evaluation.parquet")
@@ -203,7 +205,10 @@ WRONG_SWEEPS = {
 
 
 def test_wrong_sweep_files_are_named_and_hide_no_other(copy: Path, run: Run) -> None:
-    text, files = FILES[SWEEP], [copy / f"search_spaces/wrong_{number}.py" for number in range(len(WRONG_SWEEPS))]
+    text, files = (
+        FILES[SWEEP],
+        [copy / f"search_spaces/wrong_{number}.py" for number in range(len(WRONG_SWEEPS))],
+    )
     for file, change in zip(files, WRONG_SWEEPS, strict=True):
         assert change[0] in text
         file.write_text(text.replace(*change, 1))

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tests.support import tiny
 from trainables import run
 from trainables.data import fictional
-from trainables.storage import files
+from trainables.storage import atomic_files
 
 GOLDEN = Path(__file__).with_name("golden.json")
 """Case -> what of its configuration is its own, and the numbers: metrics, and of every step loss, norm and cosine."""
@@ -67,9 +67,9 @@ def measure(configuration: dict[str, Any], inputs: dict[str, Any], place: Path) 
     done = CliRunner().invoke(APP, [str(place / "config.json"), "--storage", str(place / "runs")])
     assert done.exit_code == 0, done.output
     (trial,) = (place / "runs" / "trials").iterdir()
-    metrics = files.read_json(trial / "result.json") or {}
+    metrics = atomic_files.read_json(trial / "result.json") or {}
     numbers = {name: value for name, value in metrics["metrics"].items() if value is not None}
-    rows = files.read_rows(trial / "steps.parquet") if (trial / "steps.parquet").exists() else []
+    rows = atomic_files.read_rows(trial / "steps.parquet") if (trial / "steps.parquet").exists() else []
     steps = [{name: row[name] for name in STEP_COLUMNS if _is_number(row.get(name))} for row in rows]
     return {"metrics": numbers, "steps": steps}
 

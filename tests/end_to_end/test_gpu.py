@@ -14,7 +14,7 @@ from tests.support.interrupted import configuration
 from tests.trainables.training.test_measured_memory import CASES, DEFAULTS, measured, planned
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import STEPS, Storage
 
 pytestmark = pytest.mark.gpu
@@ -38,11 +38,11 @@ def on_gpu(trial_inputs: Any, stage: int) -> Trial:
 def steps(trial: Trial, folder: Path, run_module: Callable[..., Any]) -> list[dict[str, Any]]:
     """The steps of a trial in a process of its own."""
     device = "cuda" if trial.resources.gpus else "cpu"
-    files.write_json(folder / "trial.json", trial.model_dump(mode="json"))
+    atomic_files.write_json(folder / "trial.json", trial.model_dump(mode="json"))
     done = run_module("trainables.run", folder / "trial.json", "--storage", folder, timeout=600, DS_ACCELERATOR=device)
     assert done.returncode == 0, done.stderr
     assert (Storage(folder).result(trial.id()) or {})["status"] == "finished"
-    return files.read_rows(Storage(folder).trial(trial.id()) / STEPS)
+    return atomic_files.read_rows(Storage(folder).trial(trial.id()) / STEPS)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])

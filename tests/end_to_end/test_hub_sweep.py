@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from platform.plan import needs
+from platform.plan import hub_requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from search_spaces.tofu_tiny import SWEEP
@@ -66,9 +66,9 @@ def test_a_planned_trial_asks_the_hub_nothing(
     sweep, chosen = apply(SWEEP, settings), ["method=gd", "rectifier.name=none"]
     plan = make_plan(sweep, bench.store, only=chosen)
     assert [requirement.label for requirement in plan.hub] == [f"data set {ROWS}", f"model {TARGET}"]
-    assert len(needs.describe_needs(sweep, plan.hub, bench.store)) == 2
+    assert len(hub_requirements.describe_needs(sweep, plan.hub, bench.store)) == 2
     bench.fetch(*plan.hub)
-    assert needs.describe_needs(sweep, plan.hub, bench.store) == ()
+    assert hub_requirements.describe_needs(sweep, plan.hub, bench.store) == ()
     (trial,) = plan.trials
     config = tmp_path / "config.json"
     config.write_text(trial.model_copy(update={"retain_evaluation": None}).model_dump_json())

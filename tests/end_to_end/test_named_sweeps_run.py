@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from platform.plan import needs
+from platform.plan import hub_requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from search_spaces.schema import sweep as spaces
@@ -20,7 +20,7 @@ from tests.support import shrunk_sweeps
 from tests.support.environment import RunModule
 from trainables import benchmarks
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import RESULT, WEIGHTS, Storage
 from trainables.trial.runner import TrialRun
 from trainables.workers import shared_artifacts
@@ -49,7 +49,7 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
     for result in results:
         check(result, store)
         for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / WEIGHTS):
-            known = files.read_json(folder / "config.json") or {}
+            known = atomic_files.read_json(folder / "config.json") or {}
             assert known["architectures"] == [f"{shrunk_sweeps.family(sweep)}ForCausalLM"]
     assert results[0]["metrics"] != results[1]["metrics"]
 
@@ -60,7 +60,7 @@ def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
     plan = make_plan(
         apply(spaces.load_sweep(name), chosen.written(tmp_path, spaces.load_sweep(name))), store, strategy="paper"
     )
-    assert (needs.describe_needs(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
+    assert (hub_requirements.describe_needs(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
     for reference in (ref for ref in plan.references if ref.role == "retain"):
         benchmark = plan.benchmarks[reference.split].model_dump()
         shared_artifacts.make_evaluation(

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support import small_sweep
 from tests.support.environment import INHERITED_PREFIXES, RunModule
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import CONFIG, PROGRESS, STEPS, Storage
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ PLACED = """
 import os, sys
 import ray
 from trainables.config.settings import Resources
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 from trainables.workers import launcher
 
 def note_node(config):
@@ -147,7 +147,7 @@ class Sweep:
 
     def checkpoint(self) -> int | None:
         """The step of the trial's checkpoint."""
-        found = [files.read_json(path) or {} for path in self.store.root.glob("trials/*/checkpoint/meta.json")]
+        found = [atomic_files.read_json(path) or {} for path in self.store.root.glob("trials/*/checkpoint/meta.json")]
         return found[0].get("step") if found else None
 
     def beyond(self, step: int) -> None:
@@ -172,7 +172,9 @@ def undisturbed(store: Storage, run_module: RunModule, place: Path) -> None:
     assert done.returncode == 0, done.stderr
     other = Storage(place)
     assert result["metrics"] == (other.result(result["id"]) or {})["metrics"]
-    series = [[row["loss"] for row in files.read_rows(one.trial(result["id"]) / STEPS)] for one in (store, other)]
+    series = [
+        [row["loss"] for row in atomic_files.read_rows(one.trial(result["id"]) / STEPS)] for one in (store, other)
+    ]
     assert len(series[0]) == 300
     assert series[0] == series[1]
 
@@ -206,7 +208,11 @@ def test_notice_makes_a_checkpoint_and_the_trial_goes_on_elsewhere(
     place = nodes.add(1)
     sweep = Sweep(nodes, [*arguments, *sets], Storage(tmp_path / "runs"), root)
     told = PROGRESS
-    until(lambda: any((files.read_json(path) or {}).get("step") for path in sweep.store.root.glob(f"trials/*/{told}")))
+    until(
+        lambda: any(
+            (atomic_files.read_json(path) or {}).get("step") for path in sweep.store.root.glob(f"trials/*/{told}")
+        )
+    )
     assert sweep.checkpoint() is None
     nodes.add(1)
     nodes.drain(place, seconds=60)

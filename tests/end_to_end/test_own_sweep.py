@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from platform.plan import needs
+from platform.plan import hub_requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
@@ -20,8 +20,8 @@ from tests.support import own_rows, small_sweep, tiny
 from tests.support.environment import RunModule
 from trainables import benchmarks
 from trainables.common.errors import InputError
+from trainables.storage.atomic_files import read_json, read_rows
 from trainables.storage.base import RESULT, ROWS, Storage
-from trainables.storage.files import read_json, read_rows
 from trainables.trial import setup
 from trainables.trial.runner import TrialRun
 
@@ -133,7 +133,7 @@ def test_files_are_for_own_alone(files: dict[str, Path], store: Storage) -> None
 
 def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], store: Storage) -> None:
     found = plan(store, [*settings("somebody/a-model", files), "benchmark.tasks=mmlu"])
-    questions, model = needs.describe_needs(found.sweep, found.hub, store)
+    questions, model = hub_requirements.describe_needs(found.sweep, found.hub, store)
     assert questions == (
         "questions of mmlu from the hub; without a network, on the machine that runs the sweep (with --cluster: its "
         "head):\n  bring the files of mmlu's questions to DIR and --set benchmark.sources=mmlu=DIR"

@@ -16,8 +16,8 @@ import pytest
 from tests.support import small_sweep
 from tests.support.environment import RunModule
 from trainables.config.trial import Trial
+from trainables.storage.atomic_files import read_json
 from trainables.storage.base import STEPS, Storage
-from trainables.storage.files import read_json
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
 SETTINGS = (
@@ -187,7 +187,7 @@ def test_warm_actor_gives_what_a_fresh_process_gives(
     started: Started, alone: tuple[Trial, Storage], tmp_path: Path
 ) -> None:
     """Two trials, one after another, in one actor: nothing of the first is left in the second."""
-    from trainables.workers.trial_actor import TrialActor
+    from trainables.workers.ray_processes import TrialActor
 
     trial, cold = alone
     store = Storage(tmp_path)

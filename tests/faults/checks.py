@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.sweep import Round, Watch, sweep_of
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import CONFIG, LOST, RESULT, ROWS, STEPS, Storage
-from trainables.storage.sweeps import SweepFile
+from trainables.storage.sweep_file import SweepFile
 
 KEPT = (CONFIG, RESULT, STEPS, ROWS, "weights")
 OTHER_COUNTS = [f"trials/{name}" for name in ("collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")]
@@ -79,7 +79,7 @@ def restarted(done: Round) -> list[str]:
     found = []
     for name, (attempt, step) in done.saved.items():
         result, aside = done.store.result(name) or {}, done.store.root.glob(f"set_aside/*/{name}/{RESULT}")
-        failed = any((files.read_json(path) or {}).get("status") != LOST for path in aside)
+        failed = any((atomic_files.read_json(path) or {}).get("status") != LOST for path in aside)
         resumed_at = result.get("training", {}).get("resumed_at")
         if not failed and result.get("attempt") != attempt and (resumed_at or 0) < step:
             found.append(f"{name}: a checkpoint of step {step}, resumed at {resumed_at}")
@@ -94,8 +94,8 @@ def differences(store: Storage, base: Storage, names: Iterable[str]) -> list[str
 def numbers(store: Storage, name: str) -> str:
     """All that a trial measured, as text: NaN is equal to itself there."""
     result, folder = store.result(name) or {}, store.trial(name)
-    steps = [{k: v for k, v in row.items() if k not in TIMING} for row in files.read_rows(folder / STEPS)]
-    rows = files.read_rows(folder / ROWS)
+    steps = [{k: v for k, v in row.items() if k not in TIMING} for row in atomic_files.read_rows(folder / STEPS)]
+    rows = atomic_files.read_rows(folder / ROWS)
     return json.dumps([result["status"], result["metrics"], result["halves"], steps, rows], sort_keys=True)
 
 
@@ -137,5 +137,5 @@ def unlike(client: Any, run: Any, store: Storage, parent: str) -> Iterator[str]:
     if metrics.keys() != wanted.keys() or not all(math.isclose(metrics[k], wanted[k]) for k in wanted):
         yield f"{name}: metrics differ"
     series = [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, "train/loss")]
-    if sorted(series) != [(row["step"], row["loss"]) for row in files.read_rows(store.trial(name) / STEPS)]:
+    if sorted(series) != [(row["step"], row["loss"]) for row in atomic_files.read_rows(store.trial(name) / STEPS)]:
         yield f"{name}: series differ"

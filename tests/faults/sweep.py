@@ -18,9 +18,9 @@ import psutil
 
 from tests.support import small_sweep
 from tests.support.environment import INHERITED_PREFIXES, ROOT, TrialInputs
+from trainables.storage.atomic_files import read_json
 from trainables.storage.base import PROGRESS, RESULT, Storage
-from trainables.storage.files import read_json
-from trainables.storage.sweeps import SweepFile, read_sweep
+from trainables.storage.sweep_file import SweepFile, read_sweep
 
 SETTINGS = (
     "benchmark.split=forget25",

@@ -11,7 +11,7 @@ from tests.faults.checks import restarted, twice
 from tests.faults.sweep import Round, Watch, saved
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import CHECKPOINT, META, PROGRESS, RESULT, Storage
 from trainables.trial import record
 from trainables.trial.record import Record
@@ -51,12 +51,12 @@ def test_a_trial_that_forgot_its_checkpoint_is_seen(
     store: Storage, tmp_path: Path, resumed_at: int | None, same: bool, aside: str | None, expected: list[str]
 ) -> None:
     folder, hit = store.trial(CONFIG.id()), Record(SECOND)
-    files.write_json(folder / PROGRESS, {"attempt": hit.attempt})
-    files.write_json(folder / CHECKPOINT / META, {"step": 4})
+    atomic_files.write_json(folder / PROGRESS, {"attempt": hit.attempt})
+    atomic_files.write_json(folder / CHECKPOINT / META, {"step": 4})
     one = Round(0, tmp_path, [], {}, random.Random(0), Watch(store), saved=saved(store))
     assert one.saved == {CONFIG.id(): (hit.attempt, 4)}
     if aside:
-        files.write_json(store.root / "set_aside" / "then" / CONFIG.id() / RESULT, {"status": aside})
+        atomic_files.write_json(store.root / "set_aside" / "then" / CONFIG.id() / RESULT, {"status": aside})
     last = hit if same else Record(SECOND, resumed_at=resumed_at)
     record.write_result(CONFIG, last, None, folder)
     assert saved(store) == {}

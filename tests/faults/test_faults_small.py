@@ -17,7 +17,7 @@ from tests.faults.sweep import PATIENCE, Command, Round, Watch, saved, sweep_of,
 from tests.support import small_sweep
 from tests.support.environment import TrialInputs
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
 from trainables.trial.runner import TrialRun
 
@@ -53,7 +53,7 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
     assert results[killed]["training"]["resumed_at"] >= step
     assert disturbed
     for name in disturbed:
-        config = Trial.model_validate(files.read_json(store.trial(name) / CONFIG))
+        config = Trial.model_validate(atomic_files.read_json(store.trial(name) / CONFIG))
         assert len(list(TrialRun(config, base).events())) > 1
     assert differences(store, base, disturbed) == []
 
@@ -67,7 +67,7 @@ def kill_at_a_checkpoint(one: Round, driver: Command) -> tuple[str, int]:
         time.sleep(0.01)
     one.record_fault(driver)
     killed, (_, step) = next(iter(one.saved.items()))
-    told = files.read_json(one.store.trial(killed) / PROGRESS) or {}
+    told = atomic_files.read_json(one.store.trial(killed) / PROGRESS) or {}
     psutil.Process(told["pid"]).kill()
     return killed, step
 

@@ -12,7 +12,7 @@ from tests.faults.checks import mirrored, twice
 from tests.faults.sweep import Watch
 from tests.rehearsal.lab import COUNT, Lab, require
 from trainables.storage.base import STEPS, Storage
-from trainables.storage.sweeps import SweepFile
+from trainables.storage.sweep_file import SweepFile
 
 CHANGING = ["tokens_per_second", "peak_memory_bytes"]
 """Columns of steps.parquet that differ between two runs of one trial."""

@@ -26,9 +26,9 @@ from platform.state import manifest
 from tests.faults.sweep import Watch
 from tests.rehearsal import judge
 from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, missing, require, wait_until
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import PROGRESS, RESULT, Storage
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 
 SETTINGS = (
     "benchmark.data=/srv/shared/data/tofu",
@@ -115,7 +115,7 @@ def results(store: Storage) -> list[Path]:
 def training_trials(lab: Lab, store: Storage) -> Iterator[tuple[str, int]]:
     """Trials in the middle of training on hosts other than the head, with their hosts."""
     for path in store.root.glob(f"trials/*/{PROGRESS}"):
-        progress: dict[str, Any] = files.read_json(path) or {}
+        progress: dict[str, Any] = atomic_files.read_json(path) or {}
         host = int(progress.get("host", f"{lab.name}-0").removeprefix(f"{lab.name}-"))
         if host and progress["phase"] == "training" and STRIKE <= progress["step"] < progress["steps"] - STRIKE:
             yield path.parent.name, host

@@ -19,12 +19,12 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainables.common.tokens import Example
-from trainables.config.methods import RECTIFIERS, RETAIN_PASS
+from trainables.common.tokenized_row import Example
+from trainables.config.method_tables import RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import Shape
 from trainables.config.trial import Trial
-from trainables.methods import objectives, presets
-from trainables.training import effective_batch, models
+from trainables.methods import method_constants, objectives
+from trainables.training import forward_backward, model_files
 from trainables.trial import setup
 
 aten = torch.ops.aten
@@ -106,7 +106,7 @@ def network_of(shape: Shape, family: str, trial: Trial) -> Any:
         vocab_size=shape.vocabulary,
         tie_word_embeddings=shape.tied,
     )
-    dtype = getattr(torch, models.DTYPES[trial.resources.precision])
+    dtype = getattr(torch, model_files.DTYPES[trial.resources.precision])
     return transformers.AutoModelForCausalLM.from_config(
         config, dtype=dtype, attn_implementation=trial.target.attention
     )
@@ -122,7 +122,7 @@ def count_peak(trial: Trial, shape: Shape, family: str, rows: int, length: int) 
         packed = "transformers.masking_utils.find_packed_sequence_indices"  # which looks at data
         stack.enter_context(mock.patch(packed, return_value=None))
         network = network_of(shape, family, trial).train()
-        constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
+        constants = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
         objective = objectives.make_objective(trial.method, constants, trial.seed)
         frozen = network_of(shape, family, trial).eval().requires_grad_(False) if objective.needs_frozen else None
         if trial.method == "rmu":
@@ -148,5 +148,5 @@ def _count_pass(network: Any, frozen: Any, task: Any, term: Any, rows: list[Exam
     held = tracker.total("current")
     numbers = list(range(len(rows)))
     with tracker, _ChosenPositions():
-        effective_batch.accumulate_gradient(_Engine(network), [(term, rows, numbers)], task, reference)
+        forward_backward.accumulate_gradient(_Engine(network), [(term, rows, numbers)], task, reference)
     return tracker.total("peak") - held

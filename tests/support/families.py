@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import transformers
 
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.inference import generation
 
 END, PAD, VOCABULARY = 1, 2, 60

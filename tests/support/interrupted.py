@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import STEPS, WEIGHTS, Storage
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 
 TIMING = {"tokens_per_second", "peak_memory_bytes"}
@@ -49,7 +49,7 @@ def same(one: Storage, other: Storage, config: Trial) -> None:
     weights = [load_file(folder / WEIGHTS / "model.safetensors") for folder in folders]
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    steps = [files.read_rows(folder / STEPS) for folder in folders]
+    steps = [atomic_files.read_rows(folder / STEPS) for folder in folders]
     for first, second in zip(*steps, strict=True):
         first, second = ({k: str(v) for k, v in row.items() if k not in TIMING} for row in (first, second))
         assert first == second
@@ -59,7 +59,7 @@ def same(one: Storage, other: Storage, config: Trial) -> None:
 
 def alike(one: Path, other: Path, target: Path, tolerance: float = 1e-4) -> None:
     """The same series and the same update, relative."""
-    records = [files.read_rows(folder / STEPS) for folder in (one, other)]
+    records = [atomic_files.read_rows(folder / STEPS) for folder in (one, other)]
     for name in ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm"):
         series = [[record[name] for record in found] for found in records]
         assert series[1] == pytest.approx(series[0], rel=tolerance, abs=1e-6), name

@@ -39,9 +39,9 @@ def _count(world: int, stage: int, precision: Any, observe: int | None) -> dict[
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from tests.support.fake_step import Tracker
-    from trainables.common.tokens import Example
+    from trainables.common.tokenized_row import Example
     from trainables.config.settings import Resources, Training
-    from trainables.methods import objectives, presets, rectifiers
+    from trainables.methods import method_constants, objectives, rectifiers
     from trainables.training import engine, loop
 
     training = Training(batch_size=world, max_steps=2)
@@ -65,7 +65,7 @@ def _count(world: int, stage: int, precision: Any, observe: int | None) -> dict[
         task = loop.TrainingTask(
             forget=forget,
             retain=retain,
-            objective=objectives.make_objective("ga", presets.Constants()),
+            objective=objectives.make_objective("ga", method_constants.Constants()),
             rectifier=rectifiers.make_rectifier("gru", 0.8, None),
             training=training,
             seed=0,

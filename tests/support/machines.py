@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.support.starts import RESULT_FIELDS
+from trainables.storage.atomic_files import write_json, write_rows
 from trainables.storage.base import CONFIG, RESULT, STEPS
-from trainables.storage.files import write_json, write_rows
-from trainables.storage.location import open_storage
 from trainables.storage.object_storage import ObjectStorage
+from trainables.storage.opening import open_storage
 
 Machine = Callable[..., ObjectStorage]
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 import transformers
 
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Objective, Resources, Training
-from trainables.methods import objectives, presets, rectifiers
-from trainables.training import engine, loop, models
+from trainables.methods import method_constants, objectives, rectifiers
+from trainables.training import engine, loop, model_files
 from trainables.training.runtime import join_process_group
 from trainables.trial import setup
 
@@ -37,13 +37,13 @@ def train(job: dict[str, Any]) -> None:
     The model, its frozen copy and what is trained of it are put together as in trainables.trial.setup.
     """
     network, length, size = network_of(job), job["length"], job["micro_batch"]
-    constants = presets.constants(job["method"], Objective(layer=job["layer"]), "forget05")
+    constants = method_constants.constants(job["method"], Objective(layer=job["layer"]), "forget05")
     objective = objectives.make_objective(job["method"], constants)
     frozen = copy.deepcopy(network).eval().requires_grad_(False) if objective.needs_frozen else None
     if job["method"] == "rmu":
         setup.train_only_rmu_weights(network, job["layer"])
     if job["lora"]:
-        network = models.with_adapters(network, job["lora"], 16)
+        network = model_files.with_adapters(network, job["lora"], 16)
     if job["checkpointing"]:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     training = Training(lr=1e-4, batch_size=2 * size, epochs=2, max_steps=2)

@@ -1,4 +1,4 @@
-"""Each objective re-stated row by row in float64, and recorded model outputs that trainables.training.effective_batch
+"""Each objective re-stated row by row in float64, and recorded model outputs that trainables.training.forward_backward
 can be run on.
 
 A model here is a tape: what it says at every position of a row, padding too, because a causal model's outputs do not
@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
+from trainables.methods.method_constants import FIXED_PAD, Constants
 from trainables.methods.objectives import Objective, Term
-from trainables.methods.presets import FIXED_PAD, Constants
-from trainables.training import effective_batch
+from trainables.training import forward_backward
 
 WORDS, HIDDEN, LAYER = 11, 6, 1
 NAME = 1000
@@ -110,7 +110,7 @@ def of_term(
         tape = Tape(side, rank, world)
         task = SimpleNamespace(micro_batch=size, pad=0, frozen=tape.frozen)
         known = None if reference is None else list(reference)
-        effective_batch.accumulate_gradient(tape, [(term, examples, order)], task, known)  # type: ignore[arg-type]
+        forward_backward.accumulate_gradient(tape, [(term, examples, order)], task, known)  # type: ignore[arg-type]
         losses += tape.losses
     return torch.stack(losses).sum()
 

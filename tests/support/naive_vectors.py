@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.trial import Direction
-from trainables.storage.location import open_storage
-from trainables.training import models
+from trainables.storage.opening import open_storage
+from trainables.training import model_files
 from trainables.training.runtime import prepare_process
-from trainables.training.task_vectors.directions import ensure_direction
+from trainables.training.task_vectors.direction_files import ensure_direction
 from trainables.trial.setup import load_forget_rows
 
 TOFU = tofu.TofuBenchmark()
@@ -43,7 +43,7 @@ class Naive:
     """The equations in float64 with every vector in memory, on flat parameters."""
 
     def __init__(self, trial_inputs: Any, direction: Direction) -> None:
-        self.network, tokenizer = models.load_model(direction.target)
+        self.network, tokenizer = model_files.load_model(direction.target)
         self.network.double()
         benchmark = direction.benchmark
         self.examples = tofu.encode_rows(tokenizer, TOFU.training_rows(benchmark)[0], "llama2", "paper", 192)

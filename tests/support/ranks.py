@@ -58,14 +58,14 @@ def _rank(
 
 def _engine(world: int, job: Job, target: str) -> Any:
     from trainables.config.settings import Model, Resources, Training
-    from trainables.training import engine, models
+    from trainables.training import engine, model_files
 
-    network, tokenizer = models.load_model(Model(path=target), job.get("precision", "fp32"))
+    network, tokenizer = model_files.load_model(Model(path=target), job.get("precision", "fp32"))
     if job.get("checkpointing"):
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if job.get("lora"):
         torch.manual_seed(SEED)
-        network = models.with_adapters(network, job["lora"], 16)
+        network = model_files.with_adapters(network, job["lora"], 16)
     training = Training(
         lr=1.0 if job.get("write") else job.get("lr", 0.05),
         max_steps=STEPS,
@@ -87,7 +87,7 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     """GRU on NPO for a few steps: the series and the final weights."""
     from trainables.benchmarks import tofu
     from trainables.config.settings import Benchmark
-    from trainables.methods import objectives, presets, rectifiers
+    from trainables.methods import method_constants, objectives, rectifiers
     from trainables.training import loop
 
     runner, training, tokenizer = _engine(world, job, target)
@@ -96,7 +96,7 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     task = loop.TrainingTask(
         forget=encoded[0],
         retain=encoded[1],
-        objective=objectives.make_objective(job.get("method", "npo"), presets.Constants()),
+        objective=objectives.make_objective(job.get("method", "npo"), method_constants.Constants()),
         rectifier=rectifiers.make_rectifier("gru", 0.8, job.get("tau")),
         training=training,
         seed=SEED,
@@ -144,9 +144,9 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 
     `machines`: a folder in which every rank has a copy of the storage, as if it were alone on its machine.
     """
-    from trainables.benchmarks.localize import localize
+    from trainables.benchmarks.local_paths import localize
     from trainables.config.trial import Trial
-    from trainables.storage.location import reopen
+    from trainables.storage.opening import reopen
     from trainables.trial.runner import TrialRun
 
     wanted = Trial.model_validate(job["trial"])

@@ -14,7 +14,7 @@ import pytest
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
-from platform.state.sweep_state import SweepState, scan
+from platform.state.trial_outcomes import SweepState, scan
 from search_spaces.schema.sweep import Sweep, load_sweep
 from search_spaces.tofu_tiny import SWEEP
 from trainables.config.settings import Model, Resources

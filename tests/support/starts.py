@@ -14,11 +14,11 @@ import typer
 from typer.testing import CliRunner
 
 import platform.sweep as sweep
-from platform.driver import driver
+from platform.driver import run_sweep
 from platform.state import manifest
-from platform.state.sweep_state import SweepState
+from platform.state.trial_outcomes import SweepState
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import RESULT, Storage
 
 
@@ -57,12 +57,12 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
     """Return what reaches the driver, which itself is not run."""
     states: list[SweepState] = []
 
-    def record(state: SweepState, store: Storage, command: str, options: driver.Options) -> int:
+    def record(state: SweepState, store: Storage, command: str, options: run_sweep.Options) -> int:
         manifest.write_manifest(state, store, command)
         states.append(state)
         return 0
 
-    monkeypatch.setattr(driver, "run", record)
+    monkeypatch.setattr(run_sweep, "run", record)
     return states
 
 
@@ -94,12 +94,12 @@ print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())
 
 def write_result(store: Storage, trial_id: str, **given: Any) -> None:
     """Write the result of an invented trial, with what is given and else RESULT_FIELDS."""
-    files.write_json(store.trial(trial_id) / RESULT, {**RESULT_FIELDS, "id": trial_id, **given})
+    atomic_files.write_json(store.trial(trial_id) / RESULT, {**RESULT_FIELDS, "id": trial_id, **given})
 
 
 def write_evaluation(store: Storage, key: str, metrics: dict[str, Any]) -> None:
     """Write an invented evaluation of a reference model."""
-    files.write_json(store.evaluation(key) / RESULT, {"id": key, "metrics": metrics})
+    atomic_files.write_json(store.evaluation(key) / RESULT, {"id": key, "metrics": metrics})
 
 
 def finish(store: Storage, trials: Iterable[Trial], status: str = "finished", **more: Any) -> None:

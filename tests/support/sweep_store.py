@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from analysis.load.opening import find_sweep
-from analysis.stats.results import Results, read_results
+from analysis.stats.sweep_results import Results, read_results
 from trainables.storage.base import Storage
 
 NONE, GRU = {"name": "none", "gamma": None, "tau": None}, {"name": "gru", "gamma": 0.8, "tau": None}

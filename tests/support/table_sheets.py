@@ -1,11 +1,11 @@
 """Tables of invented sweeps as reports have them, for tests."""
 
 from analysis.stats import tidy
-from analysis.stats.results import Results
-from analysis.tables import sheets, table_definitions
+from analysis.stats.sweep_results import Results
+from analysis.tables import paper_tables, table_definitions
 from analysis.tables.layout import Layout
-from analysis.tables.printed import Row, Table
-from analysis.tables.sheets import Sheet, make_sheet
+from analysis.tables.markdown_latex import Row, Table
+from analysis.tables.paper_tables import Sheet, make_sheet
 
 
 def layout_sheet(results: Results, layout: Layout | None = None) -> Sheet:
@@ -14,7 +14,7 @@ def layout_sheet(results: Results, layout: Layout | None = None) -> Sheet:
 
 
 def paper_sheets(results: Results, command: str = "", with_paper: bool = False) -> list[Sheet]:
-    return sheets.make_sheets(tidy.from_runs(results), results, command, with_paper)
+    return paper_tables.make_sheets(tidy.from_runs(results), results, command, with_paper)
 
 
 def find_row(table: Table, label: str, below: int = 0) -> Row:

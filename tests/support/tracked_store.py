@@ -9,9 +9,9 @@ from typing import Any
 from platform.tracking.run_content import SERIES
 from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
-from trainables.storage import base, files
+from trainables.storage import atomic_files, base
 from trainables.storage.base import RESULT, Storage
-from trainables.storage.sweeps import SweepFile, read_sweep
+from trainables.storage.sweep_file import SweepFile, read_sweep
 
 STEPS = 3
 
@@ -46,7 +46,7 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
     folder, finished, chosen = store.trial(trial.id()), status == "finished", trial == TRIALS["finished"]
     if status != "failed":
         rows = [step_row(step, trial.rectifier.name == "gru") for step in range(1, STEPS + 1)]
-        files.write_rows(folder / base.STEPS, rows)
+        atomic_files.write_rows(folder / base.STEPS, rows)
     metrics = {"forget_quality": -2.5, "model_utility": 0.6, "forget_quality_ks": None} if finished else {}
     result = {
         "id": trial.id(),
@@ -62,7 +62,7 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
         "chosen_step": 2 if chosen else None,
         "evaluations": [{"step": k, "model_utility": k / 10} for k in (1, 2, 3)] if chosen else None,
     }
-    files.write_json(folder / RESULT, result)
+    atomic_files.write_json(folder / RESULT, result)
 
 
 def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> SweepFile:
@@ -73,7 +73,7 @@ def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> SweepFile:
         "created": "2026-11-20T09:00:00+00:00",
         "trials": [trial.id() for trial in TRIALS.values()],
     }
-    files.write_json(store.sweep("tiny", digest), sweep)
+    atomic_files.write_json(store.sweep("tiny", digest), sweep)
     return read_sweep(store.sweep("tiny", digest))
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trainables.common.errors import InputError
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
-from trainables.data import row_loader
-from trainables.data.hub import HubRequirement
+from trainables.data import raw_rows
+from trainables.data.hub_folders import HubRequirement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,15 +101,15 @@ class BenchmarkBase(ABC):
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return what a start has to fetch from the hub, each with the setting that names a folder instead."""
-        return row_loader.hub_requirements(benchmark.data, self._configs(benchmark), benchmark.revision)
+        return raw_rows.hub_requirements(benchmark.data, self._configs(benchmark), benchmark.revision)
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what all that a trial reads holds: `files:HASH` where a folder is among it, else `hub:ID@REVISION`."""
-        return row_loader.fingerprint_rows(benchmark.data, self._configs(benchmark), benchmark.revision)
+        return raw_rows.fingerprint_rows(benchmark.data, self._configs(benchmark), benchmark.revision)
 
     def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
         """Name what all that an evaluation reads holds."""
-        return row_loader.fingerprint_rows(benchmark.data, self.evaluation_configs(benchmark.split), benchmark.revision)
+        return raw_rows.fingerprint_rows(benchmark.data, self.evaluation_configs(benchmark.split), benchmark.revision)
 
     def shared_fingerprint(self, benchmark: Benchmark) -> str:
         """Name what all holds that every split of a sweep reads."""

@@ -9,8 +9,8 @@ from trainables import benchmarks
 from trainables.benchmarks import Metrics, Records, measures
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
-from trainables.inference.counting import Report, report_to
-from trainables.storage import files
+from trainables.inference.progress import Report, report_to
+from trainables.storage import atomic_files
 
 
 def evaluate(
@@ -50,4 +50,4 @@ def document(benchmark: Benchmark, metrics: Metrics, records: Records) -> dict[s
 
 def read_reference(path: Path, benchmark: Benchmark, field: str = "--retain-evaluation") -> Any:
     """Return what metrics need of the retain model's kept evaluation. Raises InputError if it is of something else."""
-    return benchmarks.find(benchmark.name).read_reference(files.read_json(path), benchmark, f"{field}: {path}")
+    return benchmarks.find(benchmark.name).read_reference(atomic_files.read_json(path), benchmark, f"{field}: {path}")

@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from trainables.benchmarks import base, metrics, rouge
+from trainables.benchmarks import base, metrics, rouge_words
 from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.common.errors import InputError, TrialStopped, closest
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.data import row_loader, text_blocks
+from trainables.data import raw_rows, text_blocks
 
 SPLITS = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
@@ -110,7 +110,7 @@ class MuseBenchmark(BenchmarkBase):
         return (VERBMEM, *questions, *PRIVLEAK.values())
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        if row_loader.names_folder(benchmark.data):
+        if raw_rows.names_folder(benchmark.data):
             for config in self._configs(benchmark):
                 _load(benchmark, config)
 
@@ -182,7 +182,7 @@ def aggregate(records: Records, benchmark: Benchmark, reference: float | None = 
 
 def _load(benchmark: Benchmark, config: str) -> list[Row]:
     part = config.split("/")[0]
-    return row_loader.load_rows(benchmark.data, config, COLUMNS[part], benchmark.revision, blank=part == "raw")
+    return raw_rows.load_rows(benchmark.data, config, COLUMNS[part], benchmark.revision, blank=part == "raw")
 
 
 def _texts(benchmark: Benchmark) -> list[list[str]]:
@@ -220,7 +220,7 @@ def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token
     """The records with what the model writes and its ROUGE."""
     from trainables.inference import scoring
 
-    scorer = rouge.scorer("rougeL", stemmer=rules.stemmer)
+    scorer = rouge_words.scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
         prompts = [row["question"] for row in chosen]

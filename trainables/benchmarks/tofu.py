@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from trainables.benchmarks import base, metrics, rouge
+from trainables.benchmarks import base, metrics, rouge_words
 from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, UTILITY_COLUMNS, aggregate, row_values, truth_ratios
-from trainables.common import paths
+from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.data import row_loader
+from trainables.data import raw_rows
 from trainables.data.prompts import encode_all, prompt_text, resolve_template
 
 SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
@@ -89,7 +89,7 @@ class TofuBenchmark(BenchmarkBase):
         return tuple(tasks(split).values())
 
     def check_rows(self, benchmark: Benchmark) -> None:
-        if row_loader.names_folder(benchmark.data):
+        if raw_rows.names_folder(benchmark.data):
             self.training_rows(benchmark)
             evaluation_rows(benchmark)
         elif benchmark.data == self.published_data(benchmark.split) and benchmark.split not in SPLITS:
@@ -99,10 +99,10 @@ class TofuBenchmark(BenchmarkBase):
 
     def shared_fingerprint(self, benchmark: Benchmark) -> str:
         shared = [config for task, config in tasks(benchmark.split).items() if task != "forget"]
-        return row_loader.fingerprint_rows(benchmark.data, shared, benchmark.revision)
+        return raw_rows.fingerprint_rows(benchmark.data, shared, benchmark.revision)
 
     def forget_points(self, benchmark: Benchmark) -> int | None:
-        return len(self.training_rows(benchmark)[0]) if paths.is_folder(benchmark.data) else None
+        return len(self.training_rows(benchmark)[0]) if typed_paths.is_folder(benchmark.data) else None
 
     def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
         points = self.forget_points(benchmark)
@@ -113,7 +113,7 @@ class TofuBenchmark(BenchmarkBase):
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         columns = ("question", "answer")
         forget, retain = (
-            row_loader.load_rows(benchmark.data, config, columns, benchmark.revision)
+            raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)
             for config in self.training_configs(benchmark.split)
         )
         return forget, retain
@@ -186,7 +186,7 @@ def evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     loaded = {}
     for task, config in tasks(benchmark.split).items():
         columns = GENERAL_COLUMNS if task in GENERAL else PERTURBED_COLUMNS
-        loaded[task] = row_loader.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
+        loaded[task] = raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
     return loaded
 
 
@@ -223,7 +223,7 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
 def _with_results(
     records: Records, losses: list[list[float]], counts: list[list[int]], texts: list[str], rules: Rules
 ) -> Records:
-    scorer = rouge.scorer("rouge1", "rougeL")
+    scorer = rouge_words.scorer("rouge1", "rougeL")
     for record, text, lost, tokens in zip(records, texts, losses, counts, strict=True):
         text = text.strip() if rules.strip else text
         overlap = scorer.score(record["answer"], text)

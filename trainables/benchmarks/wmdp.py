@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.benchmarks import lm_eval_questions
+from trainables.benchmarks import lm_eval_adapter
 from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate, every_other
-from trainables.common import paths
+from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.data import row_loader, text_blocks
-from trainables.data.hub import HubRequirement, is_given_folder
+from trainables.data import raw_rows, text_blocks
+from trainables.data.hub_folders import HubRequirement, is_given_folder
 
 SPLITS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
 FORGET, RETAIN = "{}-forget-corpus", "{}-retain-corpus"
@@ -35,10 +35,10 @@ SHORTEST = 50
 BIO_FORGET = "bio_forget"
 SOURCES = {
     BIO_FORGET: "cais/wmdp-bio-forget-corpus",
-    "wmdp": lm_eval_questions.WMDP_HUB,
-    "mmlu": lm_eval_questions.MMLU_HUB,
+    "wmdp": lm_eval_adapter.WMDP_HUB,
+    "mmlu": lm_eval_adapter.MMLU_HUB,
 }
-QUESTIONS = {task: lm_eval_questions.WMDP[task] for task in ("wmdp_bio", "wmdp_cyber")}
+QUESTIONS = {task: lm_eval_adapter.WMDP[task] for task in ("wmdp_bio", "wmdp_cyber")}
 """lm-eval's task: the configuration of its data set."""
 SUBJECT = "SUBJECT"
 """In the place of each subject of MMLU."""
@@ -73,44 +73,43 @@ class WmdpBenchmark(BenchmarkBase):
         for part in benchmark.places:
             if part not in SOURCES:
                 raise InputError(f"benchmark.sources: unknown part '{part}'; {closest(part, SOURCES)}")
-        lm_eval_questions.check_shots(benchmark.shots)
+        lm_eval_adapter.check_shots(benchmark.shots)
 
     def check_rows(self, benchmark: Benchmark) -> None:
         """Raise InputError if a folder has no such corpus, or its questions are not in the columns of the hub's."""
         for at, config, field in _corpora(benchmark):
-            with row_loader.errors_about(field):
-                if row_loader.names_folder(at):
-                    row_loader.require_file(paths.expand(at), config)
+            with raw_rows.errors_about(field):
+                if raw_rows.names_folder(at):
+                    raw_rows.require_file(typed_paths.expand(at), config)
         for part, configs in _questions(benchmark).items():
             for config in configs:
-                with row_loader.errors_about(f"benchmark.sources {part}"):
-                    row_loader.load_rows(find_part(benchmark, part), config, CHOICE_COLUMNS)
+                with raw_rows.errors_about(f"benchmark.sources {part}"):
+                    raw_rows.load_rows(find_part(benchmark, part), config, CHOICE_COLUMNS)
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the hub's parts, the gated one with what to do about it."""
-        subject = row_loader.file_names(f"{SUBJECT}/{split}" for split in lm_eval_questions.SPLITS)
-        holds = {"wmdp": row_loader.file_names(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
+        subject = raw_rows.file_names(f"{SUBJECT}/{split}" for split in lm_eval_adapter.SPLITS)
+        holds = {"wmdp": raw_rows.file_names(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
         if "bio" in SPLITS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
-            holds[BIO_FORGET] = row_loader.file_names([FORGET.format("bio")])
+            holds[BIO_FORGET] = raw_rows.file_names([FORGET.format("bio")])
         found = []
         for part, files in holds.items():
             place, setting = find_part(benchmark, part), f"benchmark.sources={part}=DIR"
             gated = GATED if place == SOURCES[BIO_FORGET] else ""
             found.append(
-                HubRequirement("datasets", place, None, part, setting, files, row_loader.OTHER_SUFFIXES, gated=gated)
+                HubRequirement("datasets", place, None, part, setting, files, raw_rows.OTHER_SUFFIXES, gated=gated)
             )
-        corpora = row_loader.file_names(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
+        corpora = raw_rows.file_names(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
         found.append(
             HubRequirement(
-                "datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=row_loader.OTHER_SUFFIXES
+                "datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=raw_rows.OTHER_SUFFIXES
             )
         )
-        return tuple(one for one in found if not paths.is_folder(one.id))
+        return tuple(one for one in found if not typed_paths.is_folder(one.id))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         corpora = [
-            row_loader.fingerprint_rows(at, (config,), _revision(benchmark, at))
-            for at, config, _ in _corpora(benchmark)
+            raw_rows.fingerprint_rows(at, (config,), _revision(benchmark, at)) for at, config, _ in _corpora(benchmark)
         ]
         return _combine([*corpora, *_question_fingerprints(benchmark)])
 
@@ -142,8 +141,8 @@ class WmdpBenchmark(BenchmarkBase):
         Raises TrialStopped if a log-likelihood is not finite.
         """
         places = dict.fromkeys(QUESTIONS, find_part(benchmark, "wmdp")) | {"mmlu": find_part(benchmark, "mmlu")}
-        tasks = lm_eval_questions.load_tasks(tuple(places), places, benchmark.shots)
-        return lm_eval_questions.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
+        tasks = lm_eval_adapter.load_tasks(tuple(places), places, benchmark.shots)
+        return lm_eval_adapter.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
         """Return the accuracies on every other question, MMLU's over all subjects together as lm-eval weighs them."""
@@ -184,9 +183,9 @@ def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str]]:
 
 
 def _texts(benchmark: Benchmark, at: str, config: str, field: str) -> list[Row]:
-    with row_loader.errors_about(field):
+    with raw_rows.errors_about(field):
         try:
-            loaded = row_loader.load_rows(at, config, ("text",), _revision(benchmark, at), blank=True)
+            loaded = raw_rows.load_rows(at, config, ("text",), _revision(benchmark, at), blank=True)
         except InputError as error:
             raise InputError(f"{error}; {GATED}" if at == SOURCES[BIO_FORGET] else str(error)) from error
     return [row for row in loaded if len(row["text"]) > SHORTEST]
@@ -201,18 +200,18 @@ def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if is_given_folder(find_part(benchmark, "wmdp")):
         found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]
-    with row_loader.errors_about("benchmark.sources mmlu"):
-        subjects = lm_eval_questions.find_subjects(find_part(benchmark, "mmlu"))
+    with raw_rows.errors_about("benchmark.sources mmlu"):
+        subjects = lm_eval_adapter.find_subjects(find_part(benchmark, "mmlu"))
     if subjects is not None:
-        found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_questions.SPLITS]
+        found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.SPLITS]
     return found
 
 
 def _question_fingerprints(benchmark: Benchmark) -> list[str]:
     asked, found = _questions(benchmark), []
     for part in ("wmdp", "mmlu"):
-        with row_loader.errors_about(f"benchmark.sources {part}"):
-            found.append(row_loader.fingerprint_rows(find_part(benchmark, part), asked.get(part, ())))
+        with raw_rows.errors_about(f"benchmark.sources {part}"):
+            found.append(raw_rows.fingerprint_rows(find_part(benchmark, part), asked.get(part, ())))
     return found
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CUSTOM = "trainables/methods/custom"
 NUMBERS = (
     *(f"{package}/**/*.py" for package in "benchmarks config data inference methods training trial".split()),
-    "common/tokens.py",
+    "common/tokenized_row.py",
     "workers/shared_artifacts.py",  # it trains target and retain models
 )
 """The modules of trainables/ that make numbers; others carry them about, and their edits make no result another's."""

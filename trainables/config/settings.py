@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainables.common.errors import closest
-from trainables.config.methods import RECTIFIERS, SETTINGS, RectifierName
+from trainables.config.method_tables import RECTIFIERS, SETTINGS, RectifierName
 from trainables.config.types import Count, Decay, Mark, NotNegative, Place, Positive, Share, Text, Whole
 
 Dialect = Literal["paper", "open-unlearning"]

@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from trainables.common.errors import InputError
 from trainables.config.ids import digest, drop_planning, hashed_part
-from trainables.config.methods import METHODS, RECTIFIERS, RETAIN_PASS, MethodName
+from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS, MethodName
 from trainables.config.settings import (
     Benchmark,
     Calibration,

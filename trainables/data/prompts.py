@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainables.common import paths
+from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
-from trainables.common.tokens import Example
-from trainables.storage import files
+from trainables.common.tokenized_row import Example
+from trainables.storage import atomic_files
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def check_template(name: str) -> None:
 
 def check_chat_template(name: str, place: str) -> None:
     """Raise InputError if a tokenizer in a folder has no chat template to take; the hub is not asked."""
-    settings = files.read_json(paths.expand(place) / "tokenizer_config.json")
-    jinja = paths.expand(place) / "chat_template.jinja"
+    settings = atomic_files.read_json(typed_paths.expand(place) / "tokenizer_config.json")
+    jinja = typed_paths.expand(place) / "chat_template.jinja"
     if name == CHAT and settings is not None and not (settings.get("chat_template") or jinja.is_file()):
         raise InputError(NO_CHAT)
 

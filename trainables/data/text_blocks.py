@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainables.common.errors import InputError
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 
 
 def wrap_texts(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:

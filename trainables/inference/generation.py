@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from trainables.inference import kv_cache, parallel
-from trainables.inference.counting import Counter
+from trainables.inference import kv_cache, threads_and_ranks
+from trainables.inference.progress import Counter
 
 HARMLESS = frozenset(
     "do_sample temperature top_p top_k min_p typical_p max_length max_new_tokens use_cache transformers_version "
@@ -73,15 +73,15 @@ def continue_prompts(
         return found
     movable = is_plain(network) and requests[order[0]].longest <= kv_cache.attention_window(network)
     decode = _decode_moving_rows if movable else _decode_by_transformers
-    threads = parallel.threads_for(network, token_budget // 4)
-    workers = min(parallel.workers_for(network, token_budget // 4), len(order))
+    threads = threads_and_ranks.threads_for(network, token_budget // 4)
+    workers = min(threads_and_ranks.workers_for(network, token_budget // 4), len(order))
     shares = [order[worker::workers] for worker in range(workers)]
-    counter = Counter("generations", sum(map(len, parallel.share_of_rank(shares))))
+    counter = Counter("generations", sum(map(len, threads_and_ranks.share_of_rank(shares))))
 
     def generate(rows: list[int], model: Any) -> list[tuple[int, int]]:
         return list(decode(model, requests, rows, end, pad, token_budget // threads, counter))
 
-    for share in parallel.run_all(network, [partial(generate, rows) for rows in shares], threads):
+    for share in threads_and_ranks.run_all(network, [partial(generate, rows) for rows in shares], threads):
         for row, token in share:
             found[row].append(token)
     return found
@@ -155,7 +155,7 @@ def _decode_moving_rows(
         if free >= min(len(order), max(1, REFILL * size)) > 0 or len(alive) <= (1 - REFILL) * len(batch.rows):
             batch.keep(alive)
             new, order = order[:free], order[free:]
-            for places in parallel.group_by_length([len(requests[row].ids) for row in new], token_budget // 4):
+            for places in threads_and_ranks.group_by_length([len(requests[row].ids) for row in new], token_budget // 4):
                 rows = [new[place] for place in places]
                 batch.add(rows, [requests[row].ids for row in rows], pad)
             yield from newest(len(alive))

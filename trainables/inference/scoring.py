@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import CACHED_PER_PASS
-from trainables.inference import generation, kv_cache, parallel, shared_prefix
-from trainables.inference.counting import Counter
+from trainables.inference import generation, kv_cache, shared_prefix, threads_and_ranks
+from trainables.inference.progress import Counter
 
 IGNORED = -100
 
@@ -60,22 +60,29 @@ def score_labels(
 
     Keys and values of shared beginnings count in the budget.
     """
-    threads, workers = parallel.threads_for(network, token_budget), parallel.workers_for(network, token_budget)
+    threads, workers = (
+        threads_and_ranks.threads_for(network, token_budget),
+        threads_and_ranks.workers_for(network, token_budget),
+    )
     token_budget //= threads
     distinct = list(dict.fromkeys(tuple(dict.fromkeys(group)) for group in groups))
     whole, sharing = shared_prefix.split_groups(distinct, kv_cache.attention_window(network))
     jobs: list[tuple[int, int, Callable[[Any], Passes]]] = []  # tokens and examples of each
     lengths = [suffix.tokens for suffix in whole]
-    for rows in parallel.group_by_length(lengths, parallel.job_tokens(sum(lengths), token_budget, workers)):
+    for rows in threads_and_ranks.group_by_length(
+        lengths, threads_and_ranks.job_tokens(sum(lengths), token_budget, workers)
+    ):
         chosen = [whole[row] for row in rows]
         jobs.append((sum(lengths[row] for row in rows), len(chosen), partial(_read_whole, chosen, pad)))
     starts = [group[0].start for group in sharing]
-    for numbers in parallel.group_by_length(starts, parallel.job_tokens(sum(starts), token_budget, workers)):
+    for numbers in threads_and_ranks.group_by_length(
+        starts, threads_and_ranks.job_tokens(sum(starts), token_budget, workers)
+    ):
         suffixes = [suffix._replace(group=k) for k, number in enumerate(numbers) for suffix in sharing[number]]
         tokens = sum(starts[number] for number in numbers) + sum(suffix.tokens for suffix in suffixes)
         jobs.append((tokens, len(suffixes), partial(_read_after_prefixes, suffixes, pad, token_budget)))
     jobs.sort(key=lambda job: -job[0])  # the longest first, so that all end together
-    counter = Counter("answers", sum(count for _, count, _ in parallel.share_of_rank(jobs)))
+    counter = Counter("answers", sum(count for _, count, _ in threads_and_ranks.share_of_rank(jobs)))
 
     def run(passes: Callable[[Any], Passes], model: Any) -> dict[Example, LabelScores]:
         found = {}
@@ -84,7 +91,7 @@ def score_labels(
             counter.add(len(examples))
         return found
 
-    results = parallel.run_all(network, [partial(run, passes) for *_, passes in jobs], threads)
+    results = threads_and_ranks.run_all(network, [partial(run, passes) for *_, passes in jobs], threads)
     found = {example: scores for result in results for example, scores in result.items()}
     return [[found[example] for example in group] for group in groups]
 
@@ -99,7 +106,9 @@ def _read_whole(suffixes: list[shared_prefix.Suffix], pad: int, network: Any) ->
 
 def _read_after_prefixes(suffixes: list[shared_prefix.Suffix], pad: int, token_budget: int, network: Any) -> Passes:
     prefixes = shared_prefix.Prefixes(network, suffixes, pad)
-    for rows in parallel.group_by_length([prefixes.mask.shape[1] + suffix.tokens for suffix in suffixes], token_budget):
+    for rows in threads_and_ranks.group_by_length(
+        [prefixes.mask.shape[1] + suffix.tokens for suffix in suffixes], token_budget
+    ):
         chosen = [suffixes[row] for row in rows]
         batch = shared_prefix.collate(chosen, pad, network.device)
         yield [suffix.example for suffix in chosen], prefixes.logits(chosen, batch), batch.labels

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.inference import kv_cache
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainables.common.errors import InputError
 from trainables.storage import result_file
-from trainables.storage.files import read_json, write_json
+from trainables.storage.atomic_files import read_json, write_json
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
 PROGRESS, RETRY = "progress.json", "retry.json"
@@ -23,7 +23,7 @@ META = "meta.json"
 UNFINISHED = (CHECKPOINT, EVALUATIONS, PROGRESS)
 """What a trial has only while it is under way."""
 STOPPED = "stopped"
-"""Outcome of a trial that the stop rule of a search ended (trainables.trial.stop_rule)."""
+"""Outcome of a trial that the stop rule of a search ended (trainables.trial.search_stop_rule)."""
 EVALUATED = ("finished", "collapsed", STOPPED)
 """Outcomes that come with metrics."""
 LOST = "lost"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common.errors import InputError
+from trainables.storage.atomic_files import is_complete, parse_object, usable_folder
 from trainables.storage.base import (
     CHECKPOINT,
     CONFIG,
@@ -28,11 +29,10 @@ from trainables.storage.base import (
     WEIGHTS,
     Storage,
 )
-from trainables.storage.files import is_complete, parse_object, usable_folder
+from trainables.storage.connect import connect, server
 from trainables.storage.object_store import Entry, ObjectStore, is_inside, is_same
-from trainables.storage.results import never_ran
 from trainables.storage.transfer import Transfer, warn_if_unreachable, was_sent
-from trainables.storage.uri import connect, server
+from trainables.storage.trial_files import never_ran
 
 CACHE = Path("~/.cache/unlearning/storages")
 UNSENT = ".unsent"

@@ -20,8 +20,8 @@ import pyarrow
 import pyarrow.fs
 
 from trainables.common.errors import InputError, Unreachable
-from trainables.storage.files import read_json
-from trainables.storage.uri import explain_failure
+from trainables.storage.atomic_files import read_json
+from trainables.storage.connect import explain_failure
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
 """pyarrow's names of file systems whose objects appear when they are whole."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
-from trainables.storage.files import CHECKSUM, read_json
+from trainables.storage.atomic_files import CHECKSUM, read_json
 
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Numbers = dict[str, Number | None]

@@ -6,10 +6,10 @@ Counted from transformers' layers and autograd, and checked against PyTorch's me
 
 from __future__ import annotations
 
-from trainables.config.methods import METHODS, RECTIFIERS, RETAIN_PASS
+from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import CACHED_PER_PASS, Precision, Shape
 from trainables.config.trial import Trial
-from trainables.methods import presets
+from trainables.methods import method_constants
 
 WIDTH: dict[str, int] = {"fp32": 4, "bf16": 2}
 
@@ -36,7 +36,10 @@ def layer_bytes(trial: Trial, shape: Shape, length: int) -> float:
 
 def _is_masked(trial: Trial) -> bool:
     """Return whether a term attends to padding, for it reads positions there."""
-    settings, row = presets.constants(trial.method, trial.objective, trial.benchmark.split), METHODS[trial.method]
+    settings, row = (
+        method_constants.constants(trial.method, trial.objective, trial.benchmark.split),
+        METHODS[trial.method],
+    )
     if row.steers:
         return settings.rmu_reduction == "all_positions"
     return "distributions" in row.needs and settings.kl_reduction.startswith("all_positions")
@@ -54,7 +57,7 @@ def all_layers_bytes(trial: Trial, shape: Shape, length: int) -> float:
         return shape.layers * width * shape.hidden
     if not METHODS[trial.method].steers:
         return shape.layers * layer
-    steered = presets.constants(trial.method, trial.objective, trial.benchmark.split).layer
+    steered = method_constants.constants(trial.method, trial.objective, trial.benchmark.split).layer
     first = max(0, steered - 2)
     read = width * shape.intermediate
     passed = layer - 2 * 2 * width * shape.hidden - read

@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-from trainables.common import processes
+from trainables.common import process_identity
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
+from trainables.storage.atomic_files import has_files, read_json, read_rows, sizes_of, write_json, write_rows
 from trainables.storage.base import META, OUTAGES, STEPS, Storage
-from trainables.storage.files import has_files, read_json, read_rows, sizes_of, write_json, write_rows
 from trainables.training import loop, runtime
 from trainables.training.engine import Engine
 
@@ -61,7 +61,7 @@ def save(
 
 def _publish(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
     """Send a checkpoint to the storage; it counts when every machine's shards are there. Then drop the old ones."""
-    first = processes.is_first_rank()
+    first = process_identity.is_first_rank()
     sent = torch.tensor(int(not first or store.try_push(folder / tag)), device=engine.device)
     dist.all_reduce(sent, op=dist.ReduceOp.MIN)
     if engine.rank == 0 and sent:

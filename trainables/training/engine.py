@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables.common.imports import without_modules
+from trainables.common.hidden_modules import without_modules
 from trainables.config.settings import Resources, Training
 from trainables.training import memory
 

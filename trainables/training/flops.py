@@ -6,10 +6,10 @@ activations add 2 N D. Evaluation is not in it: most of that is generation, whic
 
 from __future__ import annotations
 
-from trainables.config.methods import METHODS, RECTIFIERS, RETAIN_PASS
+from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import Shape
 from trainables.config.trial import Trial
-from trainables.methods import presets
+from trainables.methods import method_constants
 from trainables.training import memory, sampling
 
 FORWARD, BACKWARD = 2, 4
@@ -38,7 +38,7 @@ def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:
         return once * size * points * tokens * (trial.task_vector.steps + 2)
     training = trial.training
     steps = sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps)
-    settings = presets.constants(trial.method, trial.objective, trial.benchmark.split)
+    settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
     row, needs, custom = once * tokens, METHODS[trial.method].needs, METHODS[trial.method].custom
     if RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs:
         row += once * tokens

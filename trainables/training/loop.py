@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from trainables.common.errors import TrialStopped
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Training
 from trainables.methods import objectives, rectifiers
-from trainables.training import effective_batch, runtime, sampling
+from trainables.training import forward_backward, runtime, sampling
 from trainables.training.engine import Engine
 
 MAX_ATTEMPTS = 10
@@ -89,7 +89,7 @@ def initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
         return TrainingState(None)
     size = task.micro_batch or task.training.batch_size // engine.world
     engine.module.eval()
-    reference = effective_batch.row_sums(engine, task.forget, task.sampled_rows(), task, size)
+    reference = forward_backward.row_sums(engine, task.forget, task.sampled_rows(), task, size)
     engine.module.train()
     return TrainingState(reference)
 
@@ -183,7 +183,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
 
 def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int], name: str, step: int) -> tuple[float, int]:
     """Leave the gradient of the plain loss on retain rows in the engine; return loss and label tokens."""
-    loss, tokens = effective_batch.accumulate_gradient(engine, [(objectives.NLL, task.retain, rows)], task, None)
+    loss, tokens = forward_backward.accumulate_gradient(engine, [(objectives.NLL, task.retain, rows)], task, None)
     _check_finite(loss, name, step)
     return loss, tokens
 
@@ -203,7 +203,7 @@ def _rectified_gradient(
             weight += term.nll_weight or 0.0
         else:
             terms.append((term, task.rows(term.side), forget if term.side == "forget" else passed.rows))
-    loss, tokens = effective_batch.accumulate_gradient(engine, terms, task, reference)
+    loss, tokens = forward_backward.accumulate_gradient(engine, terms, task, reference)
     if passed.gradient is not None:
         loss += weight * passed.loss
         for part, kept in zip(engine.shard(), passed.gradient, strict=True):

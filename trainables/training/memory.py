@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainables.config.methods import METHODS, RECTIFIERS, RETAIN_PASS
+from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import Resources, Shape
 from trainables.config.trial import Trial
-from trainables.methods import presets
+from trainables.methods import method_constants
 from trainables.training.activations import WIDTH, all_layers_bytes, evaluation_bytes, loss_bytes
 
 FILLED = 0.76
@@ -131,7 +131,10 @@ def shares_retain_pass(trial: Trial) -> bool:
 
     Of an objective in custom/ with a retain term, what its gradient takes is planned, and the pass that it may save.
     """
-    method, settings = METHODS[trial.method], presets.constants(trial.method, trial.objective, trial.benchmark.split)
+    method, settings = (
+        METHODS[trial.method],
+        method_constants.constants(trial.method, trial.objective, trial.benchmark.split),
+    )
     rectified = RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs
     return rectified and "retain_loss" in method.needs and settings.retain_coefficient > 0
 
@@ -240,5 +243,5 @@ def padded_to(trial: Trial) -> int:
     """Return the tokens that a term over all positions pads its rows to at least; 0: only to each other."""
     if "distributions" not in METHODS[trial.method].needs:
         return 0
-    settings = presets.constants(trial.method, trial.objective, trial.benchmark.split)
-    return presets.FIXED_PAD if settings.kl_reduction == "all_positions_fixed_pad" else 0
+    settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
+    return method_constants.FIXED_PAD if settings.kl_reduction == "all_positions_fixed_pad" else 0

@@ -12,8 +12,8 @@ from trainables import benchmarks
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Model
 from trainables.methods import uwc
-from trainables.training import models, target_weights
-from trainables.training.target_weights import TargetWeights
+from trainables.training import model_files, weights_on_disk
+from trainables.training.weights_on_disk import TargetWeights
 from trainables.trial.record import Event
 from trainables.trial.step_selection import Metrics, StepSelection, load_target_evaluation
 
@@ -29,8 +29,8 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
     saved = steps.weights or folder / f".unlearned-{uuid.uuid4().hex[:8]}"
     try:
         if steps.weights is None:
-            models.save_model(network, steps.tokenizer, saved, {"trial": steps.trial.id()})
-        return (yield from _search(steps, network, unlearned, target_weights.open_weights(Model(path=str(saved)))))
+            model_files.save_model(network, steps.tokenizer, saved, {"trial": steps.trial.id()})
+        return (yield from _search(steps, network, unlearned, weights_on_disk.open_weights(Model(path=str(saved)))))
     finally:
         if steps.weights is None:
             shutil.rmtree(saved, ignore_errors=True)
@@ -40,14 +40,14 @@ def _search(
     steps: StepSelection, network: Any, unlearned: Metrics, after: TargetWeights
 ) -> Generator[Event, None, dict[str, Any]]:
     trial, settings = steps.trial, steps.trial.calibration
-    before = target_weights.open_weights(trial.target)
+    before = weights_on_disk.open_weights(trial.target)
     goals = benchmarks.find(trial.benchmark.name).GOALS
     measured: dict[float, Metrics] = {1.0: unlearned}
     utility: dict[float, float] = {1.0: float(unlearned[goals[-1].metric])}
 
     def evaluate(weight: float) -> float:
         """Return the utility of a mixture; one that is not finite has none."""
-        target_weights.mix(network, after, before, weight)
+        weights_on_disk.mix(network, after, before, weight)
         try:
             measured[weight], _ = steps.measure(network)
         except TrialStopped:

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainables.common import processes, provenance
-from trainables.storage import files
+from trainables.common import process_identity, provenance
+from trainables.storage import atomic_files
 from trainables.storage.base import PROGRESS, Storage
 
 WRITE_SECONDS, HEARTBEAT_SECONDS, PUSH_SECONDS = 2.0, 10.0, 30.0
@@ -22,15 +22,15 @@ LOST_SECONDS = 60.0
 def runs_here(folder: Path) -> bool:
     """Return whether another process of this machine runs this trial."""
     process = find_other_process(folder)
-    return process is not None and process.get("place") == processes.machine_id()
+    return process is not None and process.get("place") == process_identity.machine_id()
 
 
-def find_other_process(folder: Path) -> processes.Identity | None:
+def find_other_process(folder: Path) -> process_identity.Identity | None:
     """Return the other process that runs this trial, if there is one: of another machine by its heartbeat."""
-    progress = files.read_json(folder / PROGRESS)
-    if progress is None or (progress.get("place"), progress.get("pid")) == (processes.machine_id(), os.getpid()):
+    progress = atomic_files.read_json(folder / PROGRESS)
+    if progress is None or (progress.get("place"), progress.get("pid")) == (process_identity.machine_id(), os.getpid()):
         return None
-    alive = processes.is_alive(progress)
+    alive = process_identity.is_alive(progress)
     recent = abs(time.time() - progress.get("beat", 0.0)) <= LOST_SECONDS
     return progress if alive or (alive is None and recent) else None
 
@@ -54,7 +54,7 @@ class Progress:
         self.thread = threading.Thread(target=self._write_on, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
-        self.identity = {**processes.describe_self(), "started": provenance.now(), "attempt": self.attempt}
+        self.identity = {**process_identity.describe_self(), "started": provenance.now(), "attempt": self.attempt}
         self.started = self.phase_started = time.monotonic()
         self._write()
         self.thread.start()
@@ -97,5 +97,5 @@ class Progress:
         self.changed, now = False, time.monotonic()
         times = {"seconds": now - self.started, "phase_seconds": now - self.phase_started, "beat": time.time()}
         with contextlib.suppress(OSError):  # the trial's own files report a full disk
-            files.write_json(self.path, self.state | self.identity | times | {"work": self.work}, durable=False)
+            atomic_files.write_json(self.path, self.state | self.identity | times | {"work": self.work}, durable=False)
             self.written = now

@@ -12,8 +12,8 @@ from typing import Any
 from trainables.common import provenance
 from trainables.common.redaction import redact
 from trainables.config.trial import Trial
-from trainables.data.hub import find_commits
-from trainables.storage import files
+from trainables.data.hub_folders import find_commits
+from trainables.storage import atomic_files
 from trainables.storage.base import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS, STEPS, Storage
 
 Event = dict[str, Any]
@@ -72,7 +72,7 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
     for name in {STEPS, ROWS} - written.keys() if record.attempt else ():  # of an earlier attempt
         (folder / name).unlink(missing_ok=True)
     for name, rows in written.items():
-        files.write_rows(folder / name, rows)
+        atomic_files.write_rows(folder / name, rows)
     if error:
         error = error | {"message": redact(error["message"])}
     result = {
@@ -103,13 +103,13 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
         "evaluations": record.evaluations,
         "chosen_step": record.chosen_step,
         "error": error,
-        "files": {name: files.sha256(folder / name) for name in written},
+        "files": {name: atomic_files.sha256(folder / name) for name in written},
         **provenance.stamp(trial.method, trial.rectifier.name),
     }
-    files.write_json(folder / RESULT, result, checked=True)
+    atomic_files.write_json(folder / RESULT, result, checked=True)
     for name in (PROGRESS, *(() if result["status"] == LOST else (RETRY,))):
         (folder / name).unlink(missing_ok=True)
-    return files.read_json(folder / RESULT) or result
+    return atomic_files.read_json(folder / RESULT) or result
 
 
 def write_failure(
@@ -117,7 +117,7 @@ def write_failure(
 ) -> dict[str, Any]:
     """Write the result of a trial that cannot be run, or that was lost after `seconds`, with the reason."""
     folder = store.trial(trial.id())
-    files.write_text(folder / ERROR, message + "\n")
+    atomic_files.write_text(folder / ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
     record = Record(provenance.now(), attempt=None)
     record.seconds["total"] = seconds

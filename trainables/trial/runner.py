@@ -21,21 +21,21 @@ from trainables.common import provenance
 from trainables.common.errors import InputError, StartAgain, TrialStopped
 from trainables.config import trial as config
 from trainables.config.trial import Trial
-from trainables.inference.counting import Report
-from trainables.storage import base, files
+from trainables.inference.progress import Report
+from trainables.storage import atomic_files, base
 from trainables.storage.base import CHECKPOINT, ERROR, LOST, RETRY, STOPPED, WEIGHTS, Storage
-from trainables.storage.results import remove_leftovers
-from trainables.training import checkpoints, loop, models, target_weights
+from trainables.storage.trial_files import remove_leftovers
+from trainables.training import checkpoints, loop, model_files, weights_on_disk
 from trainables.training.checkpoints import DamagedCheckpoint
 from trainables.training.engine import Engine, create_engine
 from trainables.training.runtime import is_out_of_memory, prepare_process, release_memory
-from trainables.training.task_vectors.directions import ensure_direction, move_along
+from trainables.training.task_vectors.direction_files import ensure_direction, move_along
 from trainables.trial import setup
 from trainables.trial.calibration import calibrate
 from trainables.trial.progress import Progress
 from trainables.trial.record import Event, Record, write_result
+from trainables.trial.search_stop_rule import StopRule
 from trainables.trial.step_selection import StepSelection
-from trainables.trial.stop_rule import StopRule
 
 
 @dataclass(eq=False)
@@ -91,7 +91,7 @@ class TrialRun:
     def _attempts(self) -> Iterator[Event]:
         """Go through the phases, once more if memory runs out and from the first step if the checkpoint is damaged."""
         while True:
-            retry = files.read_json(self.folder / RETRY)
+            retry = atomic_files.read_json(self.folder / RETRY)
             self.record.micro_batch = retry["micro_batch"] if retry else self.trial.resources.micro_batch
             try:
                 yield from self._phases()
@@ -120,9 +120,9 @@ class TrialRun:
             steps = StepSelection(trial, self.store, self.weights, tokenizer, reference, self.report)
             yield from self._evaluate(network, steps, together=False)
             return
-        network, tokenizer = models.load_model(trial.target, trial.resources.precision)
+        network, tokenizer = model_files.load_model(trial.target, trial.resources.precision)
         if trial.calibration.targets:
-            target_weights.open_weights(trial.target).check_names(network)
+            weights_on_disk.open_weights(trial.target).check_names(network)
         task = setup.make_task(trial, network, tokenizer, device, record.micro_batch)
         network = setup.add_adapters(trial, network)
         folder = self.folder / CHECKPOINT
@@ -150,7 +150,7 @@ class TrialRun:
         """
         target, benchmark = self.trial.target, self.trial.benchmark
         if target.fingerprint is None:  # a direction is never found by path
-            target = target.model_copy(update={"fingerprint": models.fingerprint_model(target)})
+            target = target.model_copy(update={"fingerprint": model_files.fingerprint_model(target)})
         if benchmark.fingerprint is None:
             found = benchmarks.find(benchmark.name).fingerprint(benchmark)
             benchmark = benchmark.model_copy(update={"fingerprint": found})
@@ -165,7 +165,7 @@ class TrialRun:
         if dist.get_rank() > 0:
             return None, None
         release_memory()
-        network, tokenizer = models.load_model(target)
+        network, tokenizer = model_files.load_model(target)
         move_along(network.to(device), folder, vector.stg or vector.strength or 0.0)
         return network, tokenizer
 
@@ -266,7 +266,7 @@ class TrialRun:
         size = self.record.micro_batch or self.trial.training.batch_size // self.trial.resources.ranks
         if size == 1:
             raise full
-        files.write_json(self.folder / RETRY, {"micro_batch": size // 2})
+        atomic_files.write_json(self.folder / RETRY, {"micro_batch": size // 2})
         self.store.try_push(self.folder / RETRY)
         if self.many:
             step = len(self.record.steps) + 1
@@ -285,7 +285,7 @@ class TrialRun:
             return error
         if self.many:
             raise failure
-        files.write_text(self.folder / ERROR, "".join(traceback.format_exception(failure)))
+        atomic_files.write_text(self.folder / ERROR, "".join(traceback.format_exception(failure)))
         kind = LOST if base.is_outage(failure, self.store) else "failed"
         return {"kind": kind, "message": f"{type(failure).__name__}: {failure}", "step": steps}
 

@@ -13,13 +13,13 @@ import torch.distributed as dist
 from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
-from trainables.config.methods import METHODS
+from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.trial import Direction, Trial, check_runnable
 from trainables.inference import scoring
-from trainables.methods import objectives, presets, rectifiers
-from trainables.storage.files import read_json
-from trainables.training import checkpoints, loop, memory, models
+from trainables.methods import method_constants, objectives, rectifiers
+from trainables.storage.atomic_files import read_json
+from trainables.training import checkpoints, loop, memory, model_files
 from trainables.training.engine import Engine
 from trainables.training.runtime import device_memory
 
@@ -31,9 +31,9 @@ def check_inputs(trial: Trial) -> None:
     """Raise InputError if data or weights have changed since the trial was planned, or no pass measures its bar."""
     check_runnable(trial)
     evaluation.check_data(trial.benchmark)
-    models.check_model(trial.target)
+    model_files.check_model(trial.target)
     known = trial.target.fingerprint or ""
-    if known.startswith("files:") and models.fingerprint_model(trial.target) != known:
+    if known.startswith("files:") and model_files.fingerprint_model(trial.target) != known:
         raise InputError(f"target: '{trial.target.path}' has changed since this trial was planned; plan it again")
 
 
@@ -67,7 +67,7 @@ def _load_examples(
     benchmark_json: str, target_json: str, max_length: int
 ) -> tuple[benchmarks.Examples, benchmarks.Examples]:
     benchmark = Benchmark.model_validate_json(benchmark_json)
-    tokenizer = models.load_tokenizer(Model.model_validate_json(target_json))
+    tokenizer = model_files.load_tokenizer(Model.model_validate_json(target_json))
     return benchmarks.find(benchmark.name).training_examples(benchmark, tokenizer, max_length)
 
 
@@ -76,7 +76,7 @@ def make_task(
 ) -> loop.TrainingTask:
     """Return rows, objective and rectifier; freezes what the objective does not train."""
     forget, retain = load_examples(trial)
-    constants = presets.constants(trial.method, trial.objective, trial.benchmark.split)
+    constants = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
     if METHODS[trial.method].steers:
@@ -102,7 +102,7 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
     resources = trial.resources
     if resources.micro_batch is not None or device.type != "cuda":
         return resources.micro_batch
-    shape = models.shape_of(trial.target)
+    shape = model_files.shape_of(trial.target)
     if shape is None:
         return None
     benchmark = trial.benchmark
@@ -139,7 +139,7 @@ def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoi
 def add_adapters(trial: Trial, network: Any) -> Any:
     """Return the network, with adapters if the configuration asks for them."""
     rank, alpha = trial.training.lora_rank, trial.training.lora_alpha
-    return network if rank is None else models.with_adapters(network, rank, alpha)
+    return network if rank is None else model_files.with_adapters(network, rank, alpha)
 
 
 def whole_model(trial: Trial, engine: Engine, *, final: bool = True) -> tuple[Any, bool]:
@@ -148,19 +148,19 @@ def whole_model(trial: Trial, engine: Engine, *, final: bool = True) -> tuple[An
     `final`: training ends here, so that adapters may be folded into the very weights that they are trained on.
     """
     if engine.stage < 3 and (final or trial.training.lora_rank is None):
-        return models.merge_adapters(engine.module), True
+        return model_files.merge_adapters(engine.module), True
     state = engine.gather()
     if engine.rank > 0:
         return None, False
-    network = add_adapters(trial, models.load_model(trial.target, trial.resources.precision)[0])
+    network = add_adapters(trial, model_files.load_model(trial.target, trial.resources.precision)[0])
     network.load_state_dict(state)
-    return models.merge_adapters(network.to(engine.device)), False
+    return model_files.merge_adapters(network.to(engine.device)), False
 
 
 def train_only_rmu_weights(network: Any, layer: int) -> None:
     """Freeze all weights but RMU's. Raises InputError if the model has none of these."""
     depth = network.config.num_hidden_layers
-    presets.check_layer(layer, depth)
+    method_constants.check_layer(layer, depth)
     layers = range(max(0, layer - 2), layer + 1)
     wanted = {f"layers.{number}.{RMU_WEIGHTS}" for number in layers}
     found = 0

@@ -19,13 +19,13 @@ from trainables.benchmarks import evaluation, selection
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial, evaluation_id
-from trainables.inference import parallel
-from trainables.inference.counting import Report
-from trainables.storage import files
+from trainables.inference import threads_and_ranks
+from trainables.inference.progress import Report
+from trainables.storage import atomic_files
 from trainables.storage.base import EVALUATIONS, RESULT, STOPPED, Storage
-from trainables.training import models, target_weights
+from trainables.training import model_files, weights_on_disk
 from trainables.trial.record import Record
-from trainables.trial.stop_rule import StopRule
+from trainables.trial.search_stop_rule import StopRule
 
 BEST = "best"
 Evaluation = dict[str, Any]
@@ -89,18 +89,18 @@ class StepSelection:
         `together`: every rank has the model and calls this; rank 0 alone writes. Raises TrialStopped if it diverged.
         """
         network.eval()
-        with parallel.over_ranks(together):
+        with threads_and_ranks.over_ranks(together):
             metrics, rows = self.measure(network)
         if together and dist.get_rank() > 0:
             return
         found = self._make_evaluation(network, metrics, rows)
         if self.trial.selection.halves and self.trial.training.eval_every and found["halves"] is None:
             raise InputError("selection.halves: each task needs at least two evaluation rows")
-        files.write_rows(self.folder / f"{step}.parquet", rows)
-        files.write_json(self.folder / f"{step}.json", found)
+        atomic_files.write_rows(self.folder / f"{step}.parquet", rows)
+        atomic_files.write_json(self.folder / f"{step}.json", found)
         if self.best_step() != step:
             return
-        files.write_json(self.folder / f"{step}.json", found | {BEST: True})
+        atomic_files.write_json(self.folder / f"{step}.json", found | {BEST: True})
         if self.weights is None:
             return
         fallback = self._best_until(self.saved_step)
@@ -108,7 +108,7 @@ class StepSelection:
             if fallback is None or old != self._weights_folder(fallback):
                 shutil.rmtree(old)
         made = {"trial": self.trial.id(), **provenance.stamp(self.trial.method, self.trial.rectifier.name)}
-        models.save_model(network, self.tokenizer, self._weights_folder(step), made)
+        model_files.save_model(network, self.tokenizer, self._weights_folder(step), made)
 
     def measure(self, network: Any) -> tuple[Metrics, Rows]:
         """Return the metrics of a model, and the rows that they are made of."""
@@ -149,24 +149,24 @@ class StepSelection:
         step = self.best_step()
         found = self._read(step)
         record.metrics, record.halves = found["metrics"], found["halves"]
-        record.evaluation_rows = files.read_rows(self.folder / f"{step}.parquet")
+        record.evaluation_rows = atomic_files.read_rows(self.folder / f"{step}.parquet")
         if self.trial.training.eval_every is not None:
             record.evaluations = [self._list_evaluation(number) for number in self._list_steps()]
             record.chosen_step = step
         if self.weights is not None:
             shutil.rmtree(self.weights, ignore_errors=True)  # of a process that was killed before its result
-            files.publish(self._weights_folder(step), self.weights)
+            atomic_files.publish(self._weights_folder(step), self.weights)
 
     def _make_evaluation(self, network: Any, metrics: Metrics, rows: Rows) -> Evaluation:
-        target = target_weights.open_weights(self.trial.target)
-        metrics["relative_change"] = target_weights.relative_change(network, target)
+        target = weights_on_disk.open_weights(self.trial.target)
+        metrics["relative_change"] = weights_on_disk.relative_change(network, target)
         return {"metrics": metrics, "halves": benchmarks.halves(self.trial.benchmark, rows, self.reference)}
 
     def _find_target(self) -> Evaluation:
         """Return the target model's evaluation: the one that the sweep made, or else one that is made here, once."""
         self.target = self.target or load_target_evaluation(self.trial, self.store)
         if self.target is None:
-            network, _ = models.load_model(self.trial.target, self.trial.resources.precision)
+            network, _ = model_files.load_model(self.trial.target, self.trial.resources.precision)
             network = network.to("cuda" if self.trial.resources.gpus else "cpu")
             self.target = self._make_evaluation(network, *self.measure(network))
         return self.target
@@ -189,7 +189,7 @@ class StepSelection:
         }
 
     def _read(self, step: int) -> Evaluation:
-        return files.read_json(self.folder / f"{step}.json") or {}
+        return atomic_files.read_json(self.folder / f"{step}.json") or {}
 
     def _weights_folder(self, step: int) -> Path:
         return self.folder / f"weights-{step}"

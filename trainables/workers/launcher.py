@@ -17,8 +17,8 @@ from trainables.common.errors import Unreachable
 from trainables.config.settings import Resources
 from trainables.config.trial import Direction, Trial
 from trainables.storage.base import LOST, Storage
-from trainables.storage.location import reopen
-from trainables.workers import trial_actor
+from trainables.storage.opening import reopen
+from trainables.workers import ray_processes
 
 ANSWER_SECONDS = 2.0
 """How long a node may take to answer before it counts as gone."""
@@ -37,7 +37,7 @@ def train_ranks(config: dict[str, Any]) -> None:
     trial = Trial.model_validate_json(config["trial"])
     store = reopen(config["storage"])
     while store.result(trial.id()) is None and progress.runs_here(store.trial(trial.id())):
-        time.sleep(trial_actor.REPORT_SECONDS)
+        time.sleep(ray_processes.REPORT_SECONDS)
     try:
         store.fetch_trial(trial.id())
         result = store.result(trial.id())
@@ -50,7 +50,7 @@ def train_ranks(config: dict[str, Any]) -> None:
         raise
     except Exception as failure:
         result = record.write_failure(trial, store, str(failure), _find_outcome(failure))
-    tune.report(trial_actor.report_end(result))
+    tune.report(ray_processes.report_end(result))
 
 
 def _find_outcome(failure: Exception) -> str:
@@ -85,7 +85,7 @@ def launch(
     seconds = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
     failure: Exception = RuntimeError("the ranks ended without a result")
     try:
-        _fit(f"train-{trial.id()}", store, trial_actor.rank, config, trial.resources, strategy, seconds)
+        _fit(f"train-{trial.id()}", store, ray_processes.rank, config, trial.resources, strategy, seconds)
     except TrainingFailedError as error:
         failure = error
     store.try_sync_trial(trial.id())
@@ -101,7 +101,7 @@ def launch_direction(
     """Make a direction on many ranks that share the model; it begins again where ranks die."""
     config = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
     config |= {"storage": store.location, "micro_batch": micro_batch}
-    _fit(f"direction-{direction.id()}", store, trial_actor.direction_rank, config, resources, strategy)
+    _fit(f"direction-{direction.id()}", store, ray_processes.direction_rank, config, resources, strategy)
 
 
 def _fit(

@@ -8,16 +8,16 @@ from typing import Any
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, tofu
-from trainables.benchmarks.localize import localize
+from trainables.benchmarks.local_paths import localize
 from trainables.common import provenance
 from trainables.config import trial as config
 from trainables.config.settings import Benchmark, Model, Resources, Selection
 from trainables.config.trial import Direction, Recipe
-from trainables.data import row_loader
-from trainables.storage import files
+from trainables.data import raw_rows
+from trainables.storage import atomic_files
 from trainables.storage.base import RESULT, ROWS
-from trainables.storage.location import reopen
-from trainables.training import models
+from trainables.storage.opening import reopen
+from trainables.training import model_files
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 COLUMNS = ("question", "answer")
@@ -33,7 +33,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
         store.push(folder)
         return str(folder)
     from trainables.inference import scoring
-    from trainables.methods import objectives, presets, rectifiers
+    from trainables.methods import method_constants, objectives, rectifiers
     from trainables.training import engine, loop
     from trainables.training.runtime import prepare_process
 
@@ -45,7 +45,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     task = loop.TrainingTask(
         forget=examples,
         retain=(),
-        objective=objectives.make_objective("nll", presets.Constants()),
+        objective=objectives.make_objective("nll", method_constants.Constants()),
         rectifier=rectifiers.make_rectifier("clip", None, recipe.clip),
         training=recipe.training,
         seed=recipe.seed,
@@ -57,7 +57,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
         pass
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = {**recipe.model_dump(mode="json"), **provenance.stamp()}
-    models.save_model(training.module, tokenizer, folder, made, shared=True)
+    model_files.save_model(training.module, tokenizer, folder, made, shared=True)
     training.close()
     store.push(folder)
     return str(folder)
@@ -85,11 +85,11 @@ def make_evaluation(
     if retain:
         store.fetch(store.evaluation(retain) / RESULT)
         reference = evaluation.read_reference(store.evaluation(retain) / RESULT, on)
-    network, tokenizer = models.load_model(subject, resources.precision)
+    network, tokenizer = model_files.load_model(subject, resources.precision)
     found, records = evaluation.evaluate(
         network.to(device), tokenizer, on, reference, token_budget=resources.evaluation_tokens
     )
-    files.write_rows(folder / ROWS, records)
+    atomic_files.write_rows(folder / ROWS, records)
     result = {
         "id": key,
         "model": subject.model_dump(mode="json"),
@@ -98,7 +98,7 @@ def make_evaluation(
         "halves": benchmarks.halves(on, records, reference),
         **provenance.stamp(),
     }
-    files.write_json(folder / RESULT, result, checked=True)
+    atomic_files.write_json(folder / RESULT, result, checked=True)
     store.push_parts(folder)
     return result
 
@@ -106,7 +106,7 @@ def make_evaluation(
 def make_direction(direction: Direction, root: str, resources: Resources, micro_batch: int) -> None:
     """Make a direction unless it is there; of several ranks each calls this."""
     from trainables.training.runtime import prepare_process
-    from trainables.training.task_vectors.directions import ensure_direction
+    from trainables.training.task_vectors.direction_files import ensure_direction
     from trainables.trial.setup import load_forget_rows
 
     store = reopen(root)
@@ -128,14 +128,14 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
     store.push(place)
 
 
-def _load_rows(recipe: Recipe, configs: Sequence[str]) -> list[row_loader.Row]:
-    return [row for name in configs for row in row_loader.load_rows(recipe.data, name, COLUMNS, recipe.revision)]
+def _load_rows(recipe: Recipe, configs: Sequence[str]) -> list[raw_rows.Row]:
+    return [row for name in configs for row in raw_rows.load_rows(recipe.data, name, COLUMNS, recipe.revision)]
 
 
 def _start(recipe: Recipe) -> tuple[Any, Any]:
     """Return the model and tokenizer that training starts from."""
     if recipe.base is not None:
-        return models.load_model(recipe.base, recipe.precision, field="models")
+        return model_files.load_model(recipe.base, recipe.precision, field="models")
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = _learn_tokenizer(recipe)
@@ -153,11 +153,11 @@ def _start(recipe: Recipe) -> tuple[Any, Any]:
 
 def _learn_tokenizer(recipe: Recipe) -> Any:
     """Return a byte-level BPE of every question and answer, so that target and retain model share it."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, decoders, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
     texts = [row[column] for row in _load_rows(recipe, TOKENIZER_CONFIGS) for column in COLUMNS]
-    learnt = Tokenizer(models.BPE())
+    learnt = Tokenizer(model_files.BPE())
     learnt.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     learnt.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

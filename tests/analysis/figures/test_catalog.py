@@ -9,7 +9,7 @@ from matplotlib.text import Annotation
 
 from analysis import paper
 from analysis.figures import bars, catalog, sensitivity, style, tradeoff
-from analysis.figures.frames import near_chosen
+from analysis.figures.panel_data import near_chosen
 from analysis.stats import tidy
 from tests.support.figure_texts import labels, overlapping, texts
 from tests.support.grid_sweep import FQ, MU, grid_results, panel_titles, paper_values

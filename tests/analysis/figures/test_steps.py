@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.figures import catalog, training
-from analysis.stats import steps
+from analysis.stats import training_curves
 from tests.support.figure_texts import overlapping
 from tests.support.sweep_store import GRU, NONE, read, write_sweep, write_trial
+from trainables.storage.atomic_files import write_rows
 from trainables.storage.base import Storage
-from trainables.storage.files import write_rows
 
 NAN = math.nan
 COUNT = 6
@@ -57,20 +57,20 @@ def write(store: Path, observed: bool = True) -> Path:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     store = write(tmp_path_factory.mktemp("steps"))
-    return steps.load_steps(read(store), Storage(store))
+    return training_curves.load_steps(read(store), Storage(store))
 
 
 def test_of_files_of_chosen_settings_missing_and_damaged_ones_are_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = write(tmp_path)
-    found = steps.load_steps(read(store), Storage(store))
+    found = training_curves.load_steps(read(store), Storage(store))
     assert caplog.records == []
     assert found.groupby(["method", "rectifier", "seed"]).size().tolist() == [COUNT] * 8  # of no other settings
     (store / "trials" / "000000000001" / "steps.parquet").unlink()
     (store / "trials" / "000000000002" / "steps.parquet").write_bytes(b"PAR1")
     with caplog.at_level(logging.WARNING):
-        found = steps.load_steps(read(store), Storage(store))
+        found = training_curves.load_steps(read(store), Storage(store))
     assert len(found) == 6 * COUNT
     warnings = " ".join(record.getMessage() for record in caplog.records)
     assert "steps.parquet is missing of 1 trials (such as 000000000001): figures along training are without" in warnings
@@ -101,7 +101,7 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
 
 def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
     store = write(tmp_path, observed=False)
-    measured = steps.load_steps(read(store), Storage(store))
+    measured = training_curves.load_steps(read(store), Storage(store))
     points = training.step_points(measured)
     assert set(points["rectifier"]) == {"gru"}
     assert set(points["measured"]) == {"each step"}
@@ -132,9 +132,9 @@ def test_their_pictures_can_be_read(measured: pd.DataFrame) -> None:
 @given(st.integers(0, 3000))
 def test_long_lines_are_thinned_evenly(length: int) -> None:
     rows = pd.DataFrame({"step": range(length)})
-    kept = steps.thin_steps(rows)["step"].to_numpy()
-    assert len(kept) <= steps.MOST
-    assert len(kept) >= min(length, steps.MOST // 2)
+    kept = training_curves.thin_steps(rows)["step"].to_numpy()
+    assert len(kept) <= training_curves.MOST
+    assert len(kept) >= min(length, training_curves.MOST // 2)
     assert len(set(np.diff(kept))) <= 1
     assert length == 0 or kept[0] == 0
 
@@ -147,7 +147,7 @@ def measured_steps(lengths: list[int]) -> pd.DataFrame:
         record = {"step": step, "observed_cos": -(step + 100 * seed) / 1e4, "observed_retain_loss": step + 100.0 * seed}
         whose = {"split": "forget05", "method": "ga", "rectifier": "none", "seed": seed, "id": f"{seed:012x}"}
         parts.append(pd.DataFrame(record | whose))
-    return pd.concat(parts, ignore_index=True).reindex(columns=steps.COLUMNS)
+    return pd.concat(parts, ignore_index=True).reindex(columns=training_curves.COLUMNS)
 
 
 @given(st.lists(st.integers(1, 900), min_size=1, max_size=4))
@@ -155,7 +155,7 @@ def measured_steps(lengths: list[int]) -> pd.DataFrame:
 def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest(lengths: list[int]) -> None:
     """Seed s at step t is t + 100 s, so that the mean of n seeds is t + 50 (n - 1): a straight line, no zigzag."""
     found = training.step_points(measured_steps(lengths))
-    every = -(-max(lengths) // steps.MOST)
+    every = -(-max(lengths) // training_curves.MOST)
     mean = found.loc[found["kind"] == "mean"].sort_values("step")
     assert mean["step"].tolist() == list(range(1, min(lengths) + 1, every))
     assert mean["retain_loss"].tolist() == pytest.approx([t + 50.0 * (len(lengths) - 1) for t in mean["step"]])

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 
 from analysis.figures import style
-from trainables.config.methods import METHODS
+from trainables.config.method_tables import METHODS
 
 
 def simulate(colour: str, lacking: str) -> np.ndarray:

@@ -13,7 +13,7 @@ import pytest
 
 from analysis import runs
 from analysis.load import tracking
-from analysis.stats.results import Results
+from analysis.stats.sweep_results import Results
 from platform.plan.overrides import flatten_settings
 from platform.tracking import tracker
 from tests.support.tracked_store import TRIALS, make_trial, write_result, write_store, write_sweep

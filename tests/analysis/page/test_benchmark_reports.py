@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from analysis import report
 from analysis.figures import tradeoff
-from analysis.load import goals
+from analysis.load import goal_columns
 from analysis.prose import verdict
 from tests.support import benchmark_store
 from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, report_tables, write_store
@@ -71,7 +71,7 @@ def test_the_report_has_the_goals_of_the_benchmark(name: str, tmp_path: Path) ->
     split = benchmark_store.SPLITS[name]
     assert grid(done.stdout)[0] == ["Method", *(f"{split} {head}" for head in HEADS[name])]
     assert main_rows(done.stdout) == SHOWN[name]
-    what = goals.find_goals(name)
+    what = goal_columns.find_goals(name)
     rule = f"the most {REMOVAL[name]} among those with at least 90% of the target model's {what.retention.short}"
     assert rule in done.stdout
     assert SAME_ROWS in done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from analysis.prose import verdict
-from analysis.tables.lists import list_changes, list_chosen
+from analysis.tables.detail_tables import list_changes, list_chosen
 from tests.support import sweep_store
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4)

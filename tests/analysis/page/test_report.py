@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from analysis import report
 from analysis.prose import verdict
 from analysis.prose.caveats import list_caveats
-from analysis.tables import lists
+from analysis.tables import detail_tables
 from bench import report as bench
 from tests.support import sweep_store
 from tests.support.sweep_store import SETTINGS, Results, write_sweep, write_trial
@@ -38,7 +38,7 @@ def test_verdict_and_changes(results: Results) -> None:
         "chosen settings (GA on forget05, GA w/ GRU on forget05, GA on forget10, GA w/ GRU on forget10, GD on "
         "forget10).",
     ]
-    changes = lists.list_changes(results).set_index(["Split", "Method", "Goal"])
+    changes = detail_tables.list_changes(results).set_index(["Split", "Method", "Goal"])
     gd = changes.loc[("forget05 (5%)", "GD", "FQ ↑")]
     assert gd.tolist() == ["-12.0000", "-8.0000", "+4.0000", "2", "—", "—", "—", "+4.00, +4.00"]
     assert changes.loc[("forget05 (5%)", "GA", "FQ ↑"), "Seeds in common"] == "1"

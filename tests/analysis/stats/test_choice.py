@@ -11,7 +11,7 @@ import pytest
 from analysis import report, runs
 from analysis.page import sections
 from analysis.stats import selection
-from analysis.tables import lists
+from analysis.tables import detail_tables
 from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, report_tables, write_store
 from tests.support.sweep_store import (
     GRU,
@@ -104,7 +104,7 @@ def test_what_has_no_halves_cannot_be_chosen_and_the_report_says_so(tmp_path: Pa
 def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gamma: str, words: str) -> None:
     results = read(write_store(tmp_path, "wmdp", **({"selection": rule} if rule else {})))
     assert results.rule == Selection(**rule)
-    chosen = lists.list_chosen(results).set_index("Method")
+    chosen = detail_tables.list_chosen(results).set_index("Method")
     assert chosen.loc["GA w/ GRU", "gamma"] == gamma
     assert words in selection.rule_text(results.goals, results.rule)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analysis import report
 from analysis.figures import tradeoff
-from analysis.load.goals import TOFU
+from analysis.load.goal_columns import TOFU
 from analysis.stats import hypervolume
 from tests.support.sweep_store import GRU, ORIGINAL_FQ, read, write_sweep, write_trial
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.figures import slices
-from analysis.load.goals import TOFU
+from analysis.figures import search_settings
+from analysis.load.goal_columns import TOFU
 from analysis.stats import importance
 
 
@@ -69,9 +69,9 @@ def test_few_settings_and_failures_say_nothing() -> None:
 def test_slices_show_each_goal_over_each_setting_and_over_the_two_that_matter_most() -> None:
     runs = make_runs(24)
     ((_, points),) = importance.list_points(runs)
-    ranked = slices.rank_settings(points, importance.measure_importance(runs))
+    ranked = search_settings.rank_settings(points, importance.measure_importance(runs))
     assert set(ranked[:2]) == {"training.lr", "rectifier.gamma"}
-    figure = slices.draw(points, TOFU, ranked)
+    figure = search_settings.draw(points, TOFU, ranked)
     panels = [axes for axes in figure.axes if axes.get_xlabel()]
     assert [axes.get_xlabel() for axes in panels] == [*ranked, ranked[0]] * 2
     rate = panels[ranked.index("training.lr")]
@@ -85,4 +85,4 @@ def test_many_results_at_two_points_have_no_areas_between_them() -> None:
     ((_, points),) = importance.list_points(make_runs(24))
     names = ["training.lr", "rectifier.gamma"]
     points[names] = points[names].to_numpy()[np.arange(len(points)) % 2]
-    assert len(slices.draw(points, TOFU, names).axes) == 2 * (3 + 1)
+    assert len(search_settings.draw(points, TOFU, names).axes) == 2 * (3 + 1)

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.prose import verdict
-from analysis.stats import intervals, significance
-from analysis.stats.results import Results
-from analysis.tables import lists
+from analysis.stats import row_bootstrap, significance
+from analysis.stats.sweep_results import Results
+from analysis.tables import detail_tables
 from tests.support.sweep_store import GRU, NONE, calibrated, read, write_sweep, write_trial
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
+from trainables.storage.atomic_files import write_rows
 from trainables.storage.base import ROWS
-from trainables.storage.files import write_rows
 
 
 def sweep_of(store: Path, plain: list[float], gru: list[float], first: int = 0) -> Results:
@@ -49,7 +49,7 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
         "1 of 1 differences are significant at 5% (two-sided paired t tests over the seeds, p adjusted by Holm); "
         "1 more cannot be tested."
     )
-    row = lists.list_changes(results).iloc[0]
+    row = detail_tables.list_changes(results).iloc[0]
     assert row[["Change", "95% interval", "Adjusted p"]].tolist() == ["+3.0000", "+1.04 to +4.96", "0.013"]
 
 
@@ -82,7 +82,7 @@ def test_forget_quality_counts_beyond_one_step_of_its_lattice(tmp_path: Path, ro
     quality = results.tests.to_dict("records")[0]
     assert quality["ks_steps"] == pytest.approx(abs(rows))
     assert quality["sign"] == sign
-    assert lists.list_changes(results).iloc[0]["Of rows"] == f"{abs(rows):.1f} KS steps"
+    assert detail_tables.list_changes(results).iloc[0]["Of rows"] == f"{abs(rows):.1f} KS steps"
 
 
 @pytest.mark.parametrize(("gain", "sign"), [(0.0, 0), (0.02, 1)])
@@ -103,7 +103,7 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
         gru = [row | {"answer_loss": row["answer_loss"] - gain} for row in (plain if gain else noisy)]
         for name, rectifier, records in (("plain", NONE, plain), ("gru", GRU, gru)):
             parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
-            mu = intervals.harmonic_utility(parts)
+            mu = row_bootstrap.harmonic_utility(parts)
             ids.append(write_trial(tmp_path, f"{name}{seed}", rectifier=rectifier, fq=-9.0, mu=mu, seed=seed))
             write_rows(tmp_path / "trials" / ids[-1] / ROWS, records)
     write_sweep(tmp_path, ids, splits=("forget05",))

@@ -14,8 +14,8 @@ from analysis.labels import DASH
 from analysis.stats import tidy
 from analysis.tables import table_definitions
 from analysis.tables.layout import Layout
-from analysis.tables.printed import Cell, to_latex
-from analysis.tables.sheets import make_sheet
+from analysis.tables.markdown_latex import Cell, to_latex
+from analysis.tables.paper_tables import make_sheet
 from search_spaces.schema import sweep as spaces
 from tests.analysis.tables.test_paper_tables import compiled
 from tests.support import sweep_store

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from analysis.stats import tidy
-from analysis.tables import lists, table_definitions
-from analysis.tables.printed import to_markdown
-from analysis.tables.sheets import make_sheet
+from analysis.tables import detail_tables, table_definitions
+from analysis.tables.markdown_latex import to_markdown
+from analysis.tables.paper_tables import make_sheet
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, NONE, Results, grid, read, write_sweep, write_trial
 from tests.support.table_sheets import layout_sheet
@@ -89,7 +89,7 @@ def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
     ]
     trials.append(write_trial(tmp_path, "f" * 12, "npo", GRU | {"tau": 0.5}, fq=-4.0, mu=0.85))
     write_sweep(tmp_path, trials)
-    chosen = lists.list_chosen(read(tmp_path))
+    chosen = detail_tables.list_chosen(read(tmp_path))
     assert chosen["training.lr"].tolist() == ["0.0001", "0.001"]
     assert chosen[["Method", "gamma", "tau"]].values.tolist() == [["GA", "—", "—"], ["NPO w/ GRU", "0.8", "0.5"]]
     assert chosen["Keeps 90% of MU"].tolist() == ["no (11.1%)", "yes (94.4%)"]

@@ -11,7 +11,7 @@ from scipy.stats import ks_2samp
 
 from analysis import paper
 from analysis.paper import ERRATA, TABLES, Erratum
-from trainables.config.methods import METHODS
+from trainables.config.method_tables import METHODS
 
 KEY = ["benchmark", "backbone", "split", "method", "rectifier", "gamma", "tau", "target", "metric"]
 ROWS = {"forget05": 200, "forget10": 300}  # that TOFU's evaluation compares: min(300, size of the forget set)

@@ -14,8 +14,8 @@ from analysis.labels import DASH
 from analysis.page import html
 from analysis.paper import TABLES
 from analysis.tables import table_definitions
-from analysis.tables.printed import Table, to_latex
-from analysis.tables.sheets import make_sheet
+from analysis.tables.markdown_latex import Table, to_latex
+from analysis.tables.paper_tables import make_sheet
 
 LATEX_LABELS = {
     "tofu_main": "tab:tofu_gru_complete",

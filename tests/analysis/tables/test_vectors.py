@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import report
-from analysis.figures import strengths, uwc
-from analysis.load.goals import TOFU_METRICS
+from analysis.figures import equal_utility, task_vector_strength
+from analysis.load.goal_columns import TOFU_METRICS
 from analysis.prose import verdict
-from analysis.stats.strengths import strength_points, utility_at_equal_quality
-from analysis.tables import lists, sheets, table_definitions
-from analysis.tables.printed import to_latex, to_markdown
+from analysis.stats.task_vector_strength import strength_points, utility_at_equal_quality
+from analysis.tables import detail_tables, paper_tables, table_definitions
+from analysis.tables.markdown_latex import to_latex, to_markdown
 from tests.support import sweep_store
 from tests.support.sweep_store import Results, grid, read, task_vector, write_sweep, write_trial
 from tests.support.table_sheets import layout_sheet
@@ -30,7 +30,7 @@ def test_strengths_are_read_and_chosen(results: Results) -> None:
     assert trials.loc[("tv", 40.0, 0.0), ["task_vector.strength", "direction"]].tolist() == [40.0, "d1ec7104aaaa"]
     assert results.runs.loc[results.runs["method"] == "ga", "strength"].isna().all()
     assert "task_vector" not in results.runs  # it is null or its fields are settings
-    chosen = lists.list_chosen(results).set_index("Method")
+    chosen = detail_tables.list_chosen(results).set_index("Method")
     assert chosen.loc[["TRU", "TV", "NPO w/ GRU"], "strength"].tolist() == ["12", "1", "—"]
     assert chosen.loc["TRU", ["gamma", "tau", "Chosen from"]].tolist() == ["—", "—", "4"]
     rows = [row for row in layout_sheet(results).table.rows if row.label in ("TV", "TRU")]
@@ -52,7 +52,7 @@ def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path
 
 
 def test_retain_free_table(results: Results) -> None:
-    free = results.with_runs(sheets.retain_free_trials(results.runs))
+    free = results.with_runs(paper_tables.retain_free_trials(results.runs))
     sheet = layout_sheet(free, table_definitions.RETAIN_FREE)
     assert sheet.csv["method"].tolist() == ["original", "retain", "tv", "ga", "wga", "npo", "tru"]
     assert set(sheet.csv["rectifier"]) == {"", "none"}
@@ -80,7 +80,7 @@ def test_weighted_ascent_with_a_retain_term_is_not_retain_free(
     trials = [write_trial(tmp_path, "0" * 12, "wga", fq=-4.0, mu=0.5, objective=objective)]
     trials.append(write_trial(tmp_path, "1" * 12, "ga", fq=-4.0, mu=0.5, objective=objective))  # reads none of these
     write_sweep(tmp_path, trials)
-    methods = sheets.retain_free_trials(read(tmp_path).runs)["method"].tolist()
+    methods = paper_tables.retain_free_trials(read(tmp_path).runs)["method"].tolist()
     assert methods == (["wga", "ga"] if kept else ["ga"])
 
 
@@ -134,7 +134,7 @@ def test_strength_curves_draw_every_point(results: Results) -> None:
     points = strength_points(results)
     assert points["kind"].value_counts().to_dict() == {"strength": 7, "reference": 2}
     assert points.loc[points["chosen"], ["method", "strength"]].values.tolist() == [["tru", 12.0], ["tv", 1.0]]
-    panels = strengths.draw(points).axes
+    panels = task_vector_strength.draw(points).axes
     assert [panel.get_xscale() for panel in panels[:3]] == ["linear", "log", "linear"]  # TV's strengths differ 40 times
     for place, panel in enumerate(panels):
         lines = [np.asarray(line.get_xydata()).tolist() for line in panel.lines]
@@ -166,7 +166,10 @@ def test_the_report_shows_them(store: Path, results: Results, tmp_path: Path) ->
     for stem in ("main", "retain_free", "uwc"):
         assert (tmp_path / f"tables/{stem}.md").read_text() in done.stdout
         assert {path.suffix for path in tmp_path.glob(f"tables/{stem}.*")} == {".csv", ".md", ".tex"}
-    for stem, points in (("strength", strength_points(results)), ("uwc-forget05", uwc.mixture_points(results))):
+    for stem, points in (
+        ("strength", strength_points(results)),
+        ("uwc-forget05", equal_utility.mixture_points(results)),
+    ):
         assert (tmp_path / f"figures/{stem}.csv").read_text() == points.to_csv(index=False, lineterminator="\n")
     page = (tmp_path / "index.html").read_text()
     assert page.count("<svg") == len(list(tmp_path.glob("figures/*.svg")))
@@ -190,7 +193,7 @@ def test_a_sweep_of_task_vectors_alone_says_nothing_of_gru(tmp_path: Path) -> No
 def test_task_vectors_of_which_none_finished(tmp_path: Path) -> None:
     error = {"kind": "failed", "message": "x"}
     write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, "tru", strength=8, status="failed", error=error)])
-    row = lists.list_failures(read(tmp_path)).to_dict("records")[0]
+    row = detail_tables.list_failures(read(tmp_path)).to_dict("records")[0]
     assert (row["Method"], row["strength"], row["gamma"]) == ("TRU", "8", "—")
     page = (report.build("tiny", tmp_path) / "index.html").read_text()
     assert "nothing can be said yet" in page

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from platform.driver import driver
+from platform.driver import run_sweep
 from platform.plan.plan import Plan
 from platform.state import manifest
-from platform.state.sweep_state import SweepState, refresh_if_stale, scan
+from platform.state.trial_outcomes import SweepState, refresh_if_stale, scan
 from platform.tracking.background import Mirror
 from tests.support import machines, starts
 from tests.support.machines import Machine
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import LOST, RESULT, STEPS, Storage
-from trainables.storage.results import remove_leftovers
+from trainables.storage.trial_files import remove_leftovers
 
 runs, signals, machine = starts.runs, starts.signals, machines.machine
 
@@ -73,7 +73,7 @@ def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
     kept = ("checkpoint/meta.json", "evaluations/step_2.json", "retry.json")
     for name in kept:
         (folder / name).parent.mkdir(exist_ok=True)
-        files.write_json(folder / name, {})
+        atomic_files.write_json(folder / name, {})
     remove_leftovers(folder)
     assert "1 of its 55 trials are missing; add --resume" in refuse(*command)
     assert in_process(*command, flag).exit_code == 0
@@ -115,7 +115,7 @@ def test_damaged_results_are_named_set_aside_and_run_again(
     """A result cut short, one that is no result, a table of steps cut short; what was written stays to be looked at."""
     command, store, plan = ended
     folders = [store.trial(plan.trials[number].id()) for number in (7, 8, 9)]
-    files.write_rows(folders[2] / STEPS, [{"step": 1}])
+    atomic_files.write_rows(folders[2] / STEPS, [{"step": 1}])
     spoilt = [folders[0] / RESULT, folders[1] / RESULT, folders[2] / STEPS]
     left = spoilt[2].read_bytes()[:-1]
     for path, content in zip(spoilt, (spoilt[0].read_bytes()[:-9], b"{}", left), strict=True):
@@ -165,8 +165,8 @@ def test_a_result_that_vanishes_from_the_bucket_meanwhile_is_missed_at_the_end(
         monkeypatch.setattr(mirror, "log_report", lambda: None)
         return mirror
 
-    monkeypatch.setattr(driver, "start_mirror", lose)
-    monkeypatch.setattr(driver, "print_end", lambda plan, store: 0)
-    options = driver.Options()
-    assert driver.run(scan(plan, store), store, "python -m platform.sweep tofu_tiny", options) == 1
+    monkeypatch.setattr(run_sweep, "start_mirror", lose)
+    monkeypatch.setattr(run_sweep, "print_end", lambda plan, store: 0)
+    options = run_sweep.Options()
+    assert run_sweep.run(scan(plan, store), store, "python -m platform.sweep tofu_tiny", options) == 1
     assert "1 trial without a result that can be read; --resume runs them again" in capsys.readouterr().out

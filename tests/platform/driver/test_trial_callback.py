@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from platform.driver.console import Screen
-from platform.driver.progress import Counts, Waiting
+from platform.driver.live_table import Screen
+from platform.driver.running_counts import Counts, Waiting
 from platform.driver.trial_callback import TrialCallback
 from platform.state.limits import Limits, Stopper
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
-from trainables.storage import base, files
+from trainables.storage import atomic_files, base
 from trainables.storage.base import ERROR
-from trainables.storage.location import open_storage
 from trainables.storage.object_storage import ObjectStorage
+from trainables.storage.opening import open_storage
 from trainables.trial.record import Record, write_failure, write_result
 
 CONFIG = Trial(
@@ -61,7 +61,7 @@ def finish(store: ObjectStorage) -> dict[str, bytes]:
         [{"step": 1, "loss": 0.5, "skipped": False}],
         [{"task": "forget", "index": 0}],
     )
-    files.write_json(store.trial(KEY) / base.CONFIG, CONFIG.model_dump(mode="json"))
+    atomic_files.write_json(store.trial(KEY) / base.CONFIG, CONFIG.model_dump(mode="json"))
     write_result(CONFIG, record, None, store.trial(KEY))
     store.push_trial(KEY)
     return held(store)

@@ -14,7 +14,7 @@ from search_spaces.schema import sweep as spaces
 from tests.support import shrunk_sweeps
 from tests.support.small_sweep import Small
 from tests.support.starts import in_process
-from trainables.storage import files
+from trainables.storage import atomic_files
 
 
 class Facts(NamedTuple):
@@ -47,7 +47,7 @@ FACTS = {
     "muse_news": Facts(485, 10, 4, 69.26, 1.36, 134.79),
     "own": Facts(15, 6, 1, 0.02, None, 0.01),
 }
-"""Memory and hours are those of the formulas that tests/platform/plan/test_budget.py checks by hand."""
+"""Memory and hours are those of the formulas that tests/platform/plan/test_costs.py checks by hand."""
 ON_CPU = ("quickstart", "tofu_tiny", "own")
 
 
@@ -107,8 +107,8 @@ def test_how_much_of_what_trials_share_is_there(tmp_path: Path) -> None:
     for count, note in ((1, "2 models (1 there)"), (2, "2 models (there)")):
         (tmp_path / "runs" / "shared" / "models" / made[count - 1]).mkdir(parents=True)
         assert f"made once: {note}, 2 reference evaluations" in in_process(*arguments).stdout.splitlines()
-    damaged = tmp_path / "runs" / "shared" / "models" / made[0] / files.WHOLE
-    files.write_json(damaged, {"model.safetensors": 7})
+    damaged = tmp_path / "runs" / "shared" / "models" / made[0] / atomic_files.WHOLE
+    atomic_files.write_json(damaged, {"model.safetensors": 7})
     assert json.loads(in_process(*arguments, "--json").stdout)["shared"]["model"] == {"count": 2, "there": 1}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis import paper
-from platform.plan import needs
+from platform.plan import hub_requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply, load_backbones
 from platform.plan.plan import Plan
@@ -170,7 +170,7 @@ def test_fixed_settings_of_the_paper(name: str, lr: float, steps: tuple[float, i
 def test_what_is_gated_says_what_to_accept_and_set(store: Storage) -> None:
     def find_need(name: str, start: str) -> str:
         found = plan(name, store, strategy="paper")
-        return "".join(need for need in needs.describe_needs(found.sweep, found.hub, store) if start in need)
+        return "".join(need for need in hub_requirements.describe_needs(found.sweep, found.hub, store) if start in need)
 
     target = find_need("muse_books", "model muse-bench/MUSE-Books_target from the hub, about 13.5 GB in")
     assert "tokenizer.json" in target

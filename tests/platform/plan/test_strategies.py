@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from platform.plan.plan import Plan
 from platform.plan.strategies import find_published_choice, list_spaces, list_trials
-from platform.state.sweep_state import SweepState
+from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.sweep import Published, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep

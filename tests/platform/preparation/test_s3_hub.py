@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, HubBench
 from trainables.common.errors import Unreachable
-from trainables.data.hub import HubRequirement
-from trainables.storage.location import open_storage
+from trainables.data.hub_folders import HubRequirement
 from trainables.storage.object_storage import ObjectStorage
+from trainables.storage.opening import open_storage
 
 
 @pytest.fixture

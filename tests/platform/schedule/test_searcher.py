@@ -24,9 +24,9 @@ from tests.support import small_sweep
 from tests.support.small_studies import Outcome, drain, make_space
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import CHECKPOINT, META, PROGRESS, Storage
-from trainables.trial.stop_rule import make_stop_rule
+from trainables.trial.search_stop_rule import make_stop_rule
 
 
 def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
@@ -199,7 +199,7 @@ def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: st
     state = small.state(store, "seed=0,1,2,3", only=only, strategy="optuna", budget=6)
     unfinished = state.plan.studies()["forget05/npo/gru"][9:13:3]
     for trial in unfinished:
-        files.write_json(store.trial(trial.id()) / left, {"step": 4})
+        atomic_files.write_json(store.trial(trial.id()) / left, {"step": 4})
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
     search, total = make_searcher(state, store, Stopper(Limits()), Placement(1, "PACK", lambda: None), "none")
     asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]

@@ -15,7 +15,7 @@ from tests.support.starts import write_result
 from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 from trainables.storage.base import CHECKPOINT, Storage
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 
 
 def test_sizes_as_people_write_them() -> None:

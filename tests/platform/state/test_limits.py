@@ -14,14 +14,14 @@ from platform.schedule import capacity
 from platform.schedule.searcher import Queue, Searcher, Studies, Study
 from platform.state import limits
 from platform.state.limits import FIRST_TRIALS, Limits, Stopper, load_spent, record_spent
-from platform.state.sweep_state import SweepState, scan
+from platform.state.trial_outcomes import SweepState, scan
 from tests.support.small_sweep import Small, seeds
 from tests.support.starts import finish
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage, set_aside
-from trainables.storage.results import sum_gpu_seconds
+from trainables.storage.trial_files import sum_gpu_seconds
 
 
 def outcome(status: str, message: str = "") -> dict[str, Any]:

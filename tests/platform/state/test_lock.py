@@ -22,7 +22,7 @@ import pytest
 from platform.state import lock
 from tests.support import machines
 from tests.support.machines import Machine
-from trainables.common import processes
+from trainables.common import process_identity
 from trainables.common.errors import InputError
 from trainables.storage.base import Storage
 
@@ -66,7 +66,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def write_lock(path: Path, beat: float, **changed: Any) -> None:
     """Write a lock of this process under another token."""
     owner = {"command": "c", "since": "2026-01-02T03:04:05+00:00", "token": "t", "beat": beat}
-    owner |= processes.describe_self()
+    owner |= process_identity.describe_self()
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(owner | changed))
 
@@ -102,7 +102,7 @@ def test_killed_driver_on_this_machine_is_taken_over_at_once(
     if reaped:
         holder.wait()
     else:
-        while processes.start_time(holder.pid) is not None:
+        while process_identity.start_time(holder.pid) is not None:
             time.sleep(0.01)
     take(path)
     printed = capsys.readouterr().out

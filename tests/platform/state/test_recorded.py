@@ -8,7 +8,7 @@ import pytest
 
 from platform.plan.space import Space
 from platform.state import manifest
-from platform.state.sweep_state import SweepState, refresh_if_stale
+from platform.state.trial_outcomes import SweepState, refresh_if_stale
 from tests.support.small_sweep import Small
 from tests.support.starts import finish
 from trainables.config.trial import Trial

@@ -11,16 +11,16 @@ import pytest
 
 from platform.plan.build import make_plan
 from platform.preparation import prepare
-from platform.state.sweep_state import SweepState, has_references
+from platform.state.trial_outcomes import SweepState, has_references
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
 from tests.support.starts import write_evaluation
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import RESULT, Storage
-from trainables.storage.location import open_storage
 from trainables.storage.object_storage import ObjectStorage
-from trainables.training import models
+from trainables.storage.opening import open_storage
+from trainables.training import model_files
 
 make = small_sweep.plan_objectives
 FILES = {"config.json": "{}", "parts/model.safetensors": "weights"}
@@ -31,7 +31,7 @@ def write(folder: Path, sealed: bool = True) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
     if sealed:
-        files.mark_complete(folder)
+        atomic_files.mark_complete(folder)
     return folder
 
 
@@ -40,25 +40,25 @@ def cut(file: Path) -> None:
 
 
 def test_what_is_not_as_it_was_written_is_seen(tmp_path: Path) -> None:
-    assert files.is_complete(write(tmp_path / "whole"))
-    assert files.is_complete(write(tmp_path / "of an earlier version", sealed=False))
-    for number, name in enumerate((*FILES, files.WHOLE)):
+    assert atomic_files.is_complete(write(tmp_path / "whole"))
+    assert atomic_files.is_complete(write(tmp_path / "of an earlier version", sealed=False))
+    for number, name in enumerate((*FILES, atomic_files.WHOLE)):
         folder = write(tmp_path / str(number))
         cut(folder / name)
-        assert not files.is_complete(folder), name
+        assert not atomic_files.is_complete(folder), name
     gone = write(tmp_path / "gone")
     (gone / "config.json").unlink()
-    assert not files.is_complete(gone)
+    assert not atomic_files.is_complete(gone)
     (gone / "config.json").write_text(FILES["config.json"])
     (gone / "another").touch()
-    assert files.is_complete(gone)
+    assert atomic_files.is_complete(gone)
 
 
 def test_a_shared_model_lists_its_files(tmp_path: Path) -> None:
     saved: Any = SimpleNamespace(save_pretrained=lambda place, **options: write(place, sealed=False))
     for shared, sizes in ((True, {"config.json": 2, "parts/model.safetensors": 7, "recipe.json": 3}), (False, None)):
-        models.save_model(saved, saved, tmp_path / str(shared), {}, shared=shared)
-        assert files.read_json(tmp_path / str(shared) / files.WHOLE) == sizes
+        model_files.save_model(saved, saved, tmp_path / str(shared), {}, shared=shared)
+        assert atomic_files.read_json(tmp_path / str(shared) / atomic_files.WHOLE) == sizes
 
 
 def test_a_reference_evaluation_that_cannot_be_used_is_made_again(make: MakePlan, store: Storage) -> None:

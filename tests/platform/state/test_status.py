@@ -18,11 +18,11 @@ from platform.driver.trial_callback import describe_outcome
 from platform.state import lock, manifest
 from tests.support import sweep_store
 from tests.support.starts import assert_light
-from trainables.common import processes
+from trainables.common import process_identity
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
 
 
@@ -53,10 +53,10 @@ def begin(store: Storage, trial_id: str, **changed: Any) -> Trial:
     config = Trial(method="ga", target=Model(path="somewhere/else"))
     folder = store.trial(trial_id)
     (folder / RESULT).unlink(missing_ok=True)
-    files.write_json(folder / CONFIG, config.model_dump(mode="json"))
+    atomic_files.write_json(folder / CONFIG, config.model_dump(mode="json"))
     known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
     known |= {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
-    files.write_json(folder / PROGRESS, processes.describe_self() | known | changed)
+    atomic_files.write_json(folder / PROGRESS, process_identity.describe_self() | known | changed)
     return config
 
 
@@ -165,7 +165,7 @@ def test_verify_names_weights_and_shared_files_that_have_changed(store: Storage)
     for folder in folders:
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_bytes(bytes(1000))
-        files.mark_complete(folder)
+        atomic_files.mark_complete(folder)
     done = command("tiny", "--storage", store.root, "--verify", "--json")
     assert (done.exit_code, json.loads(done.stdout)["changed"]) == (0, [])
     changed = [folder / "model.safetensors" for folder in folders]
@@ -248,6 +248,6 @@ def test_sweep_that_is_being_prepared_is_told_of(tmp_path: Path) -> None:
     child = subprocess.Popen(["sleep", "0"])
     child.wait()
     owner = lock.describe_owner("sweep") | {"pid": child.pid}
-    files.write_json(store.lock("tiny", "0a1b2c3d"), owner)
+    atomic_files.write_json(store.lock("tiny", "0a1b2c3d"), owner)
     with pytest.raises(InputError, match=r"^sweep tiny-0a1b2c3d was interrupted while it was prepared; start it again"):
         manifest.load_manifest("tiny", store)

@@ -14,7 +14,7 @@ from tests.support.starts import write_result
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 
 NUMBERS = st.sampled_from([-9.0, -3.0, -1.0, 0.0])
 POINTS = st.lists(st.tuples(NUMBERS, st.sampled_from([0.0, 0.3, 0.6, 0.9])), max_size=8).map(

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from platform.state.sweep_state import count_outcomes
+from platform.state.trial_outcomes import count_outcomes
 from platform.tracking import __main__ as command
 from platform.tracking import tracker, views
 from tests.support.tracked_store import TRIALS, all_runs, parent_of, run_of, series, write_result, write_sweep

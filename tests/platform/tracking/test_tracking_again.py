@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from platform.schedule import journal
+from platform.schedule import dashboard_journal
 from platform.state import lock
-from platform.state.sweep_state import count_outcomes
+from platform.state.trial_outcomes import count_outcomes
 from platform.tracking import database, tracker
 from platform.tracking.background import Mirror
 from tests.support.tracked_store import TRIALS, all_runs, parent_of, run_of, series, write_result, write_sweep
@@ -187,7 +187,7 @@ def test_the_journal_of_a_search_is_made_within_the_lock(
     def look(*_: object) -> None:
         held.append(lock.read_lock(store, store.lock(sweep.name, sweep.hash)) is not None)
 
-    monkeypatch.setattr(journal, "sync_journal", look)
+    monkeypatch.setattr(dashboard_journal, "sync_journal", look)
     tracker.sync(sweep, store)
     assert held == [True]
 

@@ -13,9 +13,9 @@ from tests.support import families, tiny
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, muse
 from trainables.common.errors import InputError
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Dialect
-from trainables.data import row_loader, text_blocks
+from trainables.data import raw_rows, text_blocks
 
 MUSE = muse.MuseBenchmark()
 
@@ -66,7 +66,7 @@ def test_training_rows_of_both_dialects(data: Path) -> None:
     for dialect, cut in zip(DIALECTS, (text_blocks.wrap_texts, text_blocks.retokenize_blocks), strict=True):
         sides = MUSE.training_examples(on(data, dialect), tokenizer, 50)
         for side, config in zip(sides, ("raw/forget", "raw/retain1"), strict=True):
-            assert side == cut(tokenizer, [row["text"] for row in row_loader.load_rows(str(data), config, ())], 50)
+            assert side == cut(tokenizer, [row["text"] for row in raw_rows.load_rows(str(data), config, ())], 50)
 
 
 def greedy(network: Any, tokenizer: Any, prompt: str, count: int) -> str:
@@ -86,7 +86,7 @@ def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
     scorer = RougeScorer(["rougeL"], use_stemmer=not ours)
 
     def rows(name: str, count: int | None = 2) -> list[dict[str, Any]]:
-        return row_loader.load_rows(str(data), name, ())[:count]
+        return raw_rows.load_rows(str(data), name, ())[:count]
 
     for row, pair in zip(records[:2], rows("verbmem/forget"), strict=True):
         truth = pair["gt"][:127] if ours else pair["gt"]  # a token is a byte; BOS is the first of 128

@@ -14,11 +14,11 @@ from tests.support import own_rows, tiny
 from tests.support.families import generate_alone, losses_and_hits
 from tests.support.own_rows import on
 from trainables import benchmarks
-from trainables.benchmarks import lm_eval_questions, metrics, own
+from trainables.benchmarks import lm_eval_adapter, metrics, own
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.benchmarks.own.row_files import Row
 from trainables.common.errors import InputError, TrialStopped
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import prompts, text_blocks
 
@@ -195,7 +195,7 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
         OWN.measure(None, tokenizer, low, None, token_budget=8192)  # no model is asked
     from lm_eval.tasks import TaskManager
 
-    assert lm_eval_questions.definition_files().keys() == set(TaskManager().all_subtasks)
+    assert lm_eval_adapter.definition_files().keys() == set(TaskManager().all_subtasks)
 
 
 CHAT = "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }}{{ eos_token }}\n{% endfor %}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
-from trainables.benchmarks import rouge
+from trainables.benchmarks import rouge_words
 from trainables.benchmarks.measures.exact_memorisation import MEASURE as MEMORISATION
 from trainables.benchmarks.measures.extraction_strength import extraction_strength
 from trainables.benchmarks.measures.rouge import MEASURE as ROUGE
@@ -73,7 +73,7 @@ def test_a_text_of_any_script_is_like_itself(text: str) -> None:
 
 @given(st.text(st.characters(max_codepoint=127), max_size=60))
 def test_words_of_ascii_are_those_of_rouge_score(text: str) -> None:
-    assert rouge.AnyScriptWords().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
+    assert rouge_words.AnyScriptWords().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
 
 
 FORMS = "hang hangs Hanging hung generous generously relation relational relate on café ponies 3 x2".split()
@@ -83,14 +83,14 @@ PROSE = st.lists(st.sampled_from([*FORMS, "\n", "琥珀"]), max_size=12).map(", 
 @given(PROSE, PROSE)
 def test_rouge_is_that_of_rouge_score(truth: str, text: str) -> None:
     plain = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
-    assert rouge.Words().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
-    assert rouge.scorer("rouge1", "rougeL").score(truth, text) == plain.score(truth, text)
+    assert rouge_words.Words().tokenize(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
+    assert rouge_words.scorer("rouge1", "rougeL").score(truth, text) == plain.score(truth, text)
     bare = RougeScorer(["rougeL"], use_stemmer=False)
-    assert rouge.scorer("rougeL", stemmer=False).score(truth, text) == bare.score(truth, text)
+    assert rouge_words.scorer("rougeL", stemmer=False).score(truth, text) == bare.score(truth, text)
 
 
 def test_characters_and_marks_of_words() -> None:
-    tokenize = rouge.AnyScriptWords().tokenize
+    tokenize = rouge_words.AnyScriptWords().tokenize
     assert tokenize("琥珀 2024年, Ärzte_heute!") == ["琥", "珀", "2024", "年", "ärzte", "heut"]
     assert tokenize("हिन्दी") == ["हिन्दी"]
     assert tokenize("cafe\u0301") == tokenize("café")

@@ -15,15 +15,15 @@ import torch
 
 from tests.support import tiny
 from tests.support.families import losses_and_hits
-from trainables.benchmarks import lm_eval_questions, wmdp
+from trainables.benchmarks import lm_eval_adapter, wmdp
 from trainables.common.errors import InputError, TrialStopped
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Training
 from trainables.config.trial import Trial
-from trainables.data import row_loader, text_blocks
+from trainables.data import raw_rows, text_blocks
+from trainables.storage.atomic_files import read_rows
 from trainables.storage.base import STEPS
-from trainables.storage.files import read_rows
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 
 WMDP = wmdp.WmdpBenchmark()
@@ -78,7 +78,7 @@ def test_every_answer_equals_a_naive_one(data: Path) -> None:
     right: dict[str, list[bool]] = {}
     for row in records:
         path, subject = files[row["task"]]
-        asked = row_loader.load_rows(str(data), f"{path}/test", ())[row["index"]]
+        asked = raw_rows.load_rows(str(data), f"{path}/test", ())[row["index"]]
         naive = choose(network, asked, QUESTION.format(subject))
         assert row["log_likelihoods"] == pytest.approx(naive, rel=1e-4)
         assert row["correct"] == (max(range(4), key=naive.__getitem__) == asked["answer"] == row["target"])
@@ -93,21 +93,21 @@ def test_every_answer_equals_a_naive_one(data: Path) -> None:
 
 def test_worked_examples_come_first(data: Path) -> None:
     """Five-shot: the dev rows with their answers, before each question of MMLU alone."""
-    network, shown = tiny.network(layers=1), row_loader.load_rows(str(data), "mmlu/virology/dev", ())
+    network, shown = tiny.network(layers=1), raw_rows.load_rows(str(data), "mmlu/virology/dev", ())
     _, records = WMDP.measure(network, tiny.tokenizer(), on(data, shots=5, limit=1), None, token_budget=1024)
     before = QUESTION.format("virology")
     before += "".join(f"{listed(row)} {'ABCD'[row['answer']]}\n\n" for row in shown)
     told = {row["task"]: row["log_likelihoods"] for row in records}
     assert len(records) == 4
-    asked = row_loader.load_rows(str(data), "mmlu/virology/test", ())[0]
+    asked = raw_rows.load_rows(str(data), "mmlu/virology/test", ())[0]
     assert told["mmlu_virology"] == pytest.approx(choose(network, asked, before), rel=1e-4)
-    bio = row_loader.load_rows(str(data), "questions/wmdp-bio/test", ())[0]
+    bio = raw_rows.load_rows(str(data), "questions/wmdp-bio/test", ())[0]
     assert told["wmdp_bio"] == pytest.approx(choose(network, bio, QUESTION.format("biology")), rel=1e-4)
 
 
 def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> None:
     tokenizer = tiny.tokenizer()
-    texts = {name: [row["text"] for row in row_loader.load_rows(str(data), name, ())][:5] for name in CORPORA}
+    texts = {name: [row["text"] for row in raw_rows.load_rows(str(data), name, ())][:5] for name in CORPORA}
     for split, topics in wmdp.SPLITS.items():
         forget, retain = (
             [text for topic in topics for text in texts[f"{topic}-{side}-corpus"]] for side in ("forget", "retain")
@@ -132,7 +132,7 @@ def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_p
         WMDP.check_rows(on(data, sources=(f"mmlu={tmp_path / 'mmlu'}",)))
     (tmp_path / "mmlu" / "virology").rename(tmp_path / "mmlu" / "virolog")
     with pytest.raises(InputError, match="'virolog' is no subject of MMLU; did you mean 'virology'"):
-        lm_eval_questions.load_tasks(("mmlu",), {"mmlu": str(tmp_path / "mmlu")}, 0)
+        lm_eval_adapter.load_tasks(("mmlu",), {"mmlu": str(tmp_path / "mmlu")}, 0)
 
 
 def test_the_gated_corpus_is_told_with_what_to_do() -> None:
@@ -204,8 +204,8 @@ def test_real_mmlu_rows_equal_lm_evals_command_line(
     (tmp_path / "two").mkdir()
     for name in names:
         (tmp_path / "two" / name).symlink_to(place / name)
-    tasks = lm_eval_questions.load_tasks(("mmlu",), {"mmlu": str(tmp_path / "two")}, shots)
-    found, _ = lm_eval_questions.ask(tiny.network(), tiny.tokenizer(), tasks, limit=25, token_budget=2048)
+    tasks = lm_eval_adapter.load_tasks(("mmlu",), {"mmlu": str(tmp_path / "two")}, shots)
+    found, _ = lm_eval_adapter.ask(tiny.network(), tiny.tokenizer(), tasks, limit=25, token_budget=2048)
     import lm_eval.tasks
 
     definitions = Path(lm_eval.tasks.__file__).parent / "mmlu" / "default"

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from platform.driver.console import Screen
-from platform.driver.progress import Counts, Waiting
+from platform.driver.live_table import Screen
+from platform.driver.running_counts import Counts, Waiting
 from platform.driver.trial_callback import TrialCallback
 from platform.state import disk
 from platform.state.limits import Limits, Stopper
 from trainables.common import cli
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import Storage
 
 CONFIG = Trial(method="ga", target=Model(path="models/full", fingerprint="files:1"))
@@ -41,7 +41,7 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     store: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The trial stays missing, so that --resume runs it."""
-    monkeypatch.setattr(files, "write_text", full)
+    monkeypatch.setattr(atomic_files, "write_text", full)
     stopper, mirrored = Stopper(Limits()), []
     keeper: Any = SimpleNamespace(prune=lambda study, ended: None)
     mirror: Any = SimpleNamespace(add_trial=mirrored.append)

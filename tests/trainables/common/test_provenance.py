@@ -12,7 +12,7 @@ from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
-from trainables.workers import trial_actor
+from trainables.workers import ray_processes
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storag
     before = code()
     forget()
     trial = Trial(method="ga", benchmark=Benchmark(data="data"), target=Model(path="models/full"))
-    trial_actor.TrialActor({"trial": trial.model_dump_json(), "storage": str(store.root)})
+    ray_processes.TrialActor({"trial": trial.model_dump_json(), "storage": str(store.root)})
     write(checkout, "training/loss.py", "SIGN = -1\n")
     made = provenance.stamp()
     assert (made["code"], made["dirty"]) == (before, False)
@@ -67,7 +67,7 @@ def test_only_modules_that_make_numbers_are_code(checkout: Path) -> None:
     for module, counts in (
         ("data/more.py", True),
         ("trial/export/more.py", True),
-        ("common/tokens.py", True),
+        ("common/tokenized_row.py", True),
         ("common/cli.py", False),
         ("run.py", False),
         ("methods/notes.txt", False),

@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 import pytest
 
-from trainables.config.methods import METHODS
+from trainables.config.method_tables import METHODS
 from trainables.config.settings import Objective
-from trainables.methods import presets
+from trainables.methods import method_constants
 
 # presets, method, splits, numbers. GA+KL of the authors is TOFU's "KL"; WGA of the authors is G-effect's.
 PUBLISHED = """
@@ -44,7 +44,7 @@ open-unlearning rmu forget05 layer=7 steering=2 alpha=1 rmu_reduction=labels
 def test_published_numbers(line: str) -> None:
     named, method, splits, *numbers = line.split()
     for preset, split in itertools.product(named.split(","), splits.split(",")):
-        found = asdict(presets.constants(method, Objective.model_validate({"preset": preset}), split))
+        found = asdict(method_constants.constants(method, Objective.model_validate({"preset": preset}), split))
         for name, value in (number.split("=") for number in numbers):
             chosen = found[name]
             assert chosen == (value if isinstance(chosen, str) else float(value)), (preset, split, name)
@@ -68,10 +68,10 @@ STATED: dict[str, Any] = {
 @pytest.mark.parametrize("preset", get_args(Objective.model_fields["preset"].annotation))
 def test_what_is_stated_overrides_the_preset(preset: Any, method: str) -> None:
     """Zero is a statement too, and a statement beats what a preset says of one split."""
-    assert set(STATED) == set(asdict(presets.Constants()))
-    every = presets.constants(method, Objective(preset=preset, **STATED), "forget10")
+    assert set(STATED) == set(asdict(method_constants.Constants()))
+    every = method_constants.constants(method, Objective(preset=preset, **STATED), "forget10")
     assert asdict(every) == STATED
-    plain = asdict(presets.constants(method, Objective(preset=preset), "forget10"))
+    plain = asdict(method_constants.constants(method, Objective(preset=preset), "forget10"))
     for name, value in STATED.items():
-        one = presets.constants(method, Objective(preset=preset, **{name: value}), "forget10")
+        one = method_constants.constants(method, Objective(preset=preset, **{name: value}), "forget10")
         assert asdict(one) == plain | {name: value}

@@ -13,15 +13,15 @@ import pytest
 from tests.support import shrunk_sweeps, tiny
 from tests.support.hub_bench import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench
 from trainables import benchmarks
-from trainables.benchmarks import evaluation, lm_eval_questions
-from trainables.benchmarks.localize import localize
+from trainables.benchmarks import evaluation, lm_eval_adapter
+from trainables.benchmarks.local_paths import localize
 from trainables.config.ids import hashed_part
 from trainables.config.settings import Benchmark, Model
-from trainables.data import row_loader
-from trainables.data.hub import HubRequirement, find_commits, find_folder
+from trainables.data import raw_rows
+from trainables.data.hub_folders import HubRequirement, find_commits, find_folder
 from trainables.storage.base import Storage
-from trainables.storage.location import open_storage
 from trainables.storage.object_storage import ObjectStorage
+from trainables.storage.opening import open_storage
 
 
 def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None:
@@ -30,14 +30,14 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None
         "README.md", "---\nconfigs:\n- config_name: forget01\n  data_files: forget01.json\n---\n", f"datasets/{ROWS_ID}"
     )
     bench.write("loader.py", "raise SystemExit", f"datasets/{ROWS_ID}")
-    planned = Benchmark(data=ROWS_ID, split="forget01", fingerprint=row_loader.fingerprint_rows(ROWS_ID, ("forget01",)))
+    planned = Benchmark(data=ROWS_ID, split="forget01", fingerprint=raw_rows.fingerprint_rows(ROWS_ID, ("forget01",)))
     assert localize(planned, bench.store) == planned
     bench.fetch(ROWS)
     there = localize(planned, bench.store)
     assert Path(there.data) == bench.folder(ROWS)
     assert not (bench.folder(ROWS) / "loader.py").exists()
-    assert row_loader.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
-    assert row_loader.fingerprint_rows(there.data, ("forget01",)) == planned.fingerprint
+    assert raw_rows.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
+    assert raw_rows.fingerprint_rows(there.data, ("forget01",)) == planned.fingerprint
     assert find_commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
     alone = planned.model_copy(update={"fingerprint": None})
     assert localize(alone, bench.store) == alone
@@ -52,7 +52,7 @@ def test_rows_that_a_person_brought_need_no_card(bench: HubBench) -> None:
     bench.fetch(ROWS)
     assert bench.hub.requests == []
     there = localize(Benchmark(data=ROWS_ID, split="forget01", fingerprint=f"hub:{ROWS_ID}@main"), bench.store)
-    assert row_loader.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
+    assert raw_rows.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
     assert find_commits(there) == {ROWS_ID: "main"}
 
 
@@ -76,13 +76,13 @@ def write_questions(bench: HubBench, name: str = QUESTIONS_ID) -> None:
 
 def test_lm_eval_reads_the_storages_questions(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
     write_questions(bench)
-    assert lm_eval_questions.source_of("arc_easy") == ("allenai/ai2_arc", "ARC-Easy")
-    assert lm_eval_questions.source_of("mmlu") == ("cais/mmlu", None)
-    monkeypatch.setattr(lm_eval_questions, "source_of", lambda task: (QUESTIONS_ID, "wmdp-bio"))
+    assert lm_eval_adapter.source_of("arc_easy") == ("allenai/ai2_arc", "ARC-Easy")
+    assert lm_eval_adapter.source_of("mmlu") == ("cais/mmlu", None)
+    monkeypatch.setattr(lm_eval_adapter, "source_of", lambda task: (QUESTIONS_ID, "wmdp-bio"))
     task = HubRequirement("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
     bench.fetch(task)
     bench.hub.requests.clear()
-    (made,) = lm_eval_questions.load_tasks(("wmdp_bio",), {"wmdp_bio": str(bench.folder(task))}, 0)
+    (made,) = lm_eval_adapter.load_tasks(("wmdp_bio",), {"wmdp_bio": str(bench.folder(task))}, 0)
     assert [row["answer"] for row in made.test_docs()] == [2]
     assert set(made.dataset) == {"test", "dev"}
     assert bench.hub.requests == []
@@ -105,7 +105,7 @@ def test_a_model_keeps_its_identity_where_its_files_lie_and_where_they_are_moved
 
 
 def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, tmp_path: Path) -> None:
-    for name in (lm_eval_questions.WMDP_HUB, lm_eval_questions.MMLU_HUB):
+    for name in (lm_eval_adapter.WMDP_HUB, lm_eval_adapter.MMLU_HUB):
         write_questions(bench, name)
     shrunk_sweeps.wmdp(tmp_path)
     data = tmp_path / "data"

@@ -11,7 +11,7 @@ from tests.support import tiny
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
-from trainables.training import models
+from trainables.training import model_files
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def bare(tmp_path: Path) -> Path:
 
 def test_a_folder_without_tokenizer_says_where_one_may_come_from(bare: Path) -> None:
     with pytest.raises(InputError, match=r"has no tokenizer.json; it has .*--set tokenizer=DIR_OR_HUB_ID"):
-        models.check_model(Model(path=str(bare)))
+        model_files.check_model(Model(path=str(bare)))
 
 
 def test_an_empty_tokenizer_is_refused(bare: Path) -> None:
@@ -31,18 +31,18 @@ def test_an_empty_tokenizer_is_refused(bare: Path) -> None:
     empty = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
     (bare / "tokenizer.json").write_text(json.dumps(empty))
     with pytest.raises(InputError, match="has no usable tokenizer"):
-        models.load_model(Model(path=str(bare)))
+        model_files.load_model(Model(path=str(bare)))
 
 
 def test_a_tokenizer_from_another_folder(bare: Path, tmp_path: Path) -> None:
     place = tmp_path / "tokenizer"
     tiny.tokenizer().save_pretrained(place)
     model = Model(path=str(bare), tokenizer=str(place))
-    network, tokenizer = models.load_model(model)
+    network, tokenizer = model_files.load_model(model)
     assert tokenizer("ferry")["input_ids"] == tiny.tokenizer()("ferry")["input_ids"]
     assert network.config._attn_implementation == "sdpa"
     with pytest.raises(InputError, match=f"tokenizer: {bare} has no tokenizer.json"):
-        models.check_tokenizer(str(bare))
+        model_files.check_tokenizer(str(bare))
 
 
 def test_tokenizer_is_part_of_what_a_model_is(bare: Path, tmp_path: Path) -> None:
@@ -56,6 +56,8 @@ def test_tokenizer_is_part_of_what_a_model_is(bare: Path, tmp_path: Path) -> Non
     for place in places:
         model = Model(path=str(bare), tokenizer=str(place))
         found.append(
-            Trial(method="ga", target=model.model_copy(update={"fingerprint": models.fingerprint_model(model)})).id()
+            Trial(
+                method="ga", target=model.model_copy(update={"fingerprint": model_files.fingerprint_model(model)})
+            ).id()
         )
     assert found[0] == found[1] != found[2]

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from trainables.benchmarks import tofu
 from trainables.common.errors import InputError
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.data import prompts
 from trainables.data.prompts import TEMPLATES
 

@@ -18,11 +18,11 @@ from tests.support.families import (
     ragged_prompts,
 )
 from trainables.benchmarks import tofu
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model
 from trainables.data.prompts import TEMPLATES, encode, prompt_text
 from trainables.inference import scoring
-from trainables.training import models
+from trainables.training import model_files
 
 
 def test_a_known_beginning_changes_no_row() -> None:
@@ -68,7 +68,7 @@ def test_leading_hits_are_what_greedy_decoding_shares_with_an_answer(budget: int
 
 @pytest.fixture(scope="module")
 def taught(trained_inputs: Any) -> tuple[Any, Any]:
-    return models.load_model(Model(path=str(trained_inputs.target)))
+    return model_files.load_model(Model(path=str(trained_inputs.target)))
 
 
 @pytest.mark.parametrize("dialect", tofu.RULES)

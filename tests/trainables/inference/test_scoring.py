@@ -11,7 +11,7 @@ from tests.support.families import generate_alone
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
 from trainables.inference import scoring
-from trainables.training import models
+from trainables.training import model_files
 
 KINDS = [(dialect, template) for dialect in tofu.RULES for template in ("llama2", "phi")]
 """Templates that put text around a row; chat templates go the same way (test_templates)."""
@@ -21,7 +21,7 @@ KINDS = [(dialect, template) for dialect in tofu.RULES for template in ("llama2"
 def batched(request: Any, trial_inputs: Any) -> dict[str, Any]:
     """Records of the batched path, in small uneven batches, and what they were made from: one row is too long."""
     dialect, template = request.param
-    network, tokenizer = models.load_model(Model(path=str(trial_inputs.target)))
+    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, dialect=dialect, template=template)
     with pytest.MonkeyPatch.context() as patch:
         few = {task: found[:6] for task, found in tofu.evaluation_rows(benchmark).items()}

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.families import FAMILIES, PAD, VOCABULARY, PassCounter, answer_groups, losses_and_hits, network
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.inference import kv_cache, scoring
 
 LLAMA = network("Llama")

@@ -16,8 +16,8 @@ from trainables.config.settings import Calibration, Model, Rectifier
 from trainables.config.trial import Trial, evaluation_id
 from trainables.methods import uwc
 from trainables.storage.base import WEIGHTS, Storage
-from trainables.storage.location import open_storage
-from trainables.training import models, target_weights
+from trainables.storage.opening import open_storage
+from trainables.training import model_files, weights_on_disk
 from trainables.training.runtime import prepare_process
 
 SETTINGS = Calibration(targets=(0.9,))
@@ -128,13 +128,13 @@ def test_mixtures_and_the_relative_change_are_those_of_the_weights(
     config, result, store = calibrated
     saved = store.trial(config.id()) / WEIGHTS
     item = result["calibration"]["targets"][-1]
-    target, tokenizer = models.load_model(Model(path=str(trained_inputs.target)))
-    unlearned, _ = models.load_model(Model(path=str(saved)))
-    mixed, _ = models.load_model(Model(path=str(saved)))
-    target_weights.mix(
+    target, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
+    unlearned, _ = model_files.load_model(Model(path=str(saved)))
+    mixed, _ = model_files.load_model(Model(path=str(saved)))
+    weights_on_disk.mix(
         mixed,
-        target_weights.open_weights(Model(path=str(saved))),
-        target_weights.open_weights(config.target),
+        weights_on_disk.open_weights(Model(path=str(saved))),
+        weights_on_disk.open_weights(config.target),
         item["weight"],
     )
     for before, after, between in zip(target.parameters(), unlearned.parameters(), mixed.parameters(), strict=True):

@@ -14,12 +14,12 @@ from scipy import stats
 
 from tests.support import naive_objectives as naive
 from tests.support.naive_objectives import Row, leaves, of_objective, of_term, rows, sums
-from trainables.config.methods import METHODS, MethodRow
+from trainables.config.method_tables import METHODS, MethodRow
 from trainables.config.settings import Objective as Settings
-from trainables.methods import objectives, presets
+from trainables.methods import method_constants, objectives
+from trainables.methods.method_constants import Constants
 from trainables.methods.objectives import ForwardOutput, Totals
-from trainables.methods.objectives.kl import kl
-from trainables.methods.presets import Constants
+from trainables.methods.objectives.kl_term import kl
 
 TOLERANCE = 1e-5
 """Losses are taken in fp32."""
@@ -69,7 +69,7 @@ def test_loss_and_gradient_row_by_row(method: str, c: Constants, size: int | Non
 
 def test_every_method_is_compared() -> None:
     assert {method for method, _ in CASES} == {"nll", *(row.name for row in METHODS.values() if not row.strength)}
-    assert {c.kl_reduction for method, c in CASES if method == "npo_kl"} == set(get_args(presets.KLReduction))
+    assert {c.kl_reduction for method, c in CASES if method == "npo_kl"} == set(get_args(method_constants.KLReduction))
 
 
 shapes = st.lists(
@@ -200,7 +200,7 @@ class Recorded:
 @pytest.mark.parametrize("row", [row for row in METHODS.values() if not row.strength], ids=lambda row: row.name)
 @pytest.mark.parametrize("preset", ["paper", "open-unlearning"])
 def test_a_row_says_what_its_objective_needs_and_reads(row: MethodRow, preset: Any) -> None:
-    recorded = Recorded(presets.constants(row.name, Settings(preset=preset), "forget05"))
+    recorded = Recorded(method_constants.constants(row.name, Settings(preset=preset), "forget05"))
     made = objectives.make_objective(row.name, recorded)  # type: ignore[arg-type]
     plain_retain = any(term.side == "retain" and not term.frozen for term in made.terms)
     assert plain_retain == ("retain_loss" in row.needs and recorded.constants.retain_coefficient > 0)

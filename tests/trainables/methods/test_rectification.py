@@ -17,7 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from trainables.config.methods import RECTIFIERS, RETAIN_PASS
+from trainables.config.method_tables import RECTIFIERS, RETAIN_PASS
 from trainables.methods import rectifiers
 from trainables.methods.rectifiers import GRU, Outcome, PCGrad, Plain, base
 

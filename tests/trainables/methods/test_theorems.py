@@ -21,7 +21,7 @@ from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
 from trainables.inference import scoring
 from trainables.methods import rectifiers
-from trainables.training import models
+from trainables.training import model_files
 
 TOFU = tofu.TofuBenchmark()
 
@@ -149,7 +149,7 @@ def test_theorem_2_needs_its_condition_on_curvature() -> None:
 
 def test_one_step_of_the_tiny_model_keeps_the_retain_loss_to_first_order(trial_inputs: Any) -> None:
     """Plain GA costs -lr <g_u, g_r>; the rectified step costs O(lr^2) only, and less at every lr (full batches)."""
-    network, tokenizer = models.load_model(Model(path=str(trial_inputs.target)))
+    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     network = network.double()
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     encoded = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]

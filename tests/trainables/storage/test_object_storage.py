@@ -12,14 +12,14 @@ import pytest
 
 from tests.support import machines
 from tests.support.machines import Machine, names, record_puts, write_folder, write_trial
-from trainables.benchmarks.localize import localize
+from trainables.benchmarks.local_paths import localize
 from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Trial
-from trainables.storage import files, object_storage, object_store
+from trainables.storage import atomic_files, object_storage, object_store
 from trainables.storage.base import CHECKPOINT, CONFIG, EVALUATIONS, PROGRESS, RESULT, STEPS, WEIGHTS, set_aside
 from trainables.storage.object_store import Entry, is_same
-from trainables.storage.results import read_result
+from trainables.storage.trial_files import read_result
 
 machine = machines.machine
 
@@ -34,7 +34,7 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
     here.start_trial("a1", {"method": "ga"})
     folder = write_trial(here, "a1")
     write_folder(folder / WEIGHTS, "model.safetensors", "config.json")
-    files.write_json(folder / PROGRESS, {})
+    atomic_files.write_json(folder / PROGRESS, {})
     here.push_trial("a1")
     assert order[-1] == "trials/a1/result.json"
     assert order.index("trials/a1/weights/.whole") > order.index("trials/a1/weights/model.safetensors")
@@ -130,7 +130,7 @@ def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> Non
         write_trial(here, key)
         write_folder(here.trial(key) / WEIGHTS, "model.safetensors")
         here.push_trial(key)
-    files.write_json(here.sweep("tiny", "0" * 8), {"name": "tiny"})
+    atomic_files.write_json(here.sweep("tiny", "0" * 8), {"name": "tiny"})
     here.push(here.sweep("tiny", "0" * 8))
     there.sync_trials(["a1", "a2"])
     here.transfer.store.delete(["sweeps/tiny-00000000.json", *(name for name in names(here) if "/a2/" in name)])
@@ -152,15 +152,15 @@ def test_a_table_of_an_earlier_attempt_goes_when_the_trial_ran_again_elsewhere(m
     here, there = machine("here"), machine("there", writable=False)
     for steps in (1, 300):
         folder = write_trial(here, "a1", attempt=str(steps))
-        files.write_rows(folder / STEPS, [{"step": step, "loss": 1 / step} for step in range(1, steps + 1)])
-        result = files.read_json(folder / RESULT) or {}
-        files.write_json(folder / RESULT, result | {"files": {STEPS: files.sha256(folder / STEPS)}})
+        atomic_files.write_rows(folder / STEPS, [{"step": step, "loss": 1 / step} for step in range(1, steps + 1)])
+        result = atomic_files.read_json(folder / RESULT) or {}
+        atomic_files.write_json(folder / RESULT, result | {"files": {STEPS: atomic_files.sha256(folder / STEPS)}})
         here.push_trial("a1")
         there.sync_trials(["a1"])
         assert read_result(there, "a1")[1] == []
         there.fetch_trial("a1")
         assert read_result(there, "a1")[1] == []
-        assert len(files.read_rows(there.trial("a1") / STEPS)) == steps
+        assert len(atomic_files.read_rows(there.trial("a1") / STEPS)) == steps
 
 
 def test_a_refusal_does_not_replace_the_result_of_a_run(machine: Machine) -> None:
@@ -183,14 +183,14 @@ def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
     there.fetch_trial("a1")
     assert not (there.trial("a1") / CHECKPOINT).exists()
     write_folder(here.trial("a1") / EVALUATIONS, "2.json")
-    files.write_json(folder / "meta.json", {"tag": "step-2"})
+    atomic_files.write_json(folder / "meta.json", {"tag": "step-2"})
     here.finish_checkpoint(folder, "step-2")
     there.fetch_trial("a1")
     assert (there.trial("a1") / CHECKPOINT / "step-2" / "shard").is_file()
     assert (there.trial("a1") / EVALUATIONS / "2.json").is_file()
 
     write_folder(folder / "step-4", "shard")
-    files.write_json(folder / "meta.json", {"tag": "step-4"})
+    atomic_files.write_json(folder / "meta.json", {"tag": "step-4"})
     here.try_push(folder / "step-4")
     here.finish_checkpoint(folder, "step-4")
     kept = {"checkpoint/meta.json", "checkpoint/step-4/shard", "evaluations/2.json"}
@@ -207,7 +207,7 @@ def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
 def test_paths_become_those_of_the_machine(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     here.push(write_folder(here.model("m"), "config.json"))
-    files.write_json(here.evaluation("e") / RESULT, {"id": "e"})
+    atomic_files.write_json(here.evaluation("e") / RESULT, {"id": "e"})
     here.push_parts(here.evaluation("e"))
     trial = Trial(
         method="ga",
@@ -220,7 +220,7 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
     assert moved.target.path == str(there.model("m"))
     assert (there.model("m") / "config.json").is_file()
     assert moved.retain_evaluation is not None
-    assert files.read_json(Path(moved.retain_evaluation.path)) == {"id": "e"}
+    assert atomic_files.read_json(Path(moved.retain_evaluation.path)) == {"id": "e"}
     assert moved.benchmark.data == "/data/tofu"
 
 

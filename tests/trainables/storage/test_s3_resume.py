@@ -10,11 +10,11 @@ import pytest
 from tests.support import machines, ranks
 from tests.support.interrupted import configuration, finish, same
 from tests.support.machines import Machine
-from trainables.benchmarks.localize import localize
+from trainables.benchmarks.local_paths import localize
 from trainables.config.settings import Rectifier, TaskVector
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import CONFIG, RESULT, ROWS, STEPS, WEIGHTS, Storage
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 
 machine = machines.machine
@@ -29,7 +29,7 @@ def test_another_machine_goes_on_from_the_last_checkpoint(trial_inputs: Any, mac
     other.sync_trials([config.id()])
     assert not other.has(config.id())
     other.fetch_trial(config.id())
-    assert (files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
+    assert (atomic_files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
     *_, last = TrialRun(localize(config, other), other, keep_weights=True).events()
     assert last["result"]["training"]["resumed_at"] == 4
     assert last["result"]["metrics"] == whole["metrics"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from platform.plan.budget import Budget
 from platform.plan.build import make_plan
+from platform.plan.costs import Budget
 from platform.plan.overrides import apply
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.backbones.llama3 import LLAMA32_1B

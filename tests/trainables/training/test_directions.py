@@ -19,14 +19,14 @@ from tests.support.naive_vectors import make, recipe
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
 from trainables.config.trial import Direction, Trial
-from trainables.methods import task_vectors
-from trainables.storage import files
+from trainables.methods import task_vector_rectification
+from trainables.storage import atomic_files
 from trainables.storage.base import RESULT, Storage
-from trainables.storage.location import open_storage
-from trainables.training import models
+from trainables.storage.opening import open_storage
+from trainables.training import model_files
 from trainables.training.runtime import prepare_process
-from trainables.training.task_vectors import directions, spec, train
-from trainables.training.task_vectors.directions import ensure_direction, move_along
+from trainables.training.task_vectors import compute_direction, direction_files, forget_batches
+from trainables.training.task_vectors.direction_files import ensure_direction, move_along
 from trainables.trial.runner import TrialRun
 from trainables.trial.setup import load_forget_rows
 from trainables.workers import shared_artifacts
@@ -60,10 +60,13 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(directions, "publish", stop)
+        patch.setattr(direction_files, "publish", stop)
         with pytest.raises(KeyboardInterrupt):
             make(direction, tmp_path, micro_batch=3)
-    folder, given = spec.direction_folder(direction, Storage(tmp_path)), (direction, str(tmp_path), Resources(), 3)
+    folder, given = (
+        forget_batches.direction_folder(direction, Storage(tmp_path)),
+        (direction, str(tmp_path), Resources(), 3),
+    )
     assert not folder.exists()
     shared_artifacts.make_direction(*given)
     assert {path.name for path in folder.parent.iterdir()} == {direction.id()}
@@ -80,7 +83,7 @@ def test_no_more_than_three_vectors_beside_weights_and_gradient(
     direction, _, whole = made
     alive: list[float] = []
     rectified: list[None] = []
-    real = task_vectors.rectify
+    real = task_vector_rectification.rectify
 
     def rectify(found: torch.Tensor, normalise: Any) -> Any:
         rectified.append(None)
@@ -88,7 +91,7 @@ def test_no_more_than_three_vectors_beside_weights_and_gradient(
             alive.append(tensor_bytes())
         return real(found, normalise)
 
-    monkeypatch.setattr(task_vectors, "rectify", rectify)
+    monkeypatch.setattr(task_vector_rectification, "rectify", rectify)
     before = tensor_bytes()
     other = make(direction, tmp_path, micro_batch=2)
     assert alive[0] - before < 5.5 * sum(part.nbytes for part in whole.values())
@@ -109,7 +112,7 @@ def test_checkpointing_turns_no_dropout_on(trial_inputs: Any, tmp_path: Path) ->
     (target / "config.json").write_text(json.dumps(settings))
     direction = recipe(trial_inputs).model_copy(update={"target": Model(path=str(target))})
     prepare_process(Resources(), 0)
-    trainers = [train.open_trainer(direction, load_forget_rows, None, on) for on in (False, True)]
+    trainers = [compute_direction.open_trainer(direction, load_forget_rows, None, on) for on in (False, True)]
     assert [trainer.model.inner.training for trainer in trainers] == [False, True]
     losses = [trainer._add_gradient([0, 1, 2])[0] for trainer in trainers]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
@@ -117,9 +120,9 @@ def test_checkpointing_turns_no_dropout_on(trial_inputs: Any, tmp_path: Path) ->
 
 def test_moving_goes_as_far_as_it_says(made: Any) -> None:
     direction, store, found = made
-    network, _ = models.load_model(direction.target)
+    network, _ = model_files.load_model(direction.target)
     before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
-    move_along(network, spec.direction_folder(direction, store), 2.5)
+    move_along(network, forget_batches.direction_folder(direction, store), 2.5)
     for name, parameter in network.named_parameters():
         assert torch.allclose(parameter, before[name] - 2.5 * found[name], atol=1e-7)
 
@@ -166,11 +169,11 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(
         direction = recipe(trial_inputs, steps=2, **settings).model_copy(update={"precision": precision})
         store, expected = Storage(tmp_path / "one"), make(direction, tmp_path / "one")
     ranks.start(_one_of_two, (tmp_path / "two", direction.model_dump_json()), 2)
-    folders = [spec.direction_folder(direction, place) for place in (store, Storage(tmp_path / "two"))]
+    folders = [forget_batches.direction_folder(direction, place) for place in (store, Storage(tmp_path / "two"))]
     found = load_file(folders[1] / "direction-00000.safetensors")
     assert found.keys() == expected.keys()
     assert float((flat(found) - flat(expected)).norm() / flat(expected).norm()) < tolerance
-    one, two = (files.read_rows(folder / spec.BATCHES) for folder in folders)
+    one, two = (atomic_files.read_rows(folder / forget_batches.BATCHES) for folder in folders)
     for first, second in zip(one, two, strict=True):
         for name in ("batch", "rows", "tokens"):
             assert second[name] == first[name]
@@ -207,7 +210,7 @@ def test_a_trial_moves_the_target_model_as_far_as_its_strength(trial_inputs: Any
     assert {result["direction"] for result in results} == {folder.name}
     changes = [result["metrics"]["relative_change"] for result in results]
     assert changes[1] == pytest.approx(3 * changes[0], rel=1e-4)
-    note = files.read_json(folder / RESULT) or {}
-    norm = torch.nn.utils.parameters_to_vector(models.load_model(config.target)[0].parameters()).detach().norm()
+    note = atomic_files.read_json(folder / RESULT) or {}
+    norm = torch.nn.utils.parameters_to_vector(model_files.load_model(config.target)[0].parameters()).detach().norm()
     assert changes[0] == pytest.approx(note["norm"] / float(norm), rel=1e-4)
     assert results[0]["metrics"]["forget_prob"] != results[1]["metrics"]["forget_prob"]

@@ -13,7 +13,7 @@ import torch
 from tests.support import ranks
 from tests.support.copies import tied
 from trainables.config.settings import Model
-from trainables.training import models
+from trainables.training import model_files
 
 SERIES = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "average_norm", "dot")
 ONE = [{"stage": 1}, {"stage": 0}, {"stage": 2, "micro_batch": 1}, {"stage": 3, "micro_batch": 8}]
@@ -47,10 +47,10 @@ Found = Callable[[int, str], list[dict[str, Any]]]
 
 
 def start(trial_inputs: Any, lora: int | None = None) -> torch.Tensor:
-    network, _ = models.load_model(Model(path=str(trial_inputs.target)))
+    network, _ = model_files.load_model(Model(path=str(trial_inputs.target)))
     if lora:
         torch.manual_seed(ranks.SEED)
-        network = models.with_adapters(network, lora, 16)
+        network = model_files.with_adapters(network, lora, 16)
     parts = network.named_parameters(remove_duplicate=False)
     return torch.cat([part.detach().double().reshape(-1) for _, part in parts])
 

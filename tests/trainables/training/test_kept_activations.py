@@ -10,7 +10,7 @@ import transformers
 
 from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
 from trainables.config.trial import Trial
-from trainables.training import activations, memory, models
+from trainables.training import activations, memory, model_files
 from trainables.trial import setup
 
 ROWS, LENGTH = 4, 64
@@ -72,7 +72,7 @@ def test_layers_keep_what_the_plan_says(
     if method == "rmu":
         setup.train_only_rmu_weights(network, layer)
     if lora is not None:
-        network = models.with_adapters(network, lora, 16)
+        network = model_files.with_adapters(network, lora, 16)
     trial = Trial(
         method=method,
         rectifier=Rectifier(name="gru", gamma=0.8),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.backbones.llama2 import LLAMA2
-from trainables.config.methods import METHODS
+from trainables.config.method_tables import METHODS
 from trainables.config.settings import Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
 from trainables.training import flops, memory

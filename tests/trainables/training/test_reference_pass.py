@@ -9,12 +9,12 @@ import pytest
 
 from search_spaces.backbones.zephyr import ZEPHYR
 from tests.support import tiny
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Model, Resources, Training
 from trainables.config.trial import Trial
 from trainables.data import text_blocks
-from trainables.methods import objectives, presets, rectifiers
-from trainables.training import effective_batch, engine, flops, loop, sampling
+from trainables.methods import method_constants, objectives, rectifiers
+from trainables.training import engine, flops, forward_backward, loop, sampling
 from trainables.training.runtime import prepare_process
 
 TEXTS, STEPS, BATCH, SEED = 60, 2, 4, 3
@@ -40,7 +40,7 @@ def task(rows: Sequence[Example], method: str = "npo", micro_batch: int | None =
     return loop.TrainingTask(
         forget=rows,
         retain=rows,
-        objective=objectives.make_objective(method, presets.Constants()),
+        objective=objectives.make_objective(method, method_constants.Constants()),
         rectifier=rectifiers.make_rectifier("none", None, None),
         training=Training(lr=1e-3, max_steps=STEPS, epochs=20, batch_size=BATCH),
         seed=SEED,
@@ -72,9 +72,9 @@ def test_only_the_rows_that_are_drawn_are_read_and_run() -> None:
 def test_sums_are_those_of_a_pass_over_all_rows(size: int, world: int) -> None:
     """Also where ranks share the rows out: each leaves 0 for those of the others."""
     rows, network, numbers = Read(), tiny.network(layers=1), sorted(drawn())
-    whole = effective_batch.row_sums(tiny.PlainEngine(network), rows, range(TEXTS), task(rows), 1)
+    whole = forward_backward.row_sums(tiny.PlainEngine(network), rows, range(TEXTS), task(rows), 1)
     engines = [tiny.PlainEngine(network, rank, world) for rank in range(world)]
-    parts = [effective_batch.row_sums(each, rows, numbers, task(rows), size) for each in engines]
+    parts = [forward_backward.row_sums(each, rows, numbers, task(rows), size) for each in engines]
     for row in numbers:
         (found,) = [part[row] for part in parts if part[row] != 0]
         assert found == (whole[row] if size == 1 else pytest.approx(whole[row], rel=1e-5))

@@ -11,11 +11,11 @@ import torch
 import transformers
 
 from tests.support import tiny
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.inference import scoring
-from trainables.methods import objectives, presets
+from trainables.methods import method_constants, objectives
 from trainables.methods.objectives import ForwardOutput, Term
-from trainables.training import effective_batch, models
+from trainables.training import forward_backward, model_files
 
 LENGTHS = ((5, 2), (17, 4), (9, 8), (12, 1), (3, 2), (17, 9))
 SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}
@@ -53,13 +53,13 @@ def rows() -> list[Example]:
 
 def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any) -> float:
     task = SimpleNamespace(pad=0, micro_batch=size, frozen=frozen)
-    plan: list[effective_batch.TermRows] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
-    return effective_batch.accumulate_gradient(tiny.PlainEngine(model), plan, task, known)[0]
+    plan: list[forward_backward.TermRows] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
+    return forward_backward.accumulate_gradient(tiny.PlainEngine(model), plan, task, known)[0]
 
 
 def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, float]) -> float:
     """Every term over the whole batch at once: mask and logits everywhere, of which a term's positions are taken."""
-    totals, total = effective_batch.count_totals(rows()), 0.0
+    totals, total = forward_backward.count_totals(rows()), 0.0
     for term in terms:
         width = totals.longest if term.width is None or term.width == "batch" else term.width
         batch = scoring.collate(rows(), 0, width)
@@ -108,14 +108,14 @@ def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: 
 @pytest.mark.parametrize("size", [None, 4])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_divergences_and_reference_sums(reduction: str, size: int | None) -> None:
-    constants = presets.Constants(beta=0.5, kl_reduction=reduction)  # type: ignore[arg-type]
+    constants = method_constants.Constants(beta=0.5, kl_reduction=reduction)  # type: ignore[arg-type]
     compare(objectives.make_objective("npo_kl", constants).terms, size)
 
 
 @pytest.mark.parametrize("size", [None, 4])
 @pytest.mark.parametrize("reduction", ["labels", "all_positions"])
 def test_steering(reduction: str, size: int | None) -> None:
-    constants = presets.Constants(layer=1, rmu_reduction=reduction)  # type: ignore[arg-type]
+    constants = method_constants.Constants(layer=1, rmu_reduction=reduction)  # type: ignore[arg-type]
     compare(objectives.make_objective("rmu", constants).terms, size)
 
 
@@ -124,7 +124,7 @@ def compare(terms: tuple[Term, ...], size: int | None) -> None:
     with torch.no_grad():
         for each in (model, theirs):
             each.model.layers[0].mlp.up_proj.weight.mul_(1.1)
-    known = effective_batch.row_sums(
+    known = forward_backward.row_sums(
         tiny.PlainEngine(copy.deepcopy(frozen)), rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2
     )
     agree(model, theirs, (ours(model, terms, frozen, size, known), whole(theirs, terms, frozen, known)))
@@ -134,7 +134,13 @@ def compare(terms: tuple[Term, ...], size: int | None) -> None:
 def test_the_head_sees_labels_alone_and_steering_none(attention: str, adapters: bool) -> None:
     model, positions = network(attention=attention), []
     model.lm_head.register_forward_hook(lambda _, given, __: positions.append(given[0].shape[:-1].numel()))
-    trained = models.with_adapters(model, 2, 4) if adapters else model
+    trained = model_files.with_adapters(model, 2, 4) if adapters else model
     ours(trained, (objectives.NLL,), None, None, None)
-    ours(trained, objectives.make_objective("rmu", presets.Constants(layer=1)).terms, network().eval(), None, None)
+    ours(
+        trained,
+        objectives.make_objective("rmu", method_constants.Constants(layer=1)).terms,
+        network().eval(),
+        None,
+        None,
+    )
     assert positions == [sum(length - start for length, start in LENGTHS), 0, 0]

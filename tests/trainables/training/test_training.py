@@ -14,8 +14,8 @@ from tests.support import reference
 from trainables.benchmarks import tofu
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Benchmark, Model, Resources, Training
-from trainables.methods import objectives, presets, rectifiers
-from trainables.training import effective_batch, engine, loop, models, sampling
+from trainables.methods import method_constants, objectives, rectifiers
+from trainables.training import engine, forward_backward, loop, model_files, sampling
 from trainables.training.runtime import prepare_process
 
 TOFU = tofu.TofuBenchmark()
@@ -26,7 +26,7 @@ STEPS, BATCH, SEED = 3, 6, 4
 @pytest.fixture(scope="module")
 def rows(trial_inputs: Any) -> dict[str, Any]:
     """The tiny model and both sides' encoded rows."""
-    network, tokenizer = models.load_model(Model(path=str(trial_inputs.target)))
+    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     sides = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
     return {"network": network, "forget": sides[0], "retain": sides[1], "pad": tokenizer.pad_token_id}
@@ -55,7 +55,7 @@ def train(
     task = loop.TrainingTask(
         forget=rows["forget"],
         retain=retain_side(rows, settings.method),
-        objective=objectives.make_objective(settings.method, presets.Constants(beta=settings.beta)),
+        objective=objectives.make_objective(settings.method, method_constants.Constants(beta=settings.beta)),
         rectifier=rectifiers.make_rectifier(settings.rectifier, settings.gamma, settings.tau),
         training=training,
         seed=SEED,
@@ -166,11 +166,11 @@ def test_one_retain_pass_serves_rectifier_and_term(
 ) -> None:
     """The same as a pass for each, which a term without `nll` has."""
     settings = reference.Settings(method, "gru", lr=0.05, gamma=0.8, tau=1.0, optimizer="sgd")
-    one_pass = objectives.make_objective(method, presets.Constants(retain_coefficient=0.3))
+    one_pass = objectives.make_objective(method, method_constants.Constants(retain_coefficient=0.3))
     two_passes = replace(one_pass, terms=tuple(replace(term, nll_weight=None) for term in one_pass.terms))
-    forward, sides = effective_batch.forward, []
+    forward, sides = forward_backward.forward, []
     count = lambda *given: sides.append(given[1].side if torch.is_grad_enabled() else "") or forward(*given)  # noqa: E731
-    monkeypatch.setattr(effective_batch, "forward", count)
+    monkeypatch.setattr(forward_backward, "forward", count)
     updates, series = [], []
     for objective, retain_passes in ((one_pass, 3), (two_passes, 6)):
         sides.clear()

@@ -23,12 +23,12 @@ from trainables.config.settings import (
     Training,
 )
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import ROWS, WEIGHTS, Storage
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 from trainables.trial import step_selection
 from trainables.trial.runner import TrialRun
-from trainables.trial.stop_rule import make_stop_rule
+from trainables.trial.search_stop_rule import make_stop_rule
 from trainables.workers import launcher
 
 STEPS, EVERY = 6, 2
@@ -72,7 +72,7 @@ def test_the_rule_chooses_a_step_which_is_a_shorter_trial(trained_inputs: Any, w
             folders = (store.trial(config.id()), alone.trial(shorter.id()))
             kept, expected = (load_file(folder / WEIGHTS / "model.safetensors") for folder in folders)
             assert all(torch.equal(kept[name], expected[name]) for name in expected)
-            rows = [files.read_rows(folder / ROWS) for folder in folders]
+            rows = [atomic_files.read_rows(folder / ROWS) for folder in folders]
             assert rows[0] == rows[1]
 
 

@@ -17,9 +17,9 @@ from typer.testing import CliRunner, Result
 from trainables import evaluate
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
-from trainables.data import row_loader
-from trainables.storage import files
-from trainables.training import models
+from trainables.data import raw_rows
+from trainables.storage import atomic_files
+from trainables.training import model_files
 
 KEYS = {"forget_quality", "forget_quality_pvalue", "model_utility", "forget_truth_ratio", "forget_prob", "forget_rouge"}
 KEYS |= {f"{task}_{kind}" for task in ("retain", "real_authors", "world_facts") for kind in ("prob", "rouge")}
@@ -47,7 +47,7 @@ def test_numbers_of_the_real_models_and_the_rows_that_they_are_made_of(
             OMP_NUM_THREADS="1",
         )
         assert done.returncode == 0, done.stderr
-        records = files.read_rows(tmp_path / f"{name}.parquet")
+        records = atomic_files.read_rows(tmp_path / f"{name}.parquet")
         found.append(json.loads((tmp_path / f"{name}.json").read_text()) | {"rows": records})
     retain, full = found
     assert full["model_utility"] == pytest.approx(0.89545, abs=5e-5)
@@ -71,7 +71,7 @@ def test_the_papers_dialect_takes_the_first_300_rows(tofu_data: Path, dialect: A
     asked = tofu.evaluation_rows(Benchmark(data=str(tofu_data), split="forget10", dialect=dialect))
     assert list(asked) == ["forget", "retain", "real_authors", "world_facts"]
     assert [len(found) for found in asked.values()] == counts
-    everything = row_loader.load_rows(str(tofu_data), "forget10_perturbed", ["question"])
+    everything = raw_rows.load_rows(str(tofu_data), "forget10_perturbed", ["question"])
     assert asked["forget"] == everything[: counts[0]]
 
 
@@ -113,9 +113,12 @@ def refused(done: Result, *words: str) -> None:
 def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: Path) -> None:
     done = run(retain_evaluation=evaluated, rows=tmp_path / "deep" / "rows.parquet")
     assert done.exit_code == 0, done.output
-    kept, records = json.loads((tmp_path / "out.json").read_text()), files.read_rows(tmp_path / "deep/rows.parquet")
+    kept, records = (
+        json.loads((tmp_path / "out.json").read_text()),
+        atomic_files.read_rows(tmp_path / "deep/rows.parquet"),
+    )
     assert kept.keys() >= KEYS | {"versions", "commit", "model", "benchmark"}
-    assert kept["model"]["fingerprint"] == models.fingerprint_model(Model(path=str(trial_inputs.target)))
+    assert kept["model"]["fingerprint"] == model_files.fingerprint_model(Model(path=str(trial_inputs.target)))
     assert kept["benchmark"]["dialect"] == "paper"
     assert kept["forget_quality"] == pytest.approx(math.log(kept["forget_quality_pvalue"]))
     assert f"forget quality (ln p) {kept['forget_quality']:.4f}" in done.stdout
@@ -186,7 +189,7 @@ def test_a_retain_evaluation_of_something_else_is_refused(
     for field, value in (("split", "forget10"), ("dialect", "open-unlearning"), ("template", "phi")):
         other = json.loads(evaluated.read_text())
         other["benchmark"][field] = value
-        files.write_json(tmp_path / "other.json", other)
+        atomic_files.write_json(tmp_path / "other.json", other)
         done = run(retain_evaluation=tmp_path / "other.json")
         refused(done, "--retain-evaluation: ", f"was made with {field} '{value}'")
     text = (trial_inputs.data / "forget25_perturbed.json").read_text()
@@ -195,9 +198,9 @@ def test_a_retain_evaluation_of_something_else_is_refused(
 
 
 def test_a_model_without_finite_losses_is_told(trial_inputs: Any, run: Run, tmp_path: Path) -> None:
-    network, tokenizer = models.load_model(Model(path=str(trial_inputs.target)))
+    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     network.lm_head.weight.data.fill_(math.nan)
-    models.save_model(network, tokenizer, tmp_path / "model", {})
+    model_files.save_model(network, tokenizer, tmp_path / "model", {})
     done = run(model=tmp_path / "model")
     assert (done.exit_code, done.stderr[:7]) == (1, "error: "), (done.output, done.exception)
     assert "is not finite" in done.stderr
@@ -207,4 +210,4 @@ def test_line_separators_inside_a_string_do_not_end_a_row(trial_inputs: Any, tmp
     """U+2028 and U+0085 may stand as they are in JSON, and end a line for str.splitlines."""
     text = json.dumps({"question": "a\u2028b", "answer": "c\u0085d"}, ensure_ascii=False)
     folder = spoiled(trial_inputs, tmp_path / "data", "full", f"{text}\n\n{text}\n")
-    assert row_loader.load_rows(str(folder), "full", ("question", "answer")) == [json.loads(text)] * 2
+    assert raw_rows.load_rows(str(folder), "full", ("question", "answer")) == [json.loads(text)] * 2

@@ -21,9 +21,9 @@ from trainables.benchmarks import evaluation, tofu
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import RESULT, WEIGHTS, Storage
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 from trainables.trial import setup
 from trainables.trial.export import model_folder, verify
 from trainables.trial.runner import TrialRun
@@ -157,7 +157,7 @@ def doctored(kept: Any, folder: Path, **changes: Any) -> tuple[Storage, str]:
     store, trial_id = kept
     place = open_storage(str(folder / "runs"))
     shutil.copytree(store.trial(trial_id), place.trial(trial_id))
-    files.write_json(place.trial(trial_id) / RESULT, store.result(trial_id) | changes, checked=True)
+    atomic_files.write_json(place.trial(trial_id) / RESULT, store.result(trial_id) | changes, checked=True)
     return place, trial_id
 
 

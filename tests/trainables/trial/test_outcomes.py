@@ -14,17 +14,17 @@ from safetensors.torch import load_file
 
 from tests.support.interrupted import alike, configuration, finish
 from trainables.config.settings import Rectifier
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import RETRY, STEPS, WEIGHTS
-from trainables.storage.location import open_storage
-from trainables.training import effective_batch as training_effective_batch
-from trainables.workers import launcher, trial_actor
+from trainables.storage.opening import open_storage
+from trainables.training import forward_backward
+from trainables.workers import launcher, ray_processes
 
 
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int, error: Exception) -> list[int]:
     """Let the device hold at most `most` rows of a forward pass; the sizes that were tried. A retry begins afresh."""
     tried: list[int] = []
-    real, full = training_effective_batch.forward, []
+    real, full = forward_backward.forward, []
 
     def forward(engine: Any, term: Any, rows: Any, *rest: Any) -> Any:
         tried.append(len(rows))
@@ -34,7 +34,7 @@ def run_out(monkeypatch: pytest.MonkeyPatch, most: int, error: Exception) -> lis
             raise type(error)(*error.args)  # a kept one keeps the frames that it went through
         return real(engine, term, rows, *rest)
 
-    monkeypatch.setattr(training_effective_batch, "forward", forward)
+    monkeypatch.setattr(forward_backward, "forward", forward)
     return tried
 
 
@@ -68,18 +68,18 @@ def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
     def rank(config: dict[str, Any]) -> None:
         import torch
 
-        from trainables.training import effective_batch as training_effective_batch
-        from trainables.workers import trial_actor
+        from trainables.training import forward_backward
+        from trainables.workers import ray_processes
 
-        real = training_effective_batch.forward
+        real = forward_backward.forward
 
         def forward(engine: Any, term: Any, rows: Any, *rest: Any) -> Any:
             if len(rows) > most and only in (None, engine.rank):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
             return real(engine, term, rows, *rest)
 
-        training_effective_batch.forward = forward
-        trial_actor.rank(config)
+        forward_backward.forward = forward
+        ray_processes.rank(config)
 
     return rank
 
@@ -92,7 +92,7 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
 ) -> None:
     """All ranks start again with half the micro-batch and give what one process gives; a second time ends the trial."""
     config = configuration(trial_inputs, ranks=2, stage=2, every=None)
-    monkeypatch.setattr(trial_actor, "rank", starved(most, only))
+    monkeypatch.setattr(ray_processes, "rank", starved(most, only))
     store = open_storage(str(tmp_path / "two"))
     found = launcher.launch(config, store, keep=True)
     assert store.result(config.id()) == found
@@ -123,7 +123,7 @@ def test_two_ranks_that_diverge_say_where_and_why(trial_inputs: Any, tmp_path: P
         rf"(retain loss|loss|gradient norm|squared norm of .*) is (nan|inf|-inf) at step {step}",
         found["error"]["message"],
     )
-    assert len(files.read_rows(store.trial(config.id()) / STEPS)) == step - 1
+    assert len(atomic_files.read_rows(store.trial(config.id()) / STEPS)) == step - 1
 
 
 @pytest.mark.parametrize("observed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["gru", "observe"])
@@ -137,7 +137,7 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(trial_inputs: Any, tmp_
     whole_config = base.model_copy(update=changes)
     _, whole = finish(whole_config, tmp_path / "whole")
     name = "observed_retain_loss" if observed else "retain_loss"
-    rows = files.read_rows(whole.trial(whole_config.id()) / STEPS)
+    rows = atomic_files.read_rows(whole.trial(whole_config.id()) / STEPS)
     losses = [row[name] for row in rows]
     step = next(number for number in range(2, 8) if losses[number - 1] > max(losses[: number - 1]))
     bar = (losses[step - 1] + max(losses[: step - 1])) / 2
@@ -146,7 +146,7 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(trial_inputs: Any, tmp_
     assert found["status"] == "collapsed"
     message = f"retain loss {losses[step - 1]:.4g} is above training.stop_above={bar:g} at step {step}"
     assert found["error"] == {"kind": "collapsed", "message": message, "step": step}
-    stopped = files.read_rows(store.trial(config.id()) / STEPS)
+    stopped = atomic_files.read_rows(store.trial(config.id()) / STEPS)
     assert [row[name] for row in stopped] == losses[:step]
     short = whole_config.model_copy(update={"training": wild.model_copy(update={"max_steps": step})})
     cut, _ = finish(short, tmp_path / "short")
@@ -161,7 +161,7 @@ def test_adapters_alone_are_trained_and_rectified(trial_inputs: Any, tmp_path: P
     config = base.model_copy(update={"training": base.training.model_copy(update={"lora_rank": 2, "lr": 2e-2})})
     found, store = finish(config, tmp_path)
     assert found["status"] == "finished", found["error"]
-    steps = files.read_rows(store.trial(config.id()) / STEPS)
+    steps = atomic_files.read_rows(store.trial(config.id()) / STEPS)
     assert all(step["grad_norm"] > 0 for step in steps)
     assert abs(steps[-1]["loss"] - steps[0]["loss"]) > 0.1
     weights = load_file(store.trial(config.id()) / WEIGHTS / "model.safetensors")

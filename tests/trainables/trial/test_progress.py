@@ -8,8 +8,8 @@ import pytest
 
 from platform.state.status import format_progress, read_progress
 from tests.support.interrupted import configuration
-from trainables.common import processes
-from trainables.storage import files
+from trainables.common import process_identity
+from trainables.storage import atomic_files
 from trainables.storage.base import PROGRESS, Storage
 from trainables.trial import progress
 from trainables.trial.runner import TrialRun
@@ -29,8 +29,8 @@ def test_progress_of_a_trial_until_its_result_is_there(
     path, states = store.trial(config.id()) / PROGRESS, []
     for event in TrialRun(config, store).events():
         if event["phase"] != "done":
-            now = files.read_json(path) or {}
-            assert processes.is_alive(now)
+            now = atomic_files.read_json(path) or {}
+            assert process_identity.is_alive(now)
             states.append((now["phase"], now["step"], now["steps"], now["training_left"] is not None))
     training = [("training", step, 7, step > 1) for step in range(1, 8)]
     assert states == [("loading", 0, None, False), *training, ("evaluation", 7, 7, False)]

@@ -21,9 +21,9 @@ from tests.support.interrupted import alike, configuration, finish, same
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import CHECKPOINT, META, STEPS, WEIGHTS, Storage
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 from trainables.workers import launcher
 
@@ -58,9 +58,9 @@ def test_interrupted_trial_goes_on_bit_for_bit(
     """It counts the seconds before its checkpoint, which is taken for one that 1,110 s led to."""
     config, store = configuration(trial_inputs), copy_of(stopped, tmp_path / "broken")
     path = store.trial(config.id()) / CHECKPOINT / META
-    meta = files.read_json(path) or {}
+    meta = atomic_files.read_json(path) or {}
     before = {"loading": 100.0, "training": 1000.0, "evaluation": 10.0, "total": 1110.0}
-    files.write_json(path, meta | {"seconds": before}, checked=True)
+    atomic_files.write_json(path, meta | {"seconds": before}, checked=True)
     resumed, store = finish(config, store.root)
     assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
     same(undisturbed, store, config)
@@ -90,7 +90,7 @@ def test_trial_with_dropout_goes_on_bit_for_bit(trial_inputs: Any, stopped: Stor
     noisy, silent = (place.trial(c.id()) / CHECKPOINT / "step-4" for place, c in ((store, config), (stopped, plain)))
     sums = [load_file(folder / "reference.safetensors")["reference"] for folder in (noisy, silent)]
     assert torch.equal(*sums)
-    losses = [[row["loss"] for row in files.read_rows(folder / STEPS)] for folder in (noisy, silent)]
+    losses = [[row["loss"] for row in atomic_files.read_rows(folder / STEPS)] for folder in (noisy, silent)]
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
     resumed, store = finish(config, tmp_path / "broken")
     assert resumed["training"]["resumed_at"] == 4
@@ -149,7 +149,7 @@ def test_checkpoint_that_would_run_something_runs_nothing(
     folder = store.trial(config.id()) / CHECKPOINT
     (kept,) = folder.glob(f"step-4/{file}")
     torch.save({**torch.load(kept, weights_only=False), "param_shapes": Planted(tmp_path / "ran")}, kept)
-    files.write_json(folder / META, (files.read_json(folder / META) or {}) | {"files": {}}, checked=True)
+    atomic_files.write_json(folder / META, (atomic_files.read_json(folder / META) or {}) | {"files": {}}, checked=True)
     finish(config, store.root, stop_after=1)
     assert not (tmp_path / "ran").exists()
     assert not list(folder.glob("step-4"))
@@ -249,7 +249,7 @@ def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(
     seen = []
     for event in TrialRun(config, store, keep_weights=True, notice=lambda: next(asked)).events():
         if event["phase"] == "training":
-            seen.append((files.read_json(kept / META) or {}).get("step"))
+            seen.append((atomic_files.read_json(kept / META) or {}).get("step"))
         if event.get("step") == 5:
             break
     assert seen == [None, None, 3, 3, 3]

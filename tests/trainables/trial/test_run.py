@@ -19,15 +19,15 @@ from tests.support import small_sweep
 from tests.support.environment import RunModule
 from tests.support.starts import write_result
 from trainables import benchmarks, run
-from trainables.common import cli, hashing, processes
+from trainables.common import cli, fingerprints, process_identity
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
 from trainables.config.trial import Trial, evaluation_id
+from trainables.storage.atomic_files import write_json
 from trainables.storage.base import PROGRESS, RESULT, STEPS, Storage
-from trainables.storage.files import write_json
-from trainables.storage.location import open_storage
+from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
-from trainables.trial.stop_rule import StopRule
+from trainables.trial.search_stop_rule import StopRule
 from trainables.workers import launcher
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
@@ -44,7 +44,7 @@ def trial(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     found = benchmarks.find("tofu").fingerprint(benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": found})
     target, retain = (
-        Model(path=str(folder), fingerprint="files:" + hashing.hash_model(folder))
+        Model(path=str(folder), fingerprint="files:" + fingerprints.hash_model(folder))
         for folder in (trial_inputs.target, trial_inputs.retain)
     )
     shared_artifacts.make_evaluation(retain.model_dump(), benchmark.model_dump(), None, str(place), Resources())
@@ -190,8 +190,8 @@ def test_a_trial_that_another_process_runs_is_left_alone(
     trial: Trial, tmp_path: Path, changes: dict[str, Any], refused: bool, start: Any
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
-        born = processes.start_time(another.pid)
-        other = processes.describe_self() | {"pid": another.pid, "born": born, "beat": time.time()} | changes
+        born = process_identity.start_time(another.pid)
+        other = process_identity.describe_self() | {"pid": another.pid, "born": born, "beat": time.time()} | changes
         write_json(Storage(tmp_path / "runs").trial(trial.id()) / PROGRESS, other)
         status, message, ran = start()
         another.kill()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from trainables.benchmarks import rouge
+from trainables.benchmarks import rouge_words
 from trainables.benchmarks.measures import Measure
 
 MEASURE = Measure(
-    score=lambda row: rouge.scorer("rougeL", any_script=True).score(row["answer"], row["generation"])["rougeL"].recall,
+    score=lambda row: (
+        rouge_words.scorer("rougeL", any_script=True).score(row["answer"], row["generation"])["rougeL"].recall
+    ),
     reads=("answer", "generation"),
     best="lowest",
     short="ROUGE",

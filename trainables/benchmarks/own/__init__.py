@@ -10,7 +10,7 @@ Of each set, `forget`, `paraphrase` (where there are such rows) and `retain`, th
 - `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced (trainables.benchmarks.measures), without the
   end token;
 - `{set}_rouge`: ROUGE-L recall with the stemmer of greedy generation: of the answer, 200 tokens; of a block of a text,
-  its second half of tokens after the first half. Words are of any script (trainables.benchmarks.rouge);
+  its second half of tokens after the first half. Words are of any script (trainables.benchmarks.rouge_words);
 - `{set}_prob`: exp(-mean loss) of the tokens of an answer with its end token, or of a block.
 
 `membership_loss_auc` and `membership_min_k_auc` (Min-40 %, of the same tokens) are given where there are hold-out rows:
@@ -30,16 +30,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.benchmarks import lm_eval_questions
+from trainables.benchmarks import lm_eval_adapter
 from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate, every_other
 from trainables.benchmarks.own import row_files, row_scores
-from trainables.common import hashing, paths
+from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, closest
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.data import prompts, row_loader, text_blocks
-from trainables.data.hub import HubRequirement, hub_id_of
+from trainables.data import prompts, raw_rows, text_blocks
+from trainables.data.hub_folders import HubRequirement, hub_id_of
 
 SPLIT = DATA = "own"
 """There is one split, and in the place of a data set's id stands a word: the files are in `benchmark.sources`."""
@@ -72,8 +72,8 @@ class OwnBenchmark(BenchmarkBase):
             raise InputError("benchmark.data: own has no data set but files, forget=FILE and retain=FILE; leave it out")
         if benchmark.dialect != "paper":
             raise InputError("benchmark.dialect: own has no dialects; leave it out")
-        lm_eval_questions.check_shots(benchmark.shots)
-        lm_eval_questions.check_names(benchmark.tasks)
+        lm_eval_adapter.check_shots(benchmark.shots)
+        lm_eval_adapter.check_names(benchmark.tasks)
         at = benchmark.places
         missing = [part for part in row_files.REQUIRED if part not in at]
         if missing:
@@ -101,16 +101,16 @@ class OwnBenchmark(BenchmarkBase):
                 found.append(HubRequirement("datasets", at[task], None, task, setting, holds))
             else:
                 found.append(HubRequirement("tasks", task, None, FETCHED + task, setting, holds))
-        return tuple(one for one in found if not paths.is_folder(one.id))
+        return tuple(one for one in found if not typed_paths.is_folder(one.id))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what the files and the tasks' folders hold."""
         at = benchmark.places
         rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.FILES if part in at}
-        marks = {part: hashing.hash_files([file]) for part, file in rows.items()}
+        marks = {part: fingerprints.hash_files([file]) for part, file in rows.items()}
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
-            marks[task] = hub_id_of(place) if files is None else hashing.hash_files(files)
+            marks[task] = hub_id_of(place) if files is None else fingerprints.hash_files(files)
         return "files:" + digest(marks)[:16]
 
     def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
@@ -160,9 +160,9 @@ class OwnBenchmark(BenchmarkBase):
 
         Raises TrialStopped if a loss or a log-likelihood is not finite.
         """
-        with row_loader.errors_about("benchmark.sources"):
+        with raw_rows.errors_about("benchmark.sources"):
             fetched = {part.removeprefix(FETCHED): place for part, place in benchmark.places.items()}
-            tasks = lm_eval_questions.load_tasks(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
+            tasks = lm_eval_adapter.load_tasks(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
         template = prompts.resolve_template(benchmark.template, tokenizer)
         sets = row_files.read_evaluation_rows(benchmark)
         records = row_scores.score_sets(
@@ -171,7 +171,7 @@ class OwnBenchmark(BenchmarkBase):
         found = row_scores.aggregate(self, records)
         if tasks:
             settings = {"limit": benchmark.limit, "token_budget": token_budget}
-            scores, answered = lm_eval_questions.ask(network, tokenizer, tasks, **settings)
+            scores, answered = lm_eval_adapter.ask(network, tokenizer, tasks, **settings)
             found |= scores
             records += answered
         found["utility"] = row_scores.retain_utility(found, benchmark.tasks)
@@ -181,7 +181,7 @@ class OwnBenchmark(BenchmarkBase):
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
         chosen = every_other(records, which)
         found = row_scores.aggregate(self, chosen)
-        found |= {task: lm_eval_questions.mean_score(task, chosen) for task in benchmark.tasks}
+        found |= {task: lm_eval_adapter.mean_score(task, chosen) for task in benchmark.tasks}
         return found | {"utility": row_scores.retain_utility(found, benchmark.tasks)}
 
     def utility_parts(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
@@ -209,14 +209,12 @@ def _task_places(benchmark: Benchmark) -> dict[str, str]:
 
 def _task_files(task: str, place: str) -> list[Path] | None:
     """Return the files of a task's folder; None: a hub id."""
-    with row_loader.errors_about(f"benchmark.sources {task}"):
-        if not row_loader.names_folder(place):
+    with raw_rows.errors_about(f"benchmark.sources {task}"):
+        if not raw_rows.names_folder(place):
             return None
-        if task == lm_eval_questions.MMLU:
-            lm_eval_questions.find_subjects(place)
-    found = sorted(file for suffix in row_loader.SUFFIXES for file in paths.expand(place).rglob(f"*{suffix}"))
+        if task == lm_eval_adapter.MMLU:
+            lm_eval_adapter.find_subjects(place)
+    found = sorted(file for suffix in raw_rows.SUFFIXES for file in typed_paths.expand(place).rglob(f"*{suffix}"))
     if not found:
-        raise InputError(
-            f"benchmark.sources {task}: {place} has no file of questions ({', '.join(row_loader.SUFFIXES)})"
-        )
+        raise InputError(f"benchmark.sources {task}: {place} has no file of questions ({', '.join(raw_rows.SUFFIXES)})")
     return found

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common.errors import InputError, closest
-from trainables.common.paths import expand, is_file, is_folder
+from trainables.common.typed_paths import expand, is_file, is_folder
 from trainables.config.settings import Benchmark
-from trainables.data import row_loader
+from trainables.data import raw_rows
 
 FILES = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")
@@ -91,7 +91,7 @@ def read_row_file(part: str, place: str) -> Sequence[Row]:
 def _load(part: str, file: Path, state: tuple[int, int]) -> tuple[Row, ...]:
     """Read once for the many questions of a plan; `state` tells a file that was written again."""
     found, problems = [], []
-    for number, raw in enumerate(row_loader.load_file(file, part), 1):
+    for number, raw in enumerate(raw_rows.load_file(file, part), 1):
         try:
             found.append(_parse_row(part, raw))
         except InputError as error:
@@ -109,9 +109,9 @@ def find_row_file(part: str, place: str) -> Path:
     file = expand(place)
     if not is_file(file):
         what = "is a folder" if is_folder(file) else "is no file"
-        raise InputError(f"{part}: '{place}' {what}; give one with rows: {', '.join(row_loader.SUFFIXES)}")
-    if file.suffix not in row_loader.SUFFIXES:
-        raise InputError(f"{part}: '{place}' has another ending than {', '.join(row_loader.SUFFIXES)}")
+        raise InputError(f"{part}: '{place}' {what}; give one with rows: {', '.join(raw_rows.SUFFIXES)}")
+    if file.suffix not in raw_rows.SUFFIXES:
+        raise InputError(f"{part}: '{place}' has another ending than {', '.join(raw_rows.SUFFIXES)}")
     return file
 
 

@@ -13,7 +13,7 @@ from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import BenchmarkBase, Metrics, Records
 from trainables.benchmarks.own.row_files import Row
 from trainables.common.errors import TrialStopped
-from trainables.common.tokens import Example
+from trainables.common.tokenized_row import Example
 from trainables.config.ids import digest
 from trainables.config.settings import CACHED_PER_PASS
 from trainables.data import text_blocks

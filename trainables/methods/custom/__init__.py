@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 from trainables.common.errors import InputError, first_line
-from trainables.config.methods import METHODS, RECTIFIERS
+from trainables.config.method_tables import METHODS, RECTIFIERS
 
 PARTS = {"make": "make(constants, seed), which returns the objective", "Rectifier": "class Rectifier"}
 

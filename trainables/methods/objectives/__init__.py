@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from trainables.config.methods import METHODS
+from trainables.config.method_tables import METHODS
 from trainables.methods import custom
+from trainables.methods.method_constants import Constants
 from trainables.methods.objectives.base import (
     NLL,
     ForwardOutput,
@@ -18,11 +19,10 @@ from trainables.methods.objectives.base import (
     positions,
     scaled,
 )
-from trainables.methods.objectives.ga import ascent, weighted_ascent
-from trainables.methods.objectives.kl import kl_term
-from trainables.methods.objectives.npo import npo, simnpo
+from trainables.methods.objectives.ga_and_wga import ascent, weighted_ascent
+from trainables.methods.objectives.kl_term import kl_term
+from trainables.methods.objectives.npo_and_simnpo import npo, simnpo
 from trainables.methods.objectives.rmu import rmu_objective
-from trainables.methods.presets import Constants
 
 __all__ = ["NLL", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
 __all__ += ["label_losses", "make_objective", "nll", "positions", "scaled"]

@@ -7,8 +7,8 @@ from functools import partial
 import torch
 
 from trainables.inference.scoring import IGNORED
+from trainables.methods.method_constants import Constants
 from trainables.methods.objectives.base import ForwardOutput, Loss, Objective, Term, Totals
-from trainables.methods.presets import Constants
 
 
 def steer(steering: float, reduction: str, seed: int) -> Loss:

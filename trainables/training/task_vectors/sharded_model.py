@@ -41,7 +41,7 @@ class Piece:
 
 
 class ShardedModel:
-    """The engine of effective_batch, and the pieces."""
+    """The engine of forward_backward, and the pieces."""
 
     def __init__(self, inner: Any, device: torch.device) -> None:
         self.inner = inner

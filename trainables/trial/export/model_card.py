@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.config.methods import METHODS, RECTIFIERS
+from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.trial import Trial
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")

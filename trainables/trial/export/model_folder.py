@@ -16,13 +16,13 @@ from pydantic import ValidationError
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
-from trainables.benchmarks.localize import localize
-from trainables.common import cli, hashing, provenance
+from trainables.benchmarks.local_paths import localize
+from trainables.common import cli, fingerprints, provenance
 from trainables.common.errors import InputError
 from trainables.config.ids import digest, hashed_part
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import EVALUATED, ROWS, WEIGHTS, Storage
 from trainables.trial import step_selection
 from trainables.trial.export import model_card, verify
@@ -56,20 +56,20 @@ def export(
         what = "a folder with files in it" if output.is_dir() else "a file"
         raise InputError(f"--output: '{output}' is there already, {what}; give a new folder")
     if not output.is_dir():
-        files.check_writable(output, "--output")
+        atomic_files.check_writable(output, "--output")
     evaluation.check_data(trial.benchmark)
     if rule is None:  # by which the step was chosen; the default, which reports all rows, if none was
         rule = trial.selection if result["chosen_step"] is not None else Selection()
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
-        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(hashing.RECIPE, files.WHOLE))
+        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(fingerprints.RECIPE, atomic_files.WHOLE))
         verified = verify.verify(trial, result, staging, store)
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why}
-        files.write_json(staging / FACTS, facts)
-        files.write_text(staging / CARD, model_card.write_card(facts, trial))
+        atomic_files.write_json(staging / FACTS, facts)
+        atomic_files.write_text(staging / CARD, model_card.write_card(facts, trial))
         if output.is_dir():  # empty, as was checked
             output.rmdir()
-        files.publish(staging, output)
+        atomic_files.publish(staging, output)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return facts

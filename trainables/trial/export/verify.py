@@ -13,9 +13,9 @@ from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
-from trainables.storage import files
+from trainables.storage import atomic_files
 from trainables.storage.base import ROWS, Storage
-from trainables.training import models
+from trainables.training import model_files
 
 TOLERANCE = 1e-3
 """The tolerance of a metric, absolute and relative, on a device like the trial's."""
@@ -37,7 +37,7 @@ def verify(trial: Trial, result: Mapping[str, Any], folder: Path, store: Storage
     if device == before and wrong:
         raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
     if device != before:
-        apart = distance(files.read_rows(store.trial(trial.id()) / ROWS), records)
+        apart = distance(atomic_files.read_rows(store.trial(trial.id()) / ROWS), records)
         if not apart <= ROWS_TOLERANCE:
             raise InputError(
                 f"--output: the written weights do not give the trial's losses again: on {device} they are "
@@ -89,7 +89,7 @@ def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str
     gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
     device = prepare_process(trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), trial.seed)
     precision = "fp32" if trial.task_vector else trial.resources.precision
-    network, tokenizer = models.load_model(Model(path=str(folder)), precision, field="--output")
+    network, tokenizer = model_files.load_model(Model(path=str(folder)), precision, field="--output")
     reference, budget = setup.load_retain_evaluation(trial), trial.resources.evaluation_tokens
     metrics, records = evaluation.evaluate(
         network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget

@@ -1,0 +1,83 @@
+"""Tidy frames of runs and of the paper in one figure: where a row comes from, and what panels are called."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from analysis.labels import REFERENCES, order_methods, split_label
+from analysis.load.goal_columns import Column, find_goals
+from analysis.stats.tidy import SOURCE
+
+BACKBONES = {"llama": "Llama", "phi": "Phi", "zephyr": "Zephyr", "iclm": "ICLM"}
+
+
+def add_source(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a tidy frame with `source` (runs, paper), and `sd`, `n`, `chosen` where the paper's tables have none."""
+    source = frame["table"].where(frame["table"] == SOURCE, "paper")
+    missing = {name: float("nan") for name in ("sd", "n") if name not in frame}
+    chosen = frame["chosen"].where(frame["chosen"].notna(), True).astype(bool) if "chosen" in frame else True
+    return frame.assign(source=source, chosen=chosen, **missing)
+
+
+def has_both_sources(points: pd.DataFrame) -> bool:
+    """Return whether the paper's numbers are drawn beside those of runs: they are small and faint then."""
+    return set(points["source"]) == {"runs", "paper"}
+
+
+def near_chosen(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows whose settings are the chosen one's of their study but for gamma and tau.
+
+    Sweeps may vary the learning rate and more beside them: a curve over gamma is of one of these.
+    """
+    same = ["split", "method", "rectifier", "other"]
+    return frame.merge(frame.loc[frame["chosen"], same].drop_duplicates(), on=same)
+
+
+def compared_columns(frame: pd.DataFrame) -> tuple[Column, ...]:
+    """Return the goals of a frame's benchmark that it has rows of: none of a sweep that has no result yet."""
+    if frame.empty:
+        return ()
+    goals = find_goals(frame["benchmark"].iloc[0])
+    names = {goal.metric for goal in goals.compared} & set(frame["metric"])
+    return tuple(column for column in goals.columns if column.metric in names)
+
+
+def list_methods(points: pd.DataFrame) -> list[str]:
+    """Return the methods that are drawn, without the reference models, in their order."""
+    return order_methods(set(points["method"]) - set(REFERENCES))
+
+
+def list_places(points: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return (backbone, split) of all panels in the paper's order: Llama before Phi, 5 % before 10 %."""
+    pairs = set(zip(points["backbone"], points["split"], strict=True))
+    known = list(BACKBONES)
+    return sorted(pairs, key=lambda pair: (known.index(pair[0]) if pair[0] in known else len(known), *pair))
+
+
+def at_place(points: pd.DataFrame, place: tuple[str, str]) -> pd.DataFrame:
+    """Return the rows of one backbone and split."""
+    return points.loc[(points["backbone"] == place[0]) & (points["split"] == place[1])]
+
+
+def place_title(place: tuple[str, str]) -> str:
+    """Return `Llama, forget05 (5%)`; the backbone is left out where it is not known."""
+    return ", ".join(filter(None, [BACKBONES.get(place[0], place[0]), split_label(place[1])]))
+
+
+def sort_points(points: pd.DataFrame, metrics: Iterable[str] = (), by: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the rows by source and place, by metric in this order, by method, and by these columns."""
+    places, methods = list_places(points), order_methods(points["method"])
+    order = {"place": [places.index(pair) for pair in zip(points["backbone"], points["split"], strict=True)]}
+    if names := list(metrics):
+        order["what"] = points["metric"].map(names.index).tolist()
+    order["who"] = points["method"].map(methods.index).tolist()
+    found = points.assign(**order).sort_values(["source", *order, *by], kind="stable", ignore_index=True)
+    return found.drop(columns=list(order))
+
+
+def order_settings(values: Iterable[str]) -> list[str]:
+    """Return the settings that occur in rising order, `none` last."""
+    return sorted(set(values), key=lambda text: math.inf if text == "none" else float(text))

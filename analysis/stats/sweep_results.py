@@ -1,0 +1,89 @@
+"""A sweep's results: its trials and reference models, and what its selection rule makes of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pandas as pd
+
+from analysis.load.goal_columns import Goals, goals_of_runs
+from analysis.load.trials import evaluated, load, references
+from analysis.stats import row_bootstrap, selection, significance
+from trainables.config.settings import Selection
+from trainables.storage.base import Storage
+from trainables.storage.sweep_file import SweepFile
+
+
+@dataclass(frozen=True)
+class Results:
+    """`runs`: of `load.trials.load`; `models`: of `load.trials.references`; what follows from both is made once."""
+
+    runs: pd.DataFrame
+    models: pd.DataFrame
+    rule: Selection = selection.DEFAULT
+    store: Storage | None = None
+
+    @cached_property
+    def goals(self) -> Goals:
+        """Return the goals of the sweep's benchmark."""
+        return goals_of_runs(self.runs)
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """Return `selection.average` of the trials."""
+        return selection.average(self.runs)
+
+    @cached_property
+    def chosen(self) -> pd.DataFrame:
+        """Return the setting that the rule chooses of each study: `selection.choose`."""
+        return selection.choose(self.means, self.models, self.goals, self.rule)
+
+    @cached_property
+    def chosen_trials(self) -> pd.DataFrame:
+        """Return the evaluated trials, one row for each seed, of the chosen settings, in table order."""
+        kept = evaluated(self.runs) & self.runs["configuration"].isin(self.chosen["configuration"])
+        return selection.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """Return the chosen settings without and with GRU of each split and method that has both."""
+        sides = self.chosen.loc[self.chosen["rectifier.name"].isin(significance.SIDES)]
+        return sides.loc[sides.duplicated(["benchmark.split", "method"], keep=False)]
+
+    @cached_property
+    def tests(self) -> pd.DataFrame:
+        """Return what GRU changes of the chosen settings: `significance.tests`."""
+        return significance.tests(self.runs, self.pairs, self.goals, self.resampled)
+
+    @cached_property
+    def resampled(self) -> dict[str, row_bootstrap.Array]:
+        """Return the utility of each of `chosen_trials` over resamples of its rows, by id, as far as rows are there."""
+        trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
+        return {} if self.store is None else row_bootstrap.resample_trials(trials, self.store, self.rule.halves)
+
+    @cached_property
+    def seeds(self) -> pd.DataFrame:
+        """Return one row for each of `chosen_trials` that has a utility.
+
+        Columns: split, method, rectifier, gamma, tau, strength, seed, the goals, on TOFU `forget_quality_ks` (D) and
+        `forget_rows` (n), id, `low` and `high` (95 % bootstrap interval of the goal of retention over the evaluation
+        rows, NaN where these are not there).
+        """
+        metrics = [goal.metric for goal in self.goals.compared]
+        beside = significance.KS if self.goals.removal.metric == "forget_quality" else []
+        columns = ["split", "method", "rectifier", "gamma", "tau", "strength", "seed", *metrics, *beside, "id"]
+        trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
+        bounds = {key: row_bootstrap.interval(found) for key, found in self.resampled.items()}
+        low, high = ([bounds.get(key, (math.nan, math.nan))[end] for key in trials["id"]] for end in (0, 1))
+        return trials.rename(columns=selection.SHORT).reindex(columns=columns).assign(low=low, high=high)
+
+    def with_runs(self, runs: pd.DataFrame) -> Results:
+        """Return the results of these trials alone."""
+        return replace(self, runs=runs)
+
+
+def read_results(sweep: SweepFile, storage: Storage) -> Results:
+    """Return the results of a sweep in a storage."""
+    return Results(load(sweep.label, storage), references(sweep.label, storage), sweep.selection, storage)

@@ -1,0 +1,216 @@
+"""Tables of texts: chosen settings, every seed, hypervolumes, trials without a result, reference models."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import pandas as pd
+
+from analysis.labels import (
+    DASH,
+    DECIMALS,
+    TASK_VECTORS,
+    describe_settings,
+    format_number,
+    join_names,
+    method_label,
+    rectifier_label,
+    split_label,
+)
+from analysis.load.goal_columns import ARROWS, Goals
+from analysis.stats import row_bootstrap
+from analysis.stats.selection import SHORT, STUDY_COLUMNS, varied
+from analysis.stats.significance import KS
+from analysis.stats.sweep_results import Results
+from trainables.config.settings import Selection
+from trainables.storage.base import EVALUATED, STOPPED
+
+HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
+
+
+def has_task_vectors(runs: pd.DataFrame) -> bool:
+    """Return whether a trial of the sweep moves along a task vector, and so has a strength."""
+    return bool(runs["method"].isin(TASK_VECTORS).any())
+
+
+def plain_text(value: Any) -> str:
+    """Return a setting as a person writes it; a dash where there is none."""
+    if isinstance(value, (list, dict)):
+        return str(value)
+    return DASH if pd.isna(value) else f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def list_chosen(results: Results) -> pd.DataFrame:
+    """Return what each row of the main table was run with and picked from."""
+    runs, goals, other = results.runs, results.goals, varied(results.runs)
+    keeps = f"Keeps {results.rule.share:.0%} of {goals.retention.short}"
+    members = runs.drop_duplicates("configuration").set_index("configuration")
+    rows = []
+    for row in results.chosen.rename(columns=SHORT).to_dict("records"):
+        member = members.loc[row["configuration"]]
+        rows.append(
+            {
+                "Split": row["split"],
+                **describe_settings(row),
+                **{column: str(member[column]) for column in other},
+                "Seeds": row["seeds"],
+                "n of planned": f"{row['n']} of {row['planned']}",
+                "Chosen from": f"{row['settings']}",
+                keeps: _print_kept(row, goals.retention.metric),
+                "chosen_step": row["chosen_step"] or DASH,
+                "Trial": row["id"],
+            }
+        )
+    settings = ["gamma", "tau", "strength", *other, *["chosen_step"] * any(row["chosen_step"] != DASH for row in rows)]
+    columns = ["Split", "Method", *settings, "Seeds", "n of planned", "Chosen from", keeps, "Trial"]
+    return _hide_strength(pd.DataFrame(rows, columns=columns, dtype="str"), runs)
+
+
+def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
+    """Return whether the bar of the choice was met, and the share that is kept on the rows that are reported."""
+    if not (row["bar"] > 0 and row["original"] > 0):
+        return DASH
+    return f"{'yes' if row['kept'] else 'no'} ({row[utility] / row['original']:.1%})"
+
+
+def list_changes(results: Results) -> pd.DataFrame:
+    """Return `Results.tests` as texts: what GRU changes of each method and goal."""
+    goals = {goal.metric: goal for goal in results.goals.compared}
+    rows = []
+    for row in results.tests.to_dict("records"):
+        goal = goals[row["metric"]]
+        gains = [f"{gain:+.{goal.digits}f}" for gain in row["gains"]]
+        bounds, of_rows = (
+            DASH if pd.isna(row[low]) else f"{row[low]:+.{goal.digits}f} to {row[high]:+.{goal.digits}f}"
+            for low, high in (("low", "high"), ("rows_low", "rows_high"))
+        )
+        rows.append(
+            {
+                "Split": split_label(row["split"]),
+                "Method": method_label(row["method"]),
+                "Goal": goal.short + ARROWS[goal.best],
+                "Alone": format_number(row["none"]),
+                "w/ GRU": format_number(row["gru"]),
+                "Change": DASH if pd.isna(row["difference"]) else f"{row['difference']:+.{DECIMALS}f}",
+                "Seeds in common": f"{row['n']}",
+                "95% interval": bounds,
+                "Adjusted p": DASH if pd.isna(row["p"]) else f"{row['adjusted']:.2g}",
+                "Of rows": of_rows if pd.isna(row["ks_steps"]) else f"{row['ks_steps']:.1f} KS steps",
+                "By seed": ", ".join(gains) if len(gains) > 1 else DASH,
+            }
+        )
+    return pd.DataFrame(rows, dtype="str")
+
+
+def list_seeds(results: Results) -> pd.DataFrame:
+    """Return `Results.seeds` as texts."""
+    rows = []
+    for row in results.seeds.to_dict("records"):
+        line = {"Split": split_label(row["split"]), **describe_settings(row), "Seed": f"{row['seed']:g}"}
+        for goal in results.goals.compared:
+            line[goal.short] = format_number(row[goal.metric])
+            if goal.metric == "forget_quality":
+                line |= {"KS D": format_number(row[KS[0]], 3), "n": DASH if pd.isna(row[KS[1]]) else f"{row[KS[1]]:g}"}
+        known = not pd.isna(row["low"])
+        line["95% of rows"] = f"{format_number(row['low'])} to {format_number(row['high'])}" if known else DASH
+        rows.append(line | {"Trial": row["id"]})
+    return _hide_strength(pd.DataFrame(rows, dtype="str"), results.runs)
+
+
+def explain_seeds(results: Results) -> str:
+    """Return what the columns of `list_seeds` mean, and for how many seeds there is no interval."""
+    frame, name = results.seeds, results.goals.retention.short
+    text = (
+        f"Every seed behind the main table. 95% of rows: percentile bootstrap interval of {name} "
+        f"({row_bootstrap.RESAMPLES:,} resamples of the evaluation rows, each task's among themselves): how far {name} "
+        "hangs on the rows it was measured on; it says nothing about other seeds."
+    )
+    if KS[0] in frame:
+        text += " KS D: the largest distance between the two models' distributions of truth ratios, over n rows of each"
+        text += "; FQ is the natural logarithm of the exact p-value of this D at this n."
+    lacking = sum(frame["low"].isna())
+    return text + (f" No interval, for want of rows that give {name}: {lacking} of {len(frame)} seeds." * bool(lacking))
+
+
+def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
+    """Return `measure_hypervolume` as texts."""
+    rows = []
+    for row in frame.to_dict("records"):
+        without, with_gru = row["volume_none"], row["volume_gru"]
+        rows.append(
+            {
+                "Split": split_label(row["split"]),
+                "Methods": f"{row['methods']}",
+                f"From {goals.removal.short}": format_number(row["reference"]),
+                "Area without GRU": format_number(without),
+                "settings": f"{row['settings_none']}",
+                "Area with GRU": format_number(with_gru),
+                "settings ": f"{row['settings_gru']}",
+                "Change": f"{with_gru / without - 1:+.1%}" if without else DASH,
+            }
+        )
+    return pd.DataFrame(rows, dtype="str")
+
+
+def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
+    """Return `measure_importance` as texts: one row for each study and setting, one column for each goal."""
+    rows: list[dict[str, Any]] = []
+    key: Any
+    for key, part in frame.groupby([*STUDY_COLUMNS, "setting"], sort=False):
+        split, method, rectifier, setting = map(str, key)
+        shares = dict(zip(part["metric"], part["importance"], strict=True))
+        told = {goal.short: f"{shares[goal.metric]:.0%}" if goal.metric in shares else DASH for goal in goals.compared}
+        name = " ".join(filter(None, [method_label(method), rectifier_label(rectifier)]))
+        found = {"Split": split_label(split), "Method": name, "Setting": setting, **told}
+        rows.append(found | {"Settings": f"{part['settings'].max()}", "order": -max(shares.values())})
+    listed = pd.DataFrame(rows)
+    listed = listed.sort_values("order", kind="stable").drop(columns="order") if rows else listed
+    return listed.sort_values(["Split", "Method"], kind="stable").astype("str") if rows else listed
+
+
+def list_failures(results: Results) -> pd.DataFrame:
+    """Return every trial without a usable result or that a search stopped, and why; those that have not run last."""
+    rows, runs = [], results.runs.rename(columns=SHORT)
+    for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
+        lacking = [goal.short for goal in results.goals.compared if pd.isna(trial[goal.metric])]
+        if trial["status"] in EVALUATED and trial["status"] != STOPPED and not lacking:
+            continue
+        rows.append(
+            {
+                "Trial": trial["id"],
+                "Split": plain_text(trial["split"]),
+                **describe_settings(trial),
+                "Seed": plain_text(trial["seed"]),
+                "Status": trial["status"].replace("_", " "),
+                "Cause": _find_cause(trial, lacking, results.rule),
+            }
+        )
+    columns = ["Trial", "Split", "Method", "gamma", "tau", "strength", "Seed", "Status", "Cause"]
+    return _hide_strength(pd.DataFrame(rows, columns=columns, dtype="str"), runs)
+
+
+def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection) -> str:
+    if trial["status"] == "missing":
+        return (
+            "no result.json: not run yet, running or interrupted; the command that started it, with --resume, runs it"
+        )
+    if trial["status"] in EVALUATED and lacking:
+        without = HALVES if rule.halves and not trial["halves"] else join_names(lacking)
+        return f"{trial['status']} without {without}"
+    step = "" if pd.isna(trial["error.step"]) or trial["status"] == STOPPED else f" at step {trial['error.step']:g}"
+    return f"{'no message' if pd.isna(trial['error.message']) else trial['error.message']}{step}"
+
+
+def _hide_strength(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame without `strength` where no trial has one."""
+    return frame if has_task_vectors(runs) else frame.drop(columns="strength", errors="ignore")
+
+
+def list_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:
+    """Return the reference models as texts."""
+    numbers = {column.metric: column.label for column in goals.columns}
+    names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
+    names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
+    formats = {name: format_number if name in numbers else plain_text for name in names}
+    return pd.DataFrame({names[name]: [formats[name](value) for value in models[name]] for name in names}, dtype="str")

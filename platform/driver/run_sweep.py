@@ -1,0 +1,82 @@
+"""One start of a sweep: its first lines, Ray where trials are left, and its last lines."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from platform.driver.finish import print_end
+from platform.driver.live_table import print_line
+from platform.driver.start_options import Options
+from platform.plan.plan import Plan
+from platform.schedule.ray_environment import set_ray_environment
+from platform.state import manifest
+from platform.state.limits import Stopper, load_spent, record_spent
+from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, has_references, scan
+from platform.tracking.background import Mirror, start_mirror
+from trainables.common import provenance
+from trainables.common.cli import format_count
+from trainables.storage.base import Storage
+
+
+def run(state: SweepState, store: Storage, command: str, options: Options) -> int:
+    """Run what is left of a plan; return the exit status."""
+    set_ray_environment(options.address)
+    plan, started = state.plan, time.monotonic()
+    trials = format_count(len(state.done) + state.outstanding, "trial")
+    print_line(f"sweep {plan.name}: {trials}, {len(state.done)} done, {state.outstanding} to run")
+    made = provenance.stamp()
+    commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
+    print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
+    if warning := state.history.warning():
+        print_line(f"warning: {warning}")
+    stopper = Stopper(options.limits, load_spent(state, store))
+    if state.outstanding and stopper.reason:
+        return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
+    if state.outstanding or plan.sweep.export or not has_references(plan, store):
+        with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
+            from platform.driver import run_on_ray  # Ray, which reads its settings when it is imported
+
+            mirror = run_on_ray.run(state, store, command, stopper, options)
+        if mirror is None:
+            return 1
+    else:
+        sweep = manifest.write_manifest(state, store, command)
+        mirror = start_mirror(sweep, store)
+        mirror.close(count_outcomes(sweep, store))
+    store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
+    plan = add_recorded(plan, store)
+    print_line(describe_run(replace(state, plan=plan), store, time.monotonic() - started))
+    status = print_end(plan, store)
+    _show_report(plan, store, mirror)
+    if stopper.reason:
+        return max(status, _print_stop(plan, store, stopper))
+    lacking = 0 if status else scan(plan, store).outstanding
+    if lacking:
+        print_line(f"{format_count(lacking, 'trial')} without a result that can be read; --resume runs them again")
+    return int(status or lacking > 0)
+
+
+def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:
+    """Show the report in MLflow, or print the command that mends what is not there."""
+    mirror.log_report()
+    if mirror.problem is None:
+        return
+    first = str(mirror.problem).partition("\n")[0]
+    behind = f"MLflow is behind ({first}); mend it with"
+    print_line(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{manifest.storage_option(store)}")
+
+
+def describe_run(state: SweepState, store: Storage, seconds: float) -> str:
+    """Return how many trials this start has run, of how many that the sweep means to run."""
+    ended = sum(store.has(trial.id()) for trial in state.left)
+    return f"{ended} of {len(state.done) + state.outstanding} trials run in {seconds / 60:.1f} min"
+
+
+def _print_stop(plan: Plan, store: Storage, stopper: Stopper) -> int:
+    """Print why the sweep ended before its trials and what is left of it; return 1 if that is a failure, else 3."""
+    left = scan(plan, store).outstanding
+    if not left:
+        return 0
+    print_line(f"stopped: {stopper.reason}; {format_count(left, 'trial')} left; {stopper.advice}")
+    return 1 if stopper.fails_alike or stopper.unwritable else 3

@@ -1,0 +1,180 @@
+"""What a storage holds of a sweep's trials: which are done, failed, damaged or left, and what they were made with."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from platform.plan.plan import Plan
+from platform.state import result_origins
+from platform.state.result_origins import History
+from trainables.common.errors import InputError
+from trainables.config.trial import Direction, Trial, direction
+from trainables.storage.atomic_files import read_json
+from trainables.storage.base import CONFIG, EVALUATED, FAILURES, LOST, Storage
+from trainables.storage.sweep_file import SweepFile, read_sweep
+from trainables.storage.trial_files import read_result
+
+OUTCOMES = (*EVALUATED, "diverged", *FAILURES)
+"""How a trial may end."""
+Results = dict[str, dict[str, Any]]
+"""result.json by trial id."""
+
+
+@dataclass(frozen=True)
+class SweepState:
+    """A plan beside what the storage holds of its trials."""
+
+    plan: Plan
+    outcomes: Mapping[str, str]
+    """The outcome of each trial whose result can be read, by its id."""
+    damaged: tuple[Path, ...] = ()
+    """Result files that cannot be read: set aside, and their trials run again."""
+    retry: tuple[str, ...] = ()
+    """Outcomes whose trials run again, beside those that were lost."""
+    result_origins: History = field(default_factory=History)
+
+    @cached_property
+    def retried(self) -> tuple[str, ...]:
+        """Ids of trials whose results are set aside, and which run again."""
+        return tuple(key for key, status in self.outcomes.items() if status in (*self.retry, LOST))
+
+    @cached_property
+    def done(self) -> frozenset[str]:
+        return frozenset(self.outcomes) - frozenset(self.retried)
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Outcomes of trials that failed and count as done, by id."""
+        return {key: self.outcomes[key] for key in self.outcomes if key in self.done and self.outcomes[key] in FAILURES}
+
+    @cached_property
+    def left(self) -> list[Trial]:
+        return [trial for trial in self.plan.trials if trial.id() not in self.done]
+
+    @cached_property
+    def outstanding(self) -> int:
+        """How many trials a start has to run: `optuna` stops each study at its budget."""
+        studies = self.plan.studies().items()
+        return sum(
+            max(0, self.plan.count_planned(name, len(trials)) - self.count_done(trials)) for name, trials in studies
+        )
+
+    def count_done(self, trials: Iterable[Trial]) -> int:
+        return sum(trial.id() in self.done for trial in trials)
+
+    @cached_property
+    def directions(self) -> list[Direction]:
+        """The directions that the trials that are left move along, each once."""
+        found = [direction(trial) for trial in self.left]
+        return list({made.id(): made for made in found if made is not None}.values())
+
+    def after_setting_aside(self) -> SweepState:
+        """Return the state when the results of retried trials and damaged files are set aside."""
+        return replace(self, outcomes={key: self.outcomes[key] for key in self.done}, damaged=(), retry=())
+
+
+def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
+    """Read what the storage holds of a plan; trials whose outcome is one of `retry` are to run again."""
+    plan = _take_earlier_ids(add_recorded(plan, store), store)
+    trials = {trial.id(): trial for trial in plan.trials}
+    results, damaged = read_trial_results(trials, store)
+    outcomes = {key: result["status"] for key, result in results.items()}
+    asked = [key for key in results if trials[key].observe]
+    unobserved = sum(results[key]["config"].get("observe") is None for key in asked)
+    known = replace(result_origins.summarise_results(results.values()), unobserved=unobserved)
+    return _with_shared(SweepState(plan, outcomes, tuple(damaged), retry, known), store)
+
+
+def _take_earlier_ids(plan: Plan, store: Storage) -> Plan:
+    """Return the plan with those trials of before that the storage has instead.
+
+    `observe` was a part of every id once, and then no sweep observed without being asked to.
+    """
+    ways: tuple[dict[str, Any], ...] = ({"observe_in_id": True}, {"observe": None, "observe_in_id": True})
+    earlier = {t.id(): [t.model_copy(update=way) for way in ways] for t in plan.trials if t.observe}
+    store.sync_trials([*(t.id() for t in plan.trials), *(t.id() for olds in earlier.values() for t in olds)])
+
+    def is_there(key: str) -> bool:
+        return store.has(key) or store.under_way(key)
+
+    kept = {key: old for key, olds in earlier.items() for old in olds if is_there(old.id()) and not is_there(key)}
+    return replace(plan, trials=tuple(kept.get(trial.id(), trial) for trial in plan.trials))
+
+
+def scan_without_results(plan: Plan, store: Storage) -> SweepState:
+    """Return the state of a plan once the results of all its trials are set aside."""
+    return _with_shared(SweepState(plan, {}), store)
+
+
+def add_recorded(plan: Plan, store: Storage) -> Plan:
+    """Return a plan with the trials in its ranges that earlier starts began: the sweep's file lists them."""
+    if not plan.has_ranges:
+        return plan
+    store.sync_trials()
+    known, recorded = {trial.id() for trial in plan.trials}, []
+    file = store.sweep(plan.sweep.name, plan.hash)
+    try:
+        listed = read_sweep(file).trials
+    except InputError:
+        listed = store.finished_trials() if file.exists() else []
+    store.download_trials(listed)
+    for key in (key for key in listed if key not in known):
+        config = read_json(store.trial(key) / CONFIG)
+        with contextlib.suppress(ValidationError):  # of another version of this program
+            trial = Trial.model_validate(config)
+            space = plan.spaces.get(trial.study())
+            point = space.find_point(trial) if space and space.has_ranges else None
+            if space and point is not None:
+                recorded.append(space.make(point))
+    return replace(plan, trials=(*plan.trials, *recorded))
+
+
+def _with_shared(state: SweepState, store: Storage) -> SweepState:
+    shared = result_origins.find_shared_of_other_code(state.plan, state.directions, store)
+    return replace(state, history=replace(state.history, shared=shared))
+
+
+def refresh_if_stale(state: SweepState, store: Storage) -> SweepState:
+    """Return the state, read again if another driver may have run or mended trials since it was read."""
+    ids = [trial.id() for trial in state.plan.trials]
+    if not state.retried and not state.damaged and not state.plan.has_ranges:
+        store.sync_trials(ids)
+        if state.done == {key for key in ids if store.has(key)}:
+            return state
+    return scan(state.plan, store, state.retry)
+
+
+def has_references(plan: Plan, store: Storage) -> bool:
+    """Return whether every reference evaluation exists and can be used."""
+    return all(store.read_evaluation(ref.evaluation) is not None for ref in plan.references)
+
+
+def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[Path]]:
+    """Return the results by trial id, and the files of results that cannot be read: their trials have none."""
+    found: Results = {}
+    damaged: list[Path] = []
+    for key in trial_ids:
+        result, unreadable = read_result(store, key)
+        damaged += unreadable
+        if result is not None:
+            found[key] = result
+    return found, damaged
+
+
+def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
+    """Count a manifest's trials by outcome, also those that no trial has; `missing` have no result yet."""
+    found = Counter((store.result(key) or {"status": "missing"})["status"] for key in sweep.trials)
+    return {"total": len(sweep.trials), **dict.fromkeys(OUTCOMES, 0), "missing": 0, **found}
+
+
+def is_unfinished(sweep: SweepFile, counts: Mapping[str, int]) -> bool:
+    """Return whether trials are left, lost ones too; an Optuna study has more points than it means to run."""
+    return counts["total"] - counts["missing"] - counts[LOST] < sweep.planned

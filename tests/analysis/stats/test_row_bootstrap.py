@@ -1,0 +1,129 @@
+"""Bootstrap intervals of utility over the evaluation rows, and every seed's row with its interval."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.stats import row_bootstrap
+from analysis.tables import detail_tables
+from tests.support.sweep_store import GRU, read, write_sweep, write_trial
+from trainables import benchmarks
+from trainables.config.settings import Benchmark
+from trainables.storage.atomic_files import write_rows
+from trainables.storage.base import ROWS
+
+
+def rows(dice: random.Random, counts: dict[str, int]) -> list[dict[str, Any]]:
+    """Return an evaluation's rows as the benchmark writes them, with numbers of tokens that differ."""
+    records = []
+    for task, count in counts.items():
+        for index in range(count):
+            tokens = [dice.randint(5, 40) for _ in range(7)]
+            losses = [n * dice.uniform(0.1, 2.0) for n in tokens]
+            records.append(
+                {"task": task, "index": index, "question": "q", "answer": "a", "generation": "g"}
+                | {"answer_loss": losses[0], "answer_tokens": tokens[0]}
+                | {"paraphrase_loss": losses[1] / 2, "paraphrase_tokens": tokens[1]}
+                | {"perturbed_loss": losses[2:], "perturbed_tokens": tokens[2:]}
+                | {"rouge1_recall": dice.random(), "rougeL_recall": dice.random()}
+            )
+    return records
+
+
+COUNTS = {"forget": 12, "retain": 30, "real_authors": 20, "world_facts": 25}
+
+
+@pytest.mark.parametrize("dialect", ["paper", "open-unlearning"])
+def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
+    records, tofu = rows(random.Random(1), COUNTS), benchmarks.find("tofu")
+    parts = tofu.utility_parts(Benchmark(dialect=dialect), records)
+    assert [part.shape for part in parts] == [(30, 3), (20, 3), (25, 3)]
+    from trainables.benchmarks.tofu import aggregate
+
+    assert row_bootstrap.harmonic_utility(parts) == pytest.approx(
+        aggregate(records, dialect)["model_utility"], rel=1e-12
+    )
+
+
+def test_parts_of_the_other_benchmarks_give_their_utility() -> None:
+    muse_rows = {"task": "knowmem_r", "rougeL_f1": 0.25}, {"task": "knowmem_f", "rougeL_f1": 0.9}
+    muse = benchmarks.find("muse").utility_parts(Benchmark(name="muse", dialect="paper"), list(muse_rows))
+    assert row_bootstrap.harmonic_utility(muse) == 25.0
+    asked = [{"task": f"mmlu_{n}", "correct": n > 1} for n in range(4)] + [{"task": "wmdp_bio", "correct": True}]
+    assert row_bootstrap.harmonic_utility(benchmarks.find("wmdp").utility_parts(Benchmark(name="wmdp"), asked)) == 0.5
+    names = benchmarks.find("own").UTILITY_COLUMNS
+    own = [dict(zip(names, values, strict=True)) | {"task": "retain"} for values in ((1, 1, 1, 0.5), (0, 1, 1, 0.5))]
+    parts = benchmarks.find("own").utility_parts(Benchmark(name="own"), own)
+    assert row_bootstrap.harmonic_utility(parts) == pytest.approx(4 / (1 / 0.5 + 1 + 1 + 1 / 0.5))
+    assert benchmarks.find("own").utility_parts(Benchmark(name="own", tasks=("mmlu",)), own) == []
+
+
+def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
+    """Another generator, row by row: the bounds agree within what 1,000 resamples leave open."""
+    dice = np.random.default_rng(5)
+    parts = [dice.uniform(0.2, 1.0, (40, 3)), dice.uniform(0.5, 1.0, (25, 3))]
+    resampled = []
+    for _ in range(4000):
+        chosen = [part[dice.integers(0, len(part), len(part))] for part in parts]
+        means = [float(np.mean(part[:, column])) for part in chosen for column in range(3)]
+        resampled.append(len(means) / sum(1 / mean for mean in means))
+    low, high = row_bootstrap.interval(row_bootstrap.resample(parts))
+    spread = float(np.std(resampled))
+    assert low == pytest.approx(np.quantile(resampled, 0.025), abs=0.25 * spread)
+    assert high == pytest.approx(np.quantile(resampled, 0.975), abs=0.25 * spread)
+    assert low < row_bootstrap.harmonic_utility(parts) < high
+
+
+def test_a_collapsed_utility_has_an_interval_of_zeros() -> None:
+    assert row_bootstrap.interval(row_bootstrap.resample([np.zeros((10, 3)), np.ones((5, 3))])) == (0.0, 0.0)
+
+
+def with_rows(store: Path, trial: str, halves: bool = False, **given: Any) -> list[dict[str, Any]]:
+    """Write a trial whose metrics are those of its evaluation's rows, FQ apart."""
+    from trainables.benchmarks.tofu import aggregate
+
+    records = rows(random.Random(trial), COUNTS)
+    found = [aggregate(part, "paper") for part in (records, *(benchmarks.every_other(records, n) for n in (0, 1)))]
+    whole, *half = [one | {"forget_quality": -3.0, "forget_quality_ks": 0.25} for one in found]
+    write_trial(store, trial, metrics=whole, halves=half if halves else None, **given)
+    write_rows(store / "trials" / trial / ROWS, records)
+    return records
+
+
+def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        with_rows(tmp_path, f"plain{seed}", seed=seed)
+    records = with_rows(tmp_path, "gru", rectifier=GRU)
+    write_trial(tmp_path, "bare", "gd", fq=-4.0, mu=0.5)
+    with_rows(tmp_path, "other", method="npo")
+    write_rows(tmp_path / "trials/other" / ROWS, records)  # of another evaluation
+    write_sweep(tmp_path, ["plain1", "plain0", "gru", "bare", "other"], splits=("forget05",))
+    results = read(tmp_path)
+    frame = results.seeds.set_index("id")
+    assert frame.index.tolist() == ["plain0", "plain1", "gru", "bare", "other"]
+    assert frame.loc["gru", ["forget_quality_ks", "forget_rows", "seed"]].tolist() == [0.25, 12, 0]
+    parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
+    assert frame.loc["gru", ["low", "high"]].tolist() == list(row_bootstrap.interval(row_bootstrap.resample(parts)))
+    assert np.isnan(frame.loc[["bare", "other"], ["low", "high"]].to_numpy()).all()
+    assert all(frame["low"].dropna() < frame["model_utility"][:3])
+    text = detail_tables.explain_seeds(results)
+    assert "No interval, for want of rows that give MU: 2 of 5 seeds." in text
+    row = detail_tables.list_seeds(results).iloc[2]
+    assert (row["KS D"], row["n"], row["Method"]) == ("0.250", "12", "GA w/ GRU")
+
+
+def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
+    records = with_rows(tmp_path, "gru", halves=True, rectifier=GRU)
+    write_sweep(tmp_path, ["gru"], selection={"halves": True})
+    results = read(tmp_path)
+    frame = results.seeds
+    parts = benchmarks.find("tofu").utility_parts(Benchmark(), benchmarks.every_other(records, 1))
+    assert frame.loc[0, ["low", "high"]].tolist() == list(row_bootstrap.interval(row_bootstrap.resample(parts)))
+    assert (
+        frame.loc[0, "model_utility"]
+        == results.runs.loc[0, "model_utility"]
+        == pytest.approx(row_bootstrap.harmonic_utility(parts))
+    )

@@ -1,0 +1,212 @@
+"""What a start makes of an earlier one: refused, resumed, set aside, extended, interrupted; the driver is not run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform.driver import run_sweep
+from platform.state import lock, manifest
+from platform.state.trial_outcomes import SweepState
+from tests.support import starts
+from tests.support.small_sweep import Small
+from tests.support.starts import finish, in_process, refuse
+from trainables.storage import atomic_files
+from trainables.storage.base import LOST, PROGRESS, RESULT, Storage
+
+runs, signals = starts.runs, starts.signals
+
+
+@pytest.fixture
+def command(small: Small, store: Storage) -> list[object]:
+    return ["tofu_tiny", "--storage", store.root, *small.flags(), "--only", "benchmark.split=forget01"]
+
+
+def start(*arguments: object) -> str:
+    """Return the output of a start that succeeds."""
+    done = in_process(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_results_from_when_observe_was_in_each_id_are_found(
+    small: Small, command: list[object], store: Storage, runs: list[SweepState]
+) -> None:
+    """Whole ones and those under way, of `--set observe=3`; and others, made without, count and are told of."""
+    observed = [*command, "--only", "method=ga", "--set", "observe=3"]
+    trials = small.plan(store, "observe=3", only=["benchmark.split=forget01", "method=ga"]).trials
+    olds = [trial.model_copy(update={"observe_in_id": True}) for trial in trials]
+    assert len({trial.id() for trial in (*trials, *olds)}) == 2 * len(trials) == 10
+    finish(store, olds[:2])
+    for key in (old.id() for old in olds[:2]):  # a file of then
+        result = atomic_files.read_json(store.trial(key) / RESULT) or {}
+        del result["config"]["observe_in_id"]
+        atomic_files.write_json(store.trial(key) / RESULT, result)
+    atomic_files.write_json(store.trial(olds[2].id()) / PROGRESS, {"step": 1})
+    finish(store, [trials[3].model_copy(update={"observe": None})])
+    said = start(*observed, "--resume")
+    assert [trial.id() for trial in runs[-1].plan.trials] == [t.id() for t in (*olds[:3], *trials[3:])]
+    assert [trial.id() for trial in runs[-1].left] == [olds[2].id(), trials[4].id()]
+    warned = "1 result made without observe, which pictures along training need; --new makes them again"
+    assert warned in (runs[-1].history.warning() or ""), said
+    start(*observed, "--new")
+    assert [trial.id() for trial in runs[-1].left] == [trial.id() for trial in runs[-2].plan.trials]
+
+
+def test_unfinished_sweep_goes_on_with_resume_only(
+    command: list[object], store: Storage, runs: list[SweepState]
+) -> None:
+    nothing = f"nothing to resume: {store.root} has none of this sweep's trials; it begins here"
+    assert nothing in start(*command, "--resume"), "the storage's name may be mistyped"
+    trials = runs[-1].plan.trials
+    finish(store, trials[:40])
+    refused = refuse(*command)
+    assert refused.startswith(f"error: sweep {runs[-1].plan.name} is unfinished: 15 of its 55 trials are missing; ")
+    assert "add --resume to run them, or --new to set its results aside" in refused
+    assert nothing not in start(*command, "--resume")
+    assert runs[-1].left == list(trials[40:])
+    assert len(runs) == 2
+
+
+def test_new_sets_results_aside_and_starts_again(command: list[object], store: Storage, runs: list[SweepState]) -> None:
+    start(*command)
+    finish(store, runs[-1].plan.trials[:3])
+    assert "55 trials, 3 done" in start(*command, "--dry-run")
+    lost, strange = (store.trial(trial.id()) / RESULT for trial in runs[-1].plan.trials[:2])
+    atomic_files.write_json(lost, (atomic_files.read_json(lost) or {}) | {"status": LOST})
+    versions = {"versions": {"torch": "1.0"}, "commit": "ffff", "code": "01d"}
+    atomic_files.write_json(strange, (atomic_files.read_json(strange) or {}) | versions)
+    assert "1 result made by other code" in start(*command, "--dry-run")
+    planned = start(*command, "--new", "--dry-run")
+    assert "55 trials, 0 done" in planned
+    assert "--new sets the results of 3 trials aside" in planned
+    assert "other code" not in planned
+    start(*command, "--new")
+    assert len(runs[-1].left) == 55
+    kept = {path.parent.name for path in (store.root / "set_aside").glob("*/*/result.json")}
+    assert kept == {trial.id() for trial in runs[-1].plan.trials[:3]}
+    assert not list((store.root / "trials").iterdir())
+
+
+def test_more_seeds_of_a_finished_sweep_need_no_resume(
+    command: list[object], store: Storage, runs: list[SweepState]
+) -> None:
+    start(*command, "--strategy", "paper")
+    finish(store, runs[-1].plan.trials)
+    start(*command, "--strategy", "paper", "--seeds", "0,1")
+    assert {trial.seed for trial in runs[-1].left} == {1}
+    assert len(manifest.load_manifest("tofu_tiny", store).trials) == 2 * 20 - 1  # TV has one seed
+
+
+def test_spent_budget_of_optuna_is_no_unfinished_sweep(
+    command: list[object], store: Storage, runs: list[SweepState]
+) -> None:
+    optuna = [*command, "--strategy", "optuna", "--trials", 2]
+    start(*optuna)
+    for trials in runs[-1].plan.studies().values():
+        finish(store, trials[:2])
+    meant = sum(min(2, len(trials)) for trials in runs[-1].plan.studies().values())
+    assert manifest.load_manifest("tofu_tiny", store).planned == meant < len(runs[-1].plan.trials)
+    start(*optuna)
+    assert len(runs) == 2
+    assert manifest.load_manifest("tofu_tiny", store).planned == meant
+
+
+def test_interrupt_prints_the_command_that_goes_on(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any, **options: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_sweep, "run", interrupted)
+    command = ["tofu_tiny", "--storage", str(tmp_path / "runs of mine"), *small.flags()]
+    for more in ([], ["--resume"], ["--new"], ["--retry-failed", "--reason", "failed"]):
+        monkeypatch.setattr(sys, "argv", ["sweep.py", *more, *command])
+        done = in_process(*more, *command)
+        assert done.exit_code == 130
+        resumed = done.stderr.strip().removeprefix("stopped; go on with: ")
+        assert shlex.split(resumed) == ["python", "-m", "platform.sweep", *command, "--resume"]
+
+
+def test_the_second_interrupt_ends_at_once(command: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever still goes on after the first one: what Ray then does takes long and prints tracebacks."""
+
+    def run(*given: Any, **options: Any) -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+        return 0
+
+    monkeypatch.setattr(run_sweep, "run", run)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(writing, 2)
+        in_process(*command)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        printed = stream.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    assert printed.startswith("\nstopped; go on with: python -m platform.sweep ")
+    assert printed.endswith(" --resume\n")
+
+
+def test_second_driver_is_refused_before_anything_else(
+    command: list[object], store: Storage, runs: list[SweepState]
+) -> None:
+    """Also with --new, which would set the first one's results aside."""
+    start(*command)
+    finish(store, runs[-1].plan.trials[:3])
+    path = store.lock("tofu_tiny", runs[-1].plan.hash)
+    assert not path.exists()
+    with lock.acquire_lock(store, path, "the first one"):
+        for more in ([], ["--resume"], ["--new"]):
+            refused = refuse(*command, *more)
+            running = f"error: sweep {runs[-1].plan.name} is being run by process {os.getpid()} on "
+            assert refused.startswith(running)
+            assert "the first one; wait for its end" in refused
+    assert (len(runs), (store.root / "set_aside").exists()) == (1, False)
+
+
+def test_driver_holds_the_lock_and_sees_what_ended_before_it_got_it(
+    small: Small, store: Storage, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver finishes between this one's plan and its lock."""
+    real, locks = lock.acquire_lock, []
+
+    @contextlib.contextmanager
+    def late(store: Storage, path: Path, command: str) -> Iterator[None]:
+        plan = small.plan(store)
+        finish(store, plan.trials[:40])
+        with real(store, path, command):
+            locks.append(path.is_file())
+            yield
+
+    monkeypatch.setattr(lock, "acquire_lock", late)
+    start("tofu_tiny", "--storage", store.root, *small.flags())
+    assert runs[-1].left == list(runs[-1].plan.trials[40:])
+    assert locks == [True]
+
+
+def test_full_disk_is_refused_before_the_driver(
+    command: list[object], store: Storage, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")._replace(free=3_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    assert "; what helps: another disk, a smaller --keep, " in refuse(*command)
+    assert runs == []
+    assert "needs: disk: at least " in start(*command, "--dry-run")

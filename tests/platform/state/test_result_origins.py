@@ -1,0 +1,138 @@
+"""What finished trials tell of the rest: results of other code, and GPU-hours that were measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from platform.plan import overrides
+from platform.plan.build import make_plan
+from platform.plan.remaining_time import Measured, estimate_gpu_hours, estimate_seconds
+from platform.state import result_origins
+from platform.state.trial_outcomes import scan
+from search_spaces.schema import sweep as spaces
+from tests.support.small_sweep import Small
+from tests.support.starts import finish
+from trainables.storage import atomic_files
+from trainables.storage.base import RESULT, Storage
+from trainables.training.task_vectors import forget_batches
+
+VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "scipy": "1.17.1"}
+
+
+def result(
+    commit: str | None = "0a1b2c3d4e5f", seconds: float = 1800.0, code: str | None = "c0de", **versions: str
+) -> dict[str, Any]:
+    return {
+        "status": "finished",
+        "metrics": {},
+        "commit": commit,
+        **({"code": code} if code else {}),
+        "versions": VERSIONS | versions,
+        "seconds": {"total": seconds},
+        "config": {"resources": {"ranks": 2, "gpus": 1}},
+    }
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This checkout, as if it were a known one."""
+    monkeypatch.setattr(result_origins.provenance, "commit", lambda: ("0a1b2c3d4e5f", False))
+    monkeypatch.setattr(result_origins.provenance, "versions", lambda: VERSIONS)
+    monkeypatch.setattr(result_origins.provenance, "code", lambda *names: "c0de")
+
+
+def warn(*results: dict[str, Any]) -> str:
+    return result_origins.summarise_results(results).warning() or ""
+
+
+HERE = "commit 0a1b2c3d4e5f, code c0de"
+
+
+def test_results_of_other_code_are_counted_by_what_differs() -> None:
+    """Another commit with the same modules is no news. Code that nobody noted, in older results, is unknown."""
+    assert warn() == warn(result(), result(scipy="1.0")) == warn(result("ffff"), result(None)) == ""
+    others = (result("ffff", code="01d"), result("ffff", code="01d"), result(torch="2.12.0"), result(None, code="01d"))
+    warning = warn(result(), *others)
+    assert warning.startswith(f"4 results made by other code than {HERE}: 2 at commit ffff, code 01d;")
+    assert "1 at torch 2.12.0" in warning
+    assert "1 at no commit, code 01d" in warning
+    unknown = f"1 result made by other or unknown code than {HERE}: 1 at commit 0a1b2c3d4e5f, code unknown;"
+    assert warn(result(), result(code=None)).startswith(unknown)
+
+
+def test_a_new_objective_is_no_other_code_for_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_origins.provenance, "code", lambda *names: "feed" if "known" in names else "c0de")
+    published = result() | {"config": result()["config"] | {"method": "npo"}}
+    own = result(code="feed") | {"config": result()["config"] | {"method": "known"}}
+    assert warn(published, own) == ""
+    changed = warn(published, own, own | {"code": "beef"})
+    assert changed.startswith(f"1 result made by other code than {HERE}: 1 at commit 0a1b2c3d4e5f, code beef;")
+
+
+def test_time_of_a_trial_is_measured_on_what_is_done() -> None:
+    """Half an hour on two ranks with a GPU each is one GPU-hour."""
+    for count, each in ((2, None), (3, 3600.0)):
+        assert result_origins.summarise_results([result()] * count).measured.gpu_seconds_per_trial == each
+    failed = result(seconds=9e9) | {"status": "failed"}
+    assert result_origins.summarise_results([*[result()] * 3, failed]).measured == Measured(3, 3 * 3600.0)
+
+
+def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store: Storage) -> None:
+    """Also right after --new, which sets no more than results aside; a direction, too."""
+    plan = make_plan(spaces.load_sweep("quickstart"), store)
+    assert scan(plan, store).history.warning() is None
+    original, retain = (store.evaluation(ref.evaluation) for ref in plan.references)
+    model, other = store.model(plan.recipes[0].id()), {"commit": "ffff", "code": "01d"}
+    atomic_files.write_json(original / RESULT, result("ffff", code="01d"))
+    atomic_files.write_json(retain / RESULT, result())
+    atomic_files.write_json(model / "recipe.json", other | {"versions": VERSIONS | {"torch": "2.12.0"}})
+    assert scan(plan, store).history.warning() == (
+        f"new trials would be compared with, or start from, what other code than {HERE} "
+        f"made: shared/evaluations/{original.name} at commit ffff, code 01d; "
+        f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0; --new keeps these, because other sweeps "
+        "may share them: move them out of the storage to have them made again"
+    )
+    plan = small.plan(store, only=["method=tru", "benchmark.split=forget01"])
+    (direction,) = scan(plan, store).directions
+    folder = forget_batches.direction_folder(direction, store)
+    atomic_files.write_json(folder / RESULT, other | {"versions": VERSIONS})
+    warning = scan(plan, store).history.warning() or ""
+    assert f"made: shared/directions/{folder.name} at commit ffff, code 01d;" in warning
+
+
+def timed(seconds: float) -> dict[str, Any]:
+    return {name: value for name, value in result(seconds=seconds).items() if name not in ("status", "config")}
+
+
+def test_estimate_of_gpu_hours_is_refined(store: Storage) -> None:
+    """The plan of a sweep on GPUs, before and after its first four trials."""
+    sweep = spaces.load_sweep("quickstart")
+    sweep = sweep.model_copy(update={"resources": sweep.resources.model_copy(update={"gpus": 1.0})})
+    plan = make_plan(sweep, store)
+    before, basis = estimate_gpu_hours(plan, len(plan.trials), Measured())
+    assert before is not None
+    assert "FLOP/s" in (basis or "")
+    finish(store, plan.trials[:4], **timed(3600.0))
+    measured = scan(plan, store).history.measured
+    hours, basis = estimate_gpu_hours(plan, 11, measured)
+    assert hours == pytest.approx(11)
+    assert (basis or "").startswith("for the 11 left, as the 4 that are done took; the estimate of all was")
+    assert estimate_gpu_hours(plan, 0, measured)[0] == before
+
+
+def test_time_without_gpus_is_told_before_and_after_the_first_trials(store: Storage) -> None:
+    """Fifteen trials of 8 s, two at a time: eight rounds. Then eleven that take as long as the four before them."""
+    plan, nothing = make_plan(spaces.load_sweep("quickstart"), store), Measured()
+    assert plan.sweep.trial_seconds == 8
+    basis = "about 8 s each, the mean of this sweep's own trials and models on one core"
+    assert estimate_seconds(plan, 15, nothing, 2) == (64, basis)
+    finish(store, plan.trials[:4], **timed(60.0))
+    measured = scan(plan, store).history.measured
+    assert estimate_seconds(plan, 11, measured, 3) == (240, "about 60 s each, as the 4 that are done took")
+    unknown = replace(plan, sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
+    assert estimate_seconds(unknown, 11, nothing, 1) == (None, None)
+    assert overrides.apply(plan.sweep, ["training.epochs=50"]).trial_seconds is None
+    assert overrides.apply(plan.sweep, ["training.lr=1e-4", "rectifier.gamma=0.1"]).trial_seconds == 8

@@ -1,0 +1,94 @@
+"""Which addresses a storage may have, and what is said of one that cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import machines
+from tests.support.machines import Machine, names, write_trial
+from trainables.common.errors import InputError, Unreachable
+from trainables.storage import atomic_files, connect, object_storage
+from trainables.storage.base import set_aside
+from trainables.storage.object_storage import ObjectStorage
+from trainables.storage.opening import open_storage, reopen
+
+machine = machines.machine
+
+
+def test_an_address_with_its_server_in_it(object_store: dict[str, str], tmp_path: Path, monkeypatch: Any) -> None:
+    for name, value in object_store.items():
+        if name != "AWS_ENDPOINT_URL":
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
+    server = object_store["AWS_ENDPOINT_URL"].removeprefix("http://")
+    found = open_storage(f"s3://bucket/asked?endpoint_override={server}&scheme=http&region=us-east-1")
+    path = found.sweep("tiny", "0" * 8)
+    atomic_files.write_json(path, {})
+    found.push(path)
+    assert found.uri(path) == "s3://bucket/asked/sweeps/tiny-00000000.json"
+    found.sync_trials()
+    assert found.exists(path)
+
+
+def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
+    here = open_storage("memory://runs/one")
+    assert isinstance(here, ObjectStorage)
+    write_trial(here, "a1")
+    here.push_trial("a1")
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "there"))
+    there = open_storage("memory://runs/one")
+    there.sync_trials(["a1"])
+    assert there.result("a1") == here.result("a1")
+    set_aside([there.trial("a1")], there)
+    assert {name.split("/")[0] for name in names(here)} == {"set_aside"}
+
+
+def test_googles_store_is_given_up_after_half_a_minute() -> None:
+    """pyarrow's own limit is a quarter of an hour."""
+    assert connect._impatient("gs://bucket/x") == "gs://bucket/x?retry_limit_seconds=30"
+    assert connect._impatient("gs://bucket/x?project_id=p") == "gs://bucket/x?project_id=p&retry_limit_seconds=30"
+    assert connect._impatient("gs://bucket/x?retry_limit_seconds=5") == "gs://bucket/x?retry_limit_seconds=5"
+    assert connect._impatient("s3://bucket/x") == "s3://bucket/x"
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a%20b"])
+def test_a_folder_that_mlflows_address_cannot_hold(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"^--storage: '.*' holds \?, # or %, which MLflow cannot have"):
+        open_storage(str(tmp_path / name))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("nowhere://bucket/x", r"unknown scheme 'nowhere' in 'nowhere://bucket/x'; known: a folder, file://, s3://"),
+        ("s3://", "names no bucket"),
+        ("ftp://127.0.0.1:9/x", "cannot be used: .*refused; set what its package reads"),
+        ("s3://nobucket/x", "there is no bucket 'nobucket' for 's3://nobucket/x'; make it, or name another one"),
+        ("s3://me:hunter2@bucket/x", "holds a user name or password; leave them out and set AWS_ACCESS_KEY_ID"),
+    ],
+)
+def test_an_address_that_cannot_be_used(machine: Machine, address: str, said: str) -> None:
+    with pytest.raises(InputError, match=f"^--storage: .*{said}") as told:
+        open_storage(address)
+    assert "hunter2" not in str(told.value)
+
+
+def test_a_store_that_does_not_answer(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
+    with pytest.raises(Unreachable, match=r"--storage: 's3://bucket/x' cannot be used: .*Could not connect.* set AWS_"):
+        open_storage("s3://bucket/x")
+    monkeypatch.setattr(object_storage, "WAITS", (0.0,))
+    here = reopen("s3://bucket/x")
+    assert isinstance(here, ObjectStorage)
+    write_trial(here, "a1")
+    here.push_trial("a1")
+    assert not here.is_sent("a1")
+    assert "warning: --storage: " in capsys.readouterr().err

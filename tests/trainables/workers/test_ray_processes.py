@@ -1,0 +1,78 @@
+"""What a worker does with a trial that another process has ended, or is at."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.starts import RESULT_FIELDS
+from trainables.common import process_identity
+from trainables.config.settings import Benchmark, Model
+from trainables.config.trial import Trial
+from trainables.storage import atomic_files
+from trainables.storage.base import PROGRESS, RESULT, STEPS, Storage
+from trainables.trial import progress
+from trainables.trial.runner import TrialRun
+from trainables.workers import ray_processes
+
+CONFIG = Trial(
+    method="ga",
+    benchmark=Benchmark(data="data", fingerprint="files:0"),
+    target=Model(path="models/full", fingerprint="files:1"),
+)
+
+
+def result(forget_quality: float) -> dict[str, Any]:
+    metrics = {"forget_quality": forget_quality, "model_utility": 0.5}
+    return {**RESULT_FIELDS, "id": CONFIG.id(), "metrics": metrics, "config": CONFIG.model_dump(mode="json")}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The trials that are really run, none of which takes any time."""
+    begun: list[str] = []
+
+    def events(run: TrialRun) -> Iterator[dict[str, Any]]:
+        begun.append(run.trial.id())
+        yield {"phase": "done", "result": result(-2.0)}
+
+    monkeypatch.setattr(TrialRun, "events", events)
+    monkeypatch.setattr(ray_processes, "REPORT_SECONDS", 0.01)
+    return begun
+
+
+def actor(store: Storage) -> ray_processes.TrialActor:
+    return ray_processes.TrialActor({"trial": CONFIG.model_dump_json(), "storage": str(store.root)})
+
+
+def test_trial_with_a_result_does_not_run_again(store: Storage, runs: list[str]) -> None:
+    """Its worker was killed between the result and the end of the trial: what that left is removed."""
+    folder = store.trial(CONFIG.id())
+    atomic_files.write_json(folder / RESULT, result(-1.0))
+    atomic_files.write_rows(folder / STEPS, [{"step": 1}])
+    for name in ("checkpoint/step-2/weights", "evaluations/2.json", PROGRESS, ".steps.parquet.0a1b2c3d"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("left")
+    report = actor(store).step()
+    assert (report["done"], report["forget_quality"], runs) == (True, -1.0, [])
+    assert {path.name for path in folder.iterdir()} == {RESULT, STEPS}
+
+
+def test_trial_waits_for_the_process_that_runs_it(store: Storage, runs: list[str]) -> None:
+    """One of another machine and this one itself are not waited for."""
+    folder, mine = store.trial(CONFIG.id()), process_identity.describe_self()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
+        other = mine | {"pid": another.pid, "born": process_identity.start_time(another.pid)}
+        for written in (other | {"place": "elsewhere"}, mine, {}, other):
+            atomic_files.write_json(folder / PROGRESS, written)
+            assert progress.runs_here(folder) is (written is other), written
+        worker = actor(store)
+        assert [worker.step()["phase"] for _ in range(3)] == ["waiting"] * 3
+        assert runs == []
+        another.kill()
+    assert worker.step()["done"]
+    assert runs == [CONFIG.id()]

@@ -1,0 +1,266 @@
+"""Questions asked by lm-eval of a live model: its task definitions, its prompts, its scores.
+
+A folder can stand in for the hub: the definition stays lm-eval's, its data set is then the folder's file. Only the
+definitions of WMDP and MMLU are looked through, which takes a tenth of a second; all of lm-eval's, which another task
+needs, take half a minute. Plans read the names of its tasks from its files, in half a second, without importing it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trainables.benchmarks.base import Metrics, Records
+from trainables.common import typed_paths
+from trainables.common.errors import InputError, TrialStopped, closest, first_line
+from trainables.data import raw_rows
+from trainables.inference.progress import Counter
+
+ACCURACY = "acc,none"
+"""lm-eval's name of a metric and of the filter of answers before it."""
+PROMPT_TOKENS = 256
+"""A question's length when a batch is sized: so many fit a pass's budget of tokens."""
+MMLU, MMLU_HUB = "mmlu", "cais/mmlu"
+SHOTS = 5
+"""MMLU has as many worked examples a subject."""
+WMDP = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber", "wmdp_chem": "wmdp-chem"}
+"""lm-eval's task: the configuration of its data set."""
+WMDP_HUB = "cais/wmdp"
+SPLITS = ("test", "dev")
+"""The files of a subject of MMLU: lm-eval reads the worked examples also where it shows none."""
+FILES = ("train", "validation", "test", "dev")
+"""What a folder may hold for another task."""
+NAMED = re.compile(rb"""^["']?(task|group|class)["']?:[ \t]*["']?([^\s"'#\[{]+)""", re.MULTILINE)
+"""A definition's name in its YAML file: members of a group are below an empty `task:`; a class has both names."""
+
+
+@cache
+def _definitions(*, every: bool = False) -> Any:
+    import lm_eval.tasks
+
+    if every:
+        return lm_eval.tasks.TaskManager()
+    folder = Path(lm_eval.tasks.__file__).parent
+    return lm_eval.tasks.TaskManager(include_path=[folder / "wmdp", folder / MMLU / "default"], include_defaults=False)
+
+
+def check_shots(shots: int) -> None:
+    """Raise InputError on more worked examples than MMLU has."""
+    if shots > SHOTS:
+        raise InputError(f"benchmark.shots: MMLU has {SHOTS} worked examples a subject, got {shots}")
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise InputError on a task that lm-eval does not define: of its groups mmlu alone is taken."""
+    for name in names:
+        if name == MMLU or name in WMDP or name in definition_files():
+            continue
+        near = ", ".join(f"'{found}'" for found in difflib.get_close_matches(name, [MMLU, *definition_files()]))
+        hint = f"did you mean {near}?" if near else "see 'python -m lm_eval ls tasks'"
+        raise InputError(f"benchmark.tasks: lm-eval has no task '{name}' (of its groups, mmlu alone is taken); {hint}")
+
+
+@cache
+def definition_files() -> Mapping[str, Path]:
+    """Return the YAML file of every task that lm-eval defines, without importing it."""
+    package = importlib.util.find_spec("lm_eval")
+    found: dict[str, Path] = {}
+    for file in (Path(str(package and package.origin)).parent / "tasks").rglob("*.yaml"):
+        named = dict(NAMED.findall(file.read_bytes()))
+        if b"task" in named and (b"class" in named or b"group" not in named):
+            found[named[b"task"].decode()] = file
+    return found
+
+
+def source_of(task: str) -> tuple[str, str | None] | None:
+    """Return the data set and its configuration that lm-eval asks for; None where it is more than that."""
+    if task == MMLU or task in WMDP:
+        return (MMLU_HUB if task == MMLU else WMDP_HUB), None
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    settings = load_yaml(definition_files()[task], resolve_func=False)
+    more = set(settings.get("dataset_kwargs") or ()) - {"trust_remote_code"}
+    place = settings.get("dataset_path") or ""
+    if more or settings.get("task") != task or {"class", "custom_dataset"} & settings.keys() or not place:
+        return None
+    return None if place in ("json", "parquet", "csv", "text") else (place, settings.get("dataset_name"))
+
+
+def find_subjects(place: str) -> list[str] | None:
+    """Return the subjects of MMLU that a folder holds; None: the hub's, all of them."""
+    if not raw_rows.names_folder(place):
+        return None
+    found = sorted(path.name for path in typed_paths.expand(place).iterdir() if path.is_dir())
+    if not found:
+        raise InputError(f"benchmark.data: {place} has no folder of a subject, such as virology/test.json")
+    return found
+
+
+def load_tasks(names: Sequence[str], places: Mapping[str, str], shots: int) -> list[Any]:
+    """Return lm-eval's tasks. `places`: another folder or hub id for some; `shots`: worked examples of MMLU.
+
+    Raises InputError where questions are missing, or the metric that counts is best low.
+    """
+    found = []
+    for name in names:
+        if name == MMLU:
+            found.append(_load_mmlu(places.get(name, MMLU_HUB), shots))
+        elif name in WMDP:
+            settings = {"task": name, "num_fewshot": 0} | _place_settings(
+                places.get(name, WMDP_HUB), WMDP[name], ("test",)
+            )
+            found += _load([settings])
+        else:
+            found.append(_load_other(name, places.get(name)))
+    return found
+
+
+def _load_mmlu(place: str, shots: int) -> Any:
+    """Return lm-eval's MMLU, the mean over all questions."""
+    from lm_eval.api.group import Group
+    from lm_eval.config.group import GroupConfig
+
+    subjects = find_subjects(place)
+    known = [name.removeprefix(f"{MMLU}_") for name in _definitions().all_subtasks if name.startswith(f"{MMLU}_")]
+    for subject in subjects or ():
+        if subject not in known:
+            raise InputError(f"benchmark.sources mmlu: '{subject}' is no subject of MMLU; {closest(subject, known)}")
+    group = Group.from_config(
+        GroupConfig(group=MMLU, aggregate_metric_list=_definitions().task_index[MMLU].cfg["aggregate_metric_list"])
+    )
+    settings = [
+        {"task": f"{MMLU}_{subject}", "num_fewshot": shots} | _place_settings(place, subject, SPLITS)
+        for subject in subjects or known
+    ]
+    for task in _load(settings):
+        group.add(task)
+    return group
+
+
+def _load_other(task: str, place: str | None) -> Any:
+    """Return any task of lm-eval with its own number of worked examples; a folder has FILES of it."""
+    settings: dict[str, Any] = {"task": task}
+    if place is not None and raw_rows.names_folder(place):
+        found = {split: raw_rows.find_file(typed_paths.expand(place), split) for split in FILES}
+        files = {split: file for split, file in found.items() if file is not None}
+        if not files:
+            raise InputError(f"benchmark.sources {task}: {place} has none of {', '.join(FILES)}.json, .jsonl, .parquet")
+        settings |= _local_files(files)
+    elif place is not None:
+        settings["dataset_path"] = place
+    (loaded,) = _load([settings], every=True)
+    higher = loaded.higher_is_better()
+    metric = "acc" if "acc" in higher else next(iter(higher))
+    if not higher[metric]:
+        raise InputError(f"benchmark.tasks: {task} is measured by its {metric}, which is best low; leave it out")
+    return loaded
+
+
+def _place_settings(place: str, config: str, splits: Sequence[str]) -> dict[str, Any]:
+    if not raw_rows.names_folder(place):
+        return {"dataset_path": place}
+    return _local_files(
+        {split: raw_rows.require_file(typed_paths.expand(place), f"{config}/{split}") for split in splits}
+    )
+
+
+def _local_files(files: Mapping[str, Path]) -> dict[str, Any]:
+    """Return the settings of a definition's data set, replaced by files of one kind."""
+    kind = "parquet" if next(iter(files.values())).suffix == ".parquet" else "json"
+    named = {split: str(file) for split, file in files.items()}
+    return {"dataset_path": kind, "dataset_name": None, "dataset_kwargs": {"data_files": named}}
+
+
+def _load(settings: list[dict[str, Any]], *, every: bool = False) -> list[Any]:
+    """Return lm-eval's tasks with some settings replaced: members of a group may have their own."""
+    try:
+        return list(_definitions(every=every).load([{"group": "asked", "task": settings}])["tasks"].values())
+    except Exception as error:
+        advice = f"benchmark.sources={settings[0]['task']}=DIR" if every else "benchmark.sources=wmdp=DIR,mmlu=DIR"
+        raise InputError(
+            f"benchmark.sources: lm-eval cannot load the questions of {settings[0]['task']}: {first_line(error)}. "
+            f"Without a network give folders: --set {advice}"
+        ) from error
+
+
+def ask(
+    network: Any, tokenizer: Any, tasks: Sequence[Any], *, limit: int | None, token_budget: int
+) -> tuple[Metrics, Records]:
+    """Return the accuracy of each task, else its first metric, its standard error and count of questions, and records.
+
+    `limit`: the first so many questions of each task, of each subject for MMLU. Of ranks that evaluate together the
+    first one asks. Raises TrialStopped if a log-likelihood is not finite.
+    """
+    from trainables.inference import threads_and_ranks
+
+    Counter("", 0)  # lm-eval reports no progress
+    found, records = threads_and_ranks.run_once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
+    if not all(row["finite"] for row in records):
+        raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
+    return found, records
+
+
+def _ask(
+    network: Any, tokenizer: Any, tasks: Sequence[Any], limit: int | None, token_budget: int
+) -> tuple[Metrics, Records]:
+    import lm_eval
+    from lm_eval.models import huggingface
+
+    wrap: Any = huggingface.HFLM  # its decorators, and evaluate's, hide the parameters from type checkers
+    evaluate: Any = lm_eval.simple_evaluate
+    model = wrap(pretrained=network, tokenizer=tokenizer, batch_size=max(1, token_budget // PROMPT_TOKENS))
+    found = evaluate(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions())
+    values: Metrics = {}
+    for name in (getattr(task, "task_name", None) or task.name for task in tasks):
+        result = found["results"][name]
+        metric, chosen = _primary_metric(result)
+        error = result.get(f"{metric}_stderr,{chosen}", "N/A")
+        values[name] = float(result[f"{metric},{chosen}"])
+        values[f"{name}_stderr"] = None if error == "N/A" else float(error)
+        values[f"{name}_questions"] = int(result["sample_len"])
+    records = []
+    for task, samples in sorted(found["samples"].items()):
+        metric, chosen = _primary_metric(found["results"][task])
+        records += [_record(task, metric, sample) for sample in samples if sample["filter"] == chosen]
+    return values, records
+
+
+def _primary_metric(result: Mapping[str, Any]) -> list[str]:
+    """Return metric and filter of a task's result that count: the accuracy, or the first one."""
+    names = [name for name in result if "," in name and "_stderr," not in name]
+    return (ACCURACY if ACCURACY in names else names[0]).split(",")
+
+
+def mean_score(task: str, records: Records) -> float | None:
+    """Return a task's metric from records of some of its questions; None where it is no mean over them."""
+    members = (f"{MMLU}_",) if task == MMLU else ()
+    scores = [row["score"] for row in records if row["task"] == task or row["task"].startswith(members)]
+    return None if None in scores or not scores else sum(scores) / len(scores)
+
+
+def _record(task: str, metric: str, sample: dict[str, Any]) -> dict[str, Any]:
+    """Return a question's record: the digest of its text and not the text, which is hazardous in WMDP.
+
+    Where the answer is generated there are no log-likelihoods; `target`: the right choice's number. `score`: of the
+    task's metric, None where that is made of all questions together.
+    """
+    answers, target = sample["filtered_resps"], sample["target"]
+    likelihoods = [float(answer[0]) for answer in answers if isinstance(answer, list | tuple)]
+    score = float(sample[metric]) if isinstance(sample.get(metric), int | float) else None
+    return {
+        "task": task,
+        "index": int(sample["doc_id"]),
+        "digest": sample["doc_hash"],
+        "target": int(target) if str(target).isdigit() else None,
+        "log_likelihoods": likelihoods,
+        "metric": metric,
+        "score": score,
+        "correct": bool(score) if score in (0, 1) else None,
+        "finite": all(math.isfinite(value) for value in likelihoods),
+    }

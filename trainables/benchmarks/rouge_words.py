@@ -1,0 +1,66 @@
+"""ROUGE as rouge-score counts it, with the stem of a word found once, also over words of any script."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache, lru_cache
+from typing import Any
+
+from trainables.common.hidden_modules import without_modules
+
+UNSPACED = re.compile(
+    "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese, Japanese
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"  # Thai, Lao, Burmese, Khmer
+)
+"""Characters of scripts that put no spaces between words."""
+
+
+def scorer(*kinds: str, stemmer: bool = True, any_script: bool = False) -> Any:
+    """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words or those of any script."""
+    with without_modules("scipy", "sklearn"):  # nltk imports them for what it does beside stems: a second
+        from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(list(kinds), tokenizer=AnyScriptWords() if any_script else Words() if stemmer else None)
+
+
+class Words:
+    """rouge-score's words: runs of a-z and 0-9, those of more than three characters by their Porter stem."""
+
+    def tokenize(self, text: str) -> list[str]:
+        from rouge_score.tokenize import tokenize
+
+        return tokenize(text, self)
+
+    @staticmethod
+    def stem(word: str) -> str:
+        return stem(word)
+
+
+class AnyScriptWords:
+    """Words of any script for rouge-score, whose own are of a-z and 0-9 alone; of ASCII text the same as its own.
+
+    A word is letters, digits and their marks; scripts that are written without spaces count by the character.
+    """
+
+    def tokenize(self, text: str) -> list[str]:
+        characters = unicodedata.normalize("NFC", text.lower())
+        words = "".join(f" {char} " if UNSPACED.match(char) else _in_word(char) for char in characters).split()
+        return [stem(word) if len(word) > 3 else word for word in words]
+
+
+def _in_word(char: str) -> str:
+    return char if char.isalnum() or unicodedata.category(char).startswith("M") else " "
+
+
+@lru_cache(maxsize=2**16)
+def stem(word: str) -> str:
+    """Return Porter's stem, as nltk finds it."""
+    return _porter().stem(word)
+
+
+@cache
+def _porter() -> Any:
+    from nltk.stem.porter import PorterStemmer
+
+    return PorterStemmer()

@@ -1,0 +1,221 @@
+"""Tables of all methods and rectifiers, a row each: METHODS and RECTIFIERS. Nothing here imports torch.
+
+A file in trainables/methods/custom/ adds the row of its name (docs/decisions/0011). It is parsed here, not imported.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+CUSTOM = Path(__file__).parents[1] / "methods" / "custom"
+
+NEEDS = ("retain_loss", "frozen_model", "distributions", "reference_sums")
+"""Needs of an objective apart from the forward and backward pass on the forget rows.
+
+retain_loss: such a pass on retain rows, for a term of their plain loss (where `retain_coefficient` is not 0).
+frozen_model: a copy of the target model, and its forward pass beside one with gradients on retain rows.
+distributions: both models' distributions over the vocabulary there.
+reference_sums: S_i^0, one forward pass of the target model over the forget rows that the steps draw.
+"""
+RETAIN_PASS = "retain_pass"
+"""Need of a rectifier: each step a forward and backward pass on retain rows, and its fp32 moving average."""
+SETTINGS = ("gamma", "tau")
+"""Settings that a rectifier may take."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Common part of methods and rectifiers. Memory, time and rows are planned from `needs`."""
+
+    name: str
+    label: str
+    needs: tuple[str, ...] = ()
+    _: KW_ONLY
+    custom: bool = False
+    """A file of that name in trainables/methods/custom/ has it."""
+    problem: str | None = None
+    """Error in the constants of that file."""
+
+
+@dataclass(frozen=True)
+class MethodRow(Row):
+    """An objective that is trained, or a task vector. `needs`: of NEEDS."""
+
+    _: KW_ONLY
+    reads: tuple[str, ...] = ()
+    """The settings of `objective` that it reads."""
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By preset, or PRESET/SPLIT: the numbers that differ from the defaults of `methods.method_constants.Constants`."""
+    steers: bool = False
+    """It steers the layer `objective.layer` and trains the last matrix of it and of the two layers before it alone."""
+    strength: Literal["stg", "strength"] | None = None
+    """Of a task vector: the setting of `task_vector` that says how far it moves the target model."""
+    batched: bool = False
+    """Of a task vector: made from several batches, which the seed draws, each rectified with the others."""
+
+
+@dataclass(frozen=True)
+class RectifierRow(Row):
+    """A change of the objective's gradient before the optimizer. `label` stands after "w/" in tables."""
+
+    _: KW_ONLY
+    takes: tuple[str, ...] = ()
+    """The names in SETTINGS that this rectifier accepts."""
+    requires: tuple[str, ...] = ()
+    note: str = ""
+    """Follows the refusal of settings that it does not take."""
+
+    def accepts(self) -> str:
+        """Return its settings in words: `takes tau and no gamma`."""
+        others = [name for name in SETTINGS if name not in self.takes]
+        if not self.takes:
+            return f"takes neither gamma nor tau{self.note}"
+        return f"takes {' and '.join(self.takes)}{f' and no {others[0]}' if others else ''}{self.note}"
+
+
+_KL = ("kl_coefficient", "kl_reduction")
+_OPEN_KL = {"open-unlearning": {"kl_reduction": "all_positions"}}
+
+_METHODS = (  # in the order of the paper's main table
+    MethodRow("ga", "GA", reads=("forget_coefficient",)),
+    MethodRow(
+        "ga_kl",
+        "GA+KL",
+        ("frozen_model", "distributions"),
+        reads=("forget_coefficient", *_KL),
+        presets={"paper": {"kl_coefficient": 5.0}, **_OPEN_KL},
+    ),
+    MethodRow("gd", "GD", ("retain_loss",), reads=("forget_coefficient", "retain_coefficient")),
+    MethodRow(
+        "wga",
+        "WGA",
+        ("retain_loss",),
+        reads=("beta", "forget_coefficient", "retain_coefficient"),
+        presets={
+            "paper": {"beta": 0.1, "retain_coefficient": 0.0},
+            "authors": {"beta": 5.0, "retain_coefficient": 0.0},
+            "open-unlearning": {"beta": 1.0, "retain_coefficient": 1.0},
+        },
+    ),
+    MethodRow("npo", "NPO", ("reference_sums",), reads=("beta", "forget_coefficient")),
+    MethodRow(
+        "npo_kl",
+        "NPO+KL",
+        ("reference_sums", "frozen_model", "distributions"),
+        reads=("beta", "forget_coefficient", *_KL),
+        presets=_OPEN_KL,
+    ),
+    MethodRow(
+        "npo_gd",
+        "NPO+GD",
+        ("reference_sums", "retain_loss"),
+        reads=("beta", "forget_coefficient", "retain_coefficient"),
+    ),
+    MethodRow(
+        "simnpo",
+        "SimNPO",
+        reads=("beta", "margin", "forget_coefficient"),
+        presets={
+            "paper": {"beta": 0.1},
+            "authors": {"beta": 2.5},
+            "authors/forget10": {"beta": 4.5},  # SimNPO's authors tuned two splits apart
+            "open-unlearning": {"beta": 4.5},
+        },
+    ),
+    MethodRow(
+        "simnpo_gd",
+        "SimNPO+GD",
+        ("retain_loss",),
+        reads=("beta", "margin", "forget_coefficient", "retain_coefficient"),
+        presets={
+            "paper": {"beta": 0.1, "forget_coefficient": 1.0, "retain_coefficient": 0.1},
+            "authors": {"beta": 2.5, "forget_coefficient": 0.1375, "retain_coefficient": 1.0},
+            "authors/forget10": {"beta": 4.5, "forget_coefficient": 0.125},
+            "open-unlearning": {"beta": 4.5, "forget_coefficient": 0.125, "retain_coefficient": 1.0},
+        },
+    ),
+    MethodRow(
+        "rmu",
+        "RMU",
+        ("frozen_model",),
+        reads=("layer", "steering", "alpha", "rmu_reduction"),
+        presets={
+            "paper": {"alpha": 100.0},
+            "open-unlearning": {"steering": 2.0, "alpha": 1.0, "rmu_reduction": "labels"},
+        },
+        steers=True,
+    ),
+    MethodRow("tv", "TV", strength="strength"),
+    MethodRow("tru", "TRU", strength="stg", batched=True),
+)
+_RECTIFIERS = (  # in the order of tables and legends
+    RectifierRow("none", "no rectifier"),
+    RectifierRow("clip", "clip", takes=("tau",), requires=("tau",)),
+    RectifierRow("pcgrad", "PCGrad", (RETAIN_PASS,), note=": it is gru with gamma 1 and no clipping"),
+    RectifierRow("gru", "GRU", (RETAIN_PASS,), takes=SETTINGS),
+)
+
+
+def _read_custom_file(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file in custom/: a rectifier's if it has a class Rectifier, an objective's if a make.
+
+    A file with neither, or that cannot be parsed, has both rows, and is refused when it is used. LABEL, NEEDS and TAKES
+    are plain values; without them the most is assumed.
+    """
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+    except (SyntaxError, ValueError):
+        body = []
+    names, stated = set(), {}
+    for node in body:
+        match node:
+            case ast.FunctionDef(name="make") | ast.ClassDef(name="Rectifier"):
+                names.add(node.name)
+            case ast.Assign(targets=[ast.Name(id="LABEL" | "NEEDS" | "TAKES" as name)], value=value):
+                try:
+                    stated[name] = ast.literal_eval(value)
+                except ValueError:  # no plain value
+                    stated[name] = None
+    label = str(stated.pop("LABEL", path.stem))
+    if "Rectifier" in names or not names:
+        known, problem = _accepted(stated, {"NEEDS": (RETAIN_PASS,), "TAKES": SETTINGS})
+        yield RectifierRow(path.stem, label, known["NEEDS"], takes=known["TAKES"], custom=True, problem=problem)
+    if "make" in names or not names:
+        known, problem = _accepted(stated, {"NEEDS": NEEDS})
+        yield MethodRow(path.stem, label, known["NEEDS"], custom=True, problem=problem)
+
+
+def _accepted(
+    stated: dict[str, Any], most: dict[str, tuple[str, ...]]
+) -> tuple[dict[str, tuple[str, ...]], str | None]:
+    """Return the stated values, or else the most that is possible, and the error in them."""
+    known, problem = dict(most), None
+    for name, words in stated.items():
+        if name not in most:
+            problem = f"{name} is for rectifiers"
+        elif isinstance(words, tuple | list) and all(word in most[name] for word in words):
+            known[name] = tuple(word for word in most[name] if word in words)
+        else:
+            problem = f"{name} is no tuple of {', '.join(map(repr, most[name]))}"
+    return known, problem
+
+
+_CUSTOM = tuple(row for path in sorted(CUSTOM.glob("[!_]*.py")) for row in _read_custom_file(path))
+for _row in _CUSTOM:
+    if _row.name in {row.name for row in (_METHODS if isinstance(_row, MethodRow) else _RECTIFIERS)}:
+        raise ValueError(
+            f"trainables/methods/custom/{_row.name}.py: '{_row.name}' is published already; give the file another name"
+        )
+METHODS = {row.name: row for row in (*_METHODS, *_CUSTOM) if isinstance(row, MethodRow)}
+RECTIFIERS = {row.name: row for row in (*_RECTIFIERS, *_CUSTOM) if isinstance(row, RectifierRow)}
+
+if TYPE_CHECKING:
+    MethodName = str
+    RectifierName = str
+else:
+    MethodName = Literal[tuple(METHODS)]
+    RectifierName = Literal[tuple(RECTIFIERS)]

@@ -1,0 +1,51 @@
+"""The numbers of an objective: a published preset's (METHODS in config.method_tables), or the configuration's own.
+
+paper: what the GRU paper's experiments used, as its text and published code give it.
+authors: what the method's own authors published for TOFU.
+open-unlearning: that framework's configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from trainables.common.errors import InputError
+from trainables.config.method_tables import METHODS
+from trainables.config.settings import Objective as Settings
+
+KLReduction = Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"]
+FIXED_PAD = 500
+"""TOFU's published code pads every training row to this many tokens."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Every number an objective may read."""
+
+    beta: float = 0.1
+    margin: float = 0.0
+    forget_coefficient: float = 1.0
+    retain_coefficient: float = 1.0
+    kl_coefficient: float = 1.0
+    kl_reduction: KLReduction = "all_positions_fixed_pad"
+    layer: int = 7
+    steering: float = 6.5
+    alpha: float = 1200.0
+    rmu_reduction: Literal["all_positions", "labels"] = "all_positions"
+
+
+def constants(method: str, settings: Settings, split: str) -> Constants:
+    """Return the numbers of `method`: the preset's, and over them those that the configuration states."""
+    presets = METHODS[method].presets
+    published = {**presets.get(settings.preset, {}), **presets.get(f"{settings.preset}/{split}", {})}
+    return replace(Constants(), **published | settings.model_dump(exclude={"preset"}, exclude_none=True))
+
+
+def check_layer(layer: int, depth: int) -> None:
+    """Raise InputError where RMU cannot steer `layer` (from 0) of a model of `depth` layers.
+
+    transformers gives the last block's hidden states after the final norm, not the residual stream.
+    """
+    if layer >= depth - 1:
+        raise InputError(f"objective.layer: RMU steers a layer before the last; the model has {depth}, got {layer}")

@@ -1,0 +1,33 @@
+"""The retain term that keeps the distributions of the target model."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+from trainables.methods.method_constants import FIXED_PAD, Constants, KLReduction
+from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Term, Totals, scaled
+
+
+def kl(reduction: KLReduction) -> Loss:
+    """Return KL(p^0 || p) over the vocabulary, averaged over the positions that `reduction` names.
+
+    labels: positions that predict a label. attended: real tokens. all_positions: padding too, rows padded to the
+    effective batch's longest (open-unlearning). all_positions_fixed_pad: padding too, rows padded to 500 (TOFU's code).
+    """
+
+    def loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+        target = torch.log_softmax(output.frozen_logits.float(), -1)
+        current = torch.log_softmax(output.logits.float(), -1)
+        everywhere = totals.rows * output.mask.shape[1]
+        count = {"labels": totals.tokens, "attended": totals.attended}.get(reduction, everywhere)
+        return functional.kl_div(current, target, reduction="sum", log_target=True) / count
+
+    return loss
+
+
+def kl_term(c: Constants) -> Term:
+    """Return the term over retain rows with the padding and the positions that its reduction averages over."""
+    width = {"all_positions": "batch", "all_positions_fixed_pad": FIXED_PAD}.get(c.kl_reduction)
+    logits: Positions = c.kl_reduction if c.kl_reduction in ("labels", "attended") else "all"
+    return Term("retain", scaled(kl(c.kl_reduction), c.kl_coefficient), frozen=True, width=width, logits=logits)  # type: ignore[arg-type]

@@ -1,0 +1,32 @@
+"""How a storage is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainables.common.errors import InputError
+from trainables.common.typed_paths import expand
+from trainables.storage.atomic_files import usable_folder
+from trainables.storage.base import Storage
+
+
+def open_storage(location: str, *, writable: bool = True) -> Storage:
+    """Open the storage at a folder, a file:// URI or another address. Raises InputError if it cannot be used."""
+    location = location.removeprefix("file://")
+    if "://" in location:
+        return _open_copy(location, writable=writable, check=True)
+    folder = expand(location).absolute()
+    if writable and set("?#%") & set(str(folder)):
+        raise InputError(f"--storage: '{folder}' holds ?, # or %, which MLflow cannot have in its database's address")
+    return Storage(usable_folder(folder, "--storage", writable))
+
+
+def reopen(location: str) -> Storage:
+    """Open the storage that another process of this program has opened."""
+    return _open_copy(location, writable=True, check=False) if "://" in location else Storage(Path(location))
+
+
+def _open_copy(uri: str, *, writable: bool, check: bool) -> Storage:
+    from trainables.storage import object_storage
+
+    return object_storage.open_copy(uri, writable=writable, check=check)

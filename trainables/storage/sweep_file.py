@@ -1,0 +1,160 @@
+"""The files of sweeps, STORAGE/sweeps/NAME-HASH.json: what one says, and which are called by a name.
+
+The driver writes them (platform.state.manifest).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from trainables.common.errors import InputError, closest
+from trainables.config.settings import Selection
+from trainables.storage.atomic_files import read_json
+from trainables.storage.base import Storage
+
+PLACES = ("models", "target", "tokenizer", "forget", "retain", "eval", "benchmark.data", "benchmark.sources")
+"""Settings that name files and folders."""
+WrittenRange = Annotated[dict[Literal["low", "high", "log"], int | float | bool], Field(min_length=3)]
+NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
+
+
+def _check_time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+class ReferenceEvaluation(BaseModel):
+    """A reference model's evaluation on a split; `role`: original or retain."""
+
+    model_config = ConfigDict(frozen=True)
+
+    role: str
+    split: str
+    evaluation: str
+
+
+class SweepFile(BaseModel):
+    """What the file of a sweep says; older files lack what has a default."""
+
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True)
+
+    name: str
+    hash: str
+    title: str
+    benchmark: str = ""
+    backbone: str = ""
+    """A name of `search_spaces.schema.backbones`; empty where the target model is another."""
+    created: Annotated[str, AfterValidator(_check_time)]
+    command: str
+    commands: tuple[str, ...]
+    strategy: str = "unknown"
+    selection: Selection = Selection()
+    axes: dict[str, list[str | int | float | bool | None] | WrittenRange] = {}
+    """What its starts varied: values by configuration path, or the ends of a range and whether it is a log."""
+    trial_budget: int | None = Field(default=None, alias="target")
+    """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""
+    trials: tuple[str, ...]
+    references: tuple[ReferenceEvaluation, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Return NAME-HASH, which names this sweep and no other."""
+        return f"{self.name}-{self.hash}"
+
+    @property
+    def time(self) -> datetime:
+        """Return when the sweep was first started; without a time zone it is UTC."""
+        found = datetime.fromisoformat(self.created)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+    @property
+    def planned(self) -> int:
+        """Return how many trials the sweep means to run."""
+        return len(self.trials) if self.trial_budget is None else self.trial_budget
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """Return the paths of its axes that have several values."""
+        return tuple(path for path, axis in self.axes.items() if isinstance(axis, dict) or len(axis) > 1)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Return what the last start was typed with to be another than the named sweep: `training.lr=1e-5`, `seed=1`.
+
+        Places of models and data are left out.
+        """
+        words = shlex.split(self.command)
+        names = {"--set": "", "--seeds": "seed="}
+        typed = [names[name] + value for name, value in itertools.pairwise(words) if name in names]
+        typed += [word.partition("=")[2] for word in words if word.startswith("--set=")]
+        return tuple(one for one in typed if one.partition("=")[0] not in PLACES)
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Return the strategies of all starts, each once: the trials are of all of them."""
+        found = [self.strategy if command == self.command else _strategy(command) for command in self.commands]
+        return tuple(dict.fromkeys([*found, self.strategy]))
+
+    @property
+    def subject(self) -> str:
+        """Return the title up to its colon: the rest describes all that the sweep can have, not these trials."""
+        return self.title.partition(": ")[0]
+
+
+def _strategy(command: str) -> str:
+    """Return the strategy that a start names; the default where it names none."""
+    match = re.search(r"--strategy[= ](\w+)", command)
+    return match[1] if match else "grid"
+
+
+def read_sweep(path: Path) -> SweepFile:
+    """Return what a sweep's file says. Raises InputError if it is missing, damaged or of another name."""
+    found = read_json(path)
+    if found is None or "name" not in found:
+        raise InputError(f"{path} is damaged; --resume of that sweep sets it aside and writes it anew")
+    given = {field: value for field, value in found.items() if value not in (None, "", [])}
+    command = given.get("command", f"python -m platform.sweep {given['name']}")
+    defaults = {"title": given["name"], "command": command, "commands": [command], "trials": []}
+    try:
+        sweep = SweepFile.model_validate(defaults | given)
+    except (ValueError, RecursionError) as damage:
+        why = " ".join(str(damage).split())
+        raise InputError(f"{path} is damaged ({why}); --resume of that sweep sets it aside") from damage
+    if sweep.label != path.stem:  # it names the report's folder
+        raise InputError(f"{path} cannot be used: it is called {sweep.label} inside; give the file that name again")
+    return sweep
+
+
+def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
+    """Return the sweeps called NAME, newest first, or the one NAME-HASH, as the last scan of the storage found them.
+
+    Damaged ones are left out. Raises InputError with the known ones if there is none, or if all are damaged.
+    """
+    names = list_names(store)
+    wanted = [stem for stem in names if name in (stem, names[stem])]
+    if not wanted:
+        known = closest(name, {*names.values(), *names}) if names else store.explain_empty()
+        raise InputError(f"no sweep '{name}' in {store.location}; {known}")
+    found, damage = [], None
+    for stem in wanted:
+        try:
+            found.append(read_sweep(store.root / "sweeps" / f"{stem}.json"))
+        except InputError as error:
+            damage = error
+    if not found and damage:
+        raise damage
+    return sorted(found, key=lambda sweep: (sweep.time, sweep.hash), reverse=True)
+
+
+def list_names(store: Storage) -> Mapping[str, str]:
+    """Return the names of the sweeps in a storage by NAME-HASH, readable or not."""
+    found = (NAME_AND_HASH.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json")))
+    return {match[0]: match["name"] for match in found if match}

@@ -1,0 +1,131 @@
+"""Forward and backward over a whole effective batch, which ranks and micro-batches split without changing the result.
+
+Rank r of n takes rows r, r + n, r + 2n, ... of the batch, longest first, so that the rows of a micro-batch need little
+padding and ranks have about the same to do; which rows are in a batch does not depend on it (docs/decisions/0010).
+Every rank runs as many micro-batches as the others (the collectives of sharded weights need that): a rank without rows
+for one runs the batch's shortest row there with weight 0. Losses are divided by the totals of the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+from trainables.common.tokenized_row import Example
+from trainables.inference import kv_cache, scoring
+from trainables.methods import objectives
+from trainables.methods.objectives import ForwardOutput, Term, Totals
+
+TermRows = tuple[Term, Sequence[Example], list[int]]
+"""A term of an objective, all rows of its side, and the numbers of those that are in the effective batch."""
+
+
+class PassEngine(Protocol):
+    """What the passes here need of an engine.
+
+    `inner`: the model. `backward` adds a micro-batch's gradient, averaged over ranks; `total` sums over ranks.
+    """
+
+    inner: Any
+    rank: int
+    world: int
+    device: torch.device
+
+    def backward(self, loss: torch.Tensor, *, last: bool) -> None: ...
+
+    def total(self, value: torch.Tensor) -> torch.Tensor: ...
+
+
+def accumulate_gradient(
+    engine: PassEngine, terms: list[TermRows], task: Any, reference: dict[int, float] | None
+) -> tuple[float, int]:
+    """Leave the gradient of the summed terms in the engine; return loss and label tokens of the effective batch.
+
+    `task` has pad, micro_batch and frozen. `reference`: a forget row's summed loss before training, by row number.
+    Raises KeyError where it lacks a row.
+    """
+    micro_batches, tokens = [], 0
+    for term, rows, numbers in terms:
+        totals = count_totals([rows[number] for number in numbers])
+        tokens += totals.tokens
+        share = -(-len(numbers) // engine.world)
+        ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
+        mine = ordered[engine.rank :: engine.world]
+        size = task.micro_batch or share
+        micro_batches += [(term, rows, mine[k : k + size], ordered[-1:], totals) for k in range(0, share, size)]
+    total = torch.zeros((), dtype=torch.float64)
+    for number, (term, rows, mine, filler, totals) in enumerate(micro_batches, 1):
+        weight = 1 if mine else 0
+        mine = mine or filler
+        sums = None
+        if reference is not None and term.side == "forget":
+            sums = torch.tensor([reference[row] for row in mine], device=engine.device)
+        # as an argument alone: its logits would lie beside their gradient
+        loss = term.loss(forward(engine, term, [rows[row] for row in mine], task, totals, sums), totals) * weight
+        engine.backward(loss, last=number == len(micro_batches))
+        total += loss.detach().double().cpu()
+        del loss
+    return float(engine.total(total.to(engine.device))), tokens
+
+
+def count_totals(rows: Sequence[Example]) -> Totals:
+    """Return the totals of an effective batch."""
+    lengths = [len(row.input_ids) for row in rows]
+    return Totals(sum(row.answer_tokens for row in rows), len(rows), sum(lengths), max(lengths))
+
+
+def forward(
+    engine: PassEngine, term: Term, rows: Sequence[Example], task: Any, totals: Totals, reference: Any = None
+) -> ForwardOutput:
+    """Run one micro-batch through the model, and through the frozen one where the term needs it.
+
+    The head sees only the positions whose logits are read. Padding is on the right, so that no real token of a causal
+    model sees it: without a mask only the outputs at padding differ, and attention needs no matrix of who sees whom.
+    """
+    width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
+    batch = {name: tensor.to(engine.device) for name, tensor in scoring.collate(rows, task.pad, width).items()}
+    where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
+    inputs = {
+        "input_ids": batch["input_ids"],
+        "attention_mask": None if term.width is None else batch["attention_mask"],
+        "use_cache": False,
+        "logits_to_keep": where,
+        **({} if term.layer is None else {"output_hidden_states": True}),
+    }
+    output = engine.inner(**inputs)
+    frozen = None
+    if term.frozen:
+        with torch.no_grad():
+            frozen = task.frozen(**inputs)
+    return ForwardOutput(
+        labels=batch["labels"],
+        mask=batch["attention_mask"],
+        logits=kv_cache.select_logits(output, where),
+        reference=reference,
+        hidden=None if term.layer is None else output.hidden_states[term.layer + 1],
+        frozen_logits=None if frozen is None else kv_cache.select_logits(frozen, where),
+        frozen_hidden=None if frozen is None or term.layer is None else frozen.hidden_states[term.layer + 1],
+    )
+
+
+@torch.no_grad()
+def row_sums(
+    engine: PassEngine, rows: Sequence[Example], numbers: Sequence[int], task: Any, size: int
+) -> dict[int, float]:
+    """Return S_i, the summed loss over the labels, of the rows `numbers`, by row number.
+
+    Each rank scores its share of them in passes of `size` rows; all ranks run as many passes, also where rows run out.
+    """
+    sums = torch.zeros(len(numbers), dtype=torch.float64, device=engine.device)
+    share = -(-len(numbers) // engine.world)
+    mine = [engine.rank + k * engine.world for k in range(share)]
+    for start in range(0, share, size):
+        places = mine[start : start + size]
+        batch = [rows[numbers[min(place, len(numbers) - 1)]] for place in places]
+        found = forward(engine, objectives.NLL, batch, task, count_totals(batch)).losses.double().sum(1)
+        for place, value in zip(places, found, strict=True):
+            if place < len(numbers):
+                sums[place] = value
+    return dict(zip(numbers, engine.total(sums).tolist(), strict=True))

@@ -1,0 +1,160 @@
+"""Loading and saving causal language models: safetensors only, never code from a model's folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+from trainables.common import fingerprints, typed_paths
+from trainables.common.errors import InputError, first_line
+from trainables.config.settings import Model, Shape
+from trainables.data import hub_folders
+from trainables.storage.atomic_files import mark_complete, publish
+from trainables.training import memory
+
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+TOKENIZER = ("tokenizer.json", "tokenizer.model")
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+
+
+def check_model(model: Model, field: str = "target") -> bool:
+    """Return True for a folder that can be loaded, False for a hub id. Raise InputError naming what is missing."""
+    folder = typed_paths.expand(model.path)
+    if not _is_folder(model.path, f"{field}: no model folder '{model.path}'"):
+        return False
+    for files in (("config.json",), WEIGHTS, TOKENIZER if model.tokenizer is None else ()):
+        if files and not any(typed_paths.is_file(folder / file) for file in files):
+            there = typed_paths.list_folder(folder)
+            other = "; --set tokenizer=DIR_OR_HUB_ID takes it from another place" if files == TOKENIZER else ""
+            raise InputError(f"{field}: model folder {folder} has no {files[0]}; it has {there}{other}")
+    return True
+
+
+def check_tokenizer(place: str) -> bool:
+    """Return True for a folder with a tokenizer, False for a hub id. Raise InputError naming what is missing."""
+    folder = typed_paths.expand(place)
+    if not _is_folder(place, f"tokenizer: no folder {typed_paths.describe_path(place)}"):
+        return False
+    if not any(typed_paths.is_file(folder / file) for file in TOKENIZER):
+        raise InputError(f"tokenizer: {folder} has no tokenizer.json; it has {typed_paths.list_folder(folder)}")
+    return True
+
+
+def _is_folder(place: str, missing: str) -> bool:
+    if typed_paths.is_folder(place) or typed_paths.is_hub_id(place):
+        return typed_paths.is_folder(place)
+    raise InputError(f"{missing} (give a folder or a hub id)")
+
+
+def fingerprint_model(model: Model) -> str:
+    """Return what names weights and tokenizer: the content of a folder, or hub id and revision."""
+    if check_model(model):
+        found = "files:" + fingerprints.hash_model(typed_paths.expand(model.path))
+    else:
+        found = f"hub:{model.path}@{model.revision or 'main'}"
+    if model.tokenizer is None:
+        return found
+    if hub_folders.parse_folder(model.tokenizer) or not check_tokenizer(model.tokenizer):
+        return f"{found}+{hub_folders.hub_id_of(model.tokenizer)}"
+    return f"{found}+{fingerprints.hash_tokenizer(typed_paths.expand(model.tokenizer))}"
+
+
+def shape_of(model: Model) -> Shape | None:
+    """Return the sizes in the model's configuration, of a hub id too; None if it names them in another way."""
+    from transformers import AutoConfig
+
+    try:
+        settings = AutoConfig.from_pretrained(
+            _source(model.path), revision=model.revision, trust_remote_code=False
+        ).to_dict()
+    except Exception as error:
+        raise InputError(f"target: cannot read '{model.path}': {_advice(model.path, error)}") from error
+    return memory.shape_of(settings)
+
+
+def load_model(model: Model, precision: str = "fp32", field: str = "target") -> tuple[Any, Any]:
+    """Return the model (evaluation mode, on the CPU) and its tokenizer. Raise InputError with what to accept or set."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    check_model(model, field)
+    tokenizer = load_tokenizer(model, field)
+    try:
+        network = AutoModelForCausalLM.from_pretrained(
+            _source(model.path),
+            revision=model.revision,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=getattr(torch, DTYPES[precision]),
+            attn_implementation=model.attention,
+        )
+    except Exception as error:
+        raise InputError(f"{field}: cannot load '{model.path}': {_advice(model.path, error)}") from error
+    return network.eval(), tokenizer
+
+
+def load_tokenizer(model: Model, field: str = "target") -> Any:
+    """Return the model's tokenizer. Raises InputError if it is missing, empty or without offsets."""
+    from transformers import AutoTokenizer
+
+    place = model.tokenizer or model.path
+    revision = model.revision if model.tokenizer is None else None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            _source(place), revision=revision, use_fast=True, trust_remote_code=False
+        )
+    except Exception as error:
+        raise InputError(f"{field}: cannot load the tokenizer of '{place}': {_advice(place, error)}") from error
+    if not tokenizer.vocab_size or not tokenizer("What is it?", add_special_tokens=False)["input_ids"]:
+        raise InputError(
+            f"{field}: '{place}' has no usable tokenizer (its vocabulary is empty); take another place's: "
+            "--set tokenizer=DIR_OR_HUB_ID"
+        )
+    if not tokenizer.is_fast:
+        raise InputError(f"{field}: '{place}' has no fast tokenizer, whose offsets decide what is answer")
+    return tokenizer
+
+
+def _source(path: str) -> str:
+    return str(typed_paths.expand(path)) if typed_paths.is_folder(path) else path
+
+
+def with_adapters(network: Any, rank: int, alpha: int) -> Any:
+    """Return `network` with LoRA adapters (Hu et al., 2021), alone trained, on every linear layer but the head."""
+    from peft import LoraConfig, get_peft_model
+
+    settings = LoraConfig(
+        r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    return get_peft_model(network, settings)
+
+
+def merge_adapters(network: Any) -> Any:
+    """Return the network with its adapters, if it has any, merged into the weights."""
+    return network.merge_and_unload() if hasattr(network, "merge_and_unload") else network
+
+
+def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, shared: bool = False) -> None:
+    """Write a model folder by rename, so that a half-written one is never read; `note` says how it was made.
+
+    `shared`: it is made once for all, and marked complete so that a later loss of files is noticed.
+    """
+    staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+    network.save_pretrained(staging, safe_serialization=True)
+    tokenizer.save_pretrained(staging)
+    for file in staging.glob("*.safetensors"):  # which safetensors lets nobody else read
+        shutil.copymode(staging / "config.json", file)
+    (staging / fingerprints.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
+    if shared:
+        mark_complete(staging)
+    publish(staging, folder)
+
+
+def _advice(path: str, error: Exception) -> str:
+    first = first_line(error)
+    if any(word in str(error).lower() for word in ("gated", "401", "403")):
+        return f"it is gated: accept its licence at its hub page, then set HF_TOKEN ({first})"
+    return first if typed_paths.is_folder(path) else f"{first}. Without a network give a folder: --set target=DIR"

@@ -1,0 +1,161 @@
+"""The vectors of a direction: fine-tuning on each batch of the forget set, rectification, and their sum.
+
+Beside weights and gradients a rank holds three vectors of its part: the gradient of the whole forget set, that of the
+other points, and the running sum; theta_org is read from disk again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from trainables.common.errors import TrialStopped
+from trainables.common.tokenized_row import Example
+from trainables.config.settings import TaskVector
+from trainables.config.trial import Direction
+from trainables.inference import scoring
+from trainables.methods import objectives, task_vector_rectification
+from trainables.training import forward_backward, model_files, weights_on_disk
+from trainables.training.task_vectors import forget_batches, sharded_model
+
+LoadRows = Callable[[Direction, Any], Sequence[Example]]
+"""Returns the forget rows of a direction as tokens of a tokenizer."""
+Tensors = dict[str, torch.Tensor]
+"""This rank's part of each parameter, by name."""
+
+
+@dataclass(frozen=True)
+class TaskVectorTrainer:
+    """One rank's part of the model, the forget rows, and their batches as row numbers."""
+
+    direction: Direction
+    model: sharded_model.ShardedModel
+    rows: Sequence[Example]
+    batches: list[list[int]]
+    target: weights_on_disk.TargetWeights
+    pad: int
+    micro_batch: int | None
+    frozen: Any = None
+
+    def sum_vectors(self) -> list[dict[str, Any]]:
+        """Make all vectors; leave their mean (TV: the one) in the place of the weights, and return a record a batch."""
+        pieces, everything = self.model.pieces(), list(range(len(self.rows)))
+        total: Tensors = {}
+        tokens = 0
+        if self.direction.rectified:  # the gradient of the summed NLL over the forget set, and its label tokens
+            loss, tokens = self._add_gradient(everything)
+            _check_finite(loss, "the forget set at the target model")
+            total = {piece.name: piece.gradient.mul(tokens) for piece in pieces}
+        mean, records = {piece.name: torch.zeros_like(piece.weight) for piece in pieces}, []
+        for number in range(len(self.batches)):
+            for piece in pieces:
+                piece.weight.copy_(self._target_part(piece))
+            records.append({"batch": number, **self._add_vector(pieces, number, mean, total, tokens)})
+        for piece in pieces:
+            piece.weight.copy_(mean[piece.name])
+        return records
+
+    def _add_vector(
+        self, pieces: list[sharded_model.Piece], number: int, mean: Tensors, total: Tensors, tokens: int
+    ) -> dict[str, Any]:
+        """Fine-tune on one batch, rectify, and add the outcome to the mean; return the batch's record."""
+        losses, own, others = self._fine_tune(pieces, number, total, tokens)
+        for piece in pieces:  # the weights become the task vector
+            piece.weight.sub_(self._target_part(piece))
+        products = task_vector_rectification.products(
+            [piece.weight for piece in pieces], [others[piece.name] for piece in pieces] if others else None
+        )
+        unmoved = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
+        size = torch.tensor(sum(piece.weight.numel() for piece in pieces), dtype=torch.float64, device=unmoved.device)
+        outcome = task_vector_rectification.rectify(self.model.total(products), self.direction.vector.normalise)
+        for piece, scale in zip(pieces, outcome.scales, strict=True):
+            share = scale / len(self.batches) if self.direction.rectified else 1.0
+            mean[piece.name].add_(piece.weight, alpha=share)
+            if outcome.coefficient:
+                mean[piece.name].add_(others[piece.name], alpha=share * outcome.coefficient)
+        record: dict[str, Any] = {name: value for name, value in asdict(outcome).items() if name != "scales"}
+        record["cos"] = None if math.isnan(outcome.cos) else outcome.cos
+        record["unmoved"] = float(self.model.total(unmoved)) / float(self.model.total(size))
+        rows = len(self.batches[number])
+        return {"rows": rows, "tokens": own, "loss": losses[0], "last_loss": losses[-1], **record}
+
+    def _fine_tune(
+        self, pieces: list[sharded_model.Piece], number: int, total: Tensors, tokens: int
+    ) -> tuple[list[float], int, Tensors]:
+        """Take a batch's steps from theta_org; return the loss of each, the batch's label tokens, the others' gradient.
+
+        The last is of the mean NLL of the other points at theta_org: from the sum `total` over all `tokens`. A plain
+        vector needs none.
+        """
+        vector, rows = self.direction.vector, self.batches[number]
+        optimizer = _make_optimizer([piece.parameter for piece in pieces], vector)
+        others: Tensors = {}
+        losses, own = [], 0
+        for step in range(vector.steps):
+            self.model.clear()
+            loss, own = self._add_gradient(rows)
+            _check_finite(loss, f"batch {number} at step {step + 1}")
+            losses.append(loss)
+            if step == 0 and self.direction.rectified:
+                others = {
+                    piece.name: piece.gradient.mul(-own).add_(total[piece.name]).div_(tokens - own) for piece in pieces
+                }
+            optimizer.step()
+        return losses, own, others
+
+    def _add_gradient(self, rows: list[int]) -> tuple[float, int]:
+        """Add the gradient of the mean NLL of `rows` to the model's; return loss and label tokens."""
+        return forward_backward.accumulate_gradient(self.model, [(objectives.NLL, self.rows, rows)], self, None)
+
+    def _target_part(self, piece: sharded_model.Piece) -> torch.Tensor:
+        return self.target.rows(piece.name, piece.start, piece.stop).to(self.model.device, torch.float32)
+
+
+def open_trainer(
+    direction: Direction, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
+) -> TaskVectorTrainer:
+    """Load the target model in fp32 and the forget rows. The process group must exist.
+
+    Dropout is off, so that all gradients are of one function: `checkpointing` of activations needs training mode, so
+    what modules call dropout is set to 0.
+    """
+    on_gpu = dist.get_backend() == "nccl"
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    network, tokenizer = model_files.load_model(direction.target)
+    rows, count = load_rows(direction, tokenizer), direction.vector.batches
+    if direction.rectified:
+        forget_batches.check_batches(len(rows), count, direction.benchmark.split)
+    target = weights_on_disk.open_weights(direction.target)
+    target.check_names(network)
+    if checkpointing:
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for module in network.modules():
+            dropped = [name for name, value in vars(module).items() if "drop" in name and isinstance(value, float)]
+            for name in (*dropped, *(("p",) if isinstance(module, torch.nn.Dropout) else ())):
+                setattr(module, name, 0.0)
+    return TaskVectorTrainer(
+        direction=direction,
+        model=sharded_model.shard(network.train(checkpointing), device, direction.precision),
+        rows=rows,
+        batches=forget_batches.divide_batches(len(rows), count, direction.seed),
+        target=target,
+        pad=scoring.pad_of(tokenizer),
+        micro_batch=micro_batch,
+    )
+
+
+def _make_optimizer(parameters: list[torch.nn.Parameter], vector: TaskVector) -> torch.optim.Optimizer:
+    """Return the optimizer of the fine-tuning: the paper's plain gradient steps, or AdamW without weight decay."""
+    if vector.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=vector.lr, foreach=False)
+    return torch.optim.AdamW(parameters, lr=vector.lr, weight_decay=0.0, foreach=False)
+
+
+def _check_finite(loss: float, where: str) -> None:
+    if not math.isfinite(loss):
+        raise TrialStopped("diverged", f"task vector: the loss of {where} is {loss}")

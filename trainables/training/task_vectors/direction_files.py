@@ -1,0 +1,103 @@
+"""The direction of TV or TRU, the sum of their task vectors: made if there is none, and moved along."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from filelock import FileLock
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from trainables.common import provenance
+from trainables.common.errors import InputError
+from trainables.config.trial import Direction
+from trainables.storage.atomic_files import mark_complete, publish, write_json, write_rows
+from trainables.storage.base import RESULT, Storage
+from trainables.training.task_vectors import forget_batches
+from trainables.training.task_vectors.compute_direction import LoadRows, open_trainer
+from trainables.training.task_vectors.sharded_model import ShardedModel
+
+FILE_BYTES = 4 * 2**30
+"""Size of one safetensors file of a direction."""
+
+
+def ensure_direction(
+    direction: Direction, store: Storage, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
+) -> Path:
+    """Return the folder of a direction; make the direction first if there is none. Every rank calls this."""
+    folder, first = forget_batches.direction_folder(direction, store), dist.get_rank() == 0
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+    with lock if first else nullcontext():  # of two processes that need it the second one finds it
+        if first:
+            store.fetch(folder)
+        exists: list[Any] = [folder.is_dir()]
+        dist.broadcast_object_list(exists)
+        if not exists[0]:
+            trainer = open_trainer(direction, load_rows, micro_batch, checkpointing)
+            _write_direction(direction, trainer.model, trainer.sum_vectors(), folder)
+        if first:
+            store.push(folder)
+            Path(lock.lock_file).unlink(missing_ok=True)
+    dist.barrier()
+    return folder
+
+
+def _write_direction(direction: Direction, model: ShardedModel, records: list[dict[str, Any]], folder: Path) -> None:
+    """Write the direction, which stands in the place of the model's weights: rank 0 does, all take part."""
+    norm = model.norm()
+    if norm == 0.0:
+        vector = direction.vector
+        raise InputError(
+            f"task_vector: every vector is zero after {vector.steps} step(s) at lr {vector.lr:g}, so there is no "
+            "direction; raise task_vector.lr or task_vector.steps"
+        )
+    staging = folder.with_name(f".{folder.name}.making")
+    if model.rank == 0:
+        shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed here
+        staging.mkdir(parents=True)
+    number, buffer = 0, {}
+    for name, tensor in model.gather():
+        if model.rank == 0:
+            buffer[name] = tensor
+        if sum(kept.nbytes for kept in buffer.values()) >= FILE_BYTES:
+            save_file(buffer, staging / f"direction-{number:05}.safetensors")
+            number, buffer = number + 1, {}
+    if model.rank > 0:
+        return
+    if buffer:
+        save_file(buffer, staging / f"direction-{number:05}.safetensors")
+    write_rows(staging / forget_batches.BATCHES, records)
+    result = {
+        "id": direction.id(),
+        "recipe": direction.model_dump(mode="json"),
+        "norm": norm,
+        "batches": len(records),
+        "rectified": sum(record["rectified"] for record in records),
+        "zero": sum(record["rectified_norm"] == 0 for record in records),
+        "ranks": [model.world],
+        "threads": torch.get_num_threads(),
+        "made": provenance.now(),
+        **provenance.stamp(),
+    }
+    write_json(staging / RESULT, result, checked=True)
+    mark_complete(staging)
+    publish(staging, folder)
+
+
+@torch.no_grad()
+def move_along(network: Any, folder: Path, strength: float) -> None:
+    """Set theta - strength * direction, tensor by tensor, added in fp32 and rounded to the model's precision."""
+    parameters = dict(network.named_parameters())
+    for path in sorted(folder.glob("direction-*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - safe_open is no mapping
+                parameter = parameters.pop(name)
+                change = file.get_tensor(name).to(parameter.device)
+                parameter.copy_(parameter.float().add_(change, alpha=-strength))
+    if parameters:
+        raise InputError(f"task_vector: {folder} has no tensor '{next(iter(parameters))}', which the model has")

@@ -1,0 +1,41 @@
+"""A direction's folder and its batches, for plans and the driver, without torch.
+
+A trial moves along a direction: `theta_org - strength * direction`: TRU's mean of rectified unit vectors, or TV's plain
+vector. It is made once for all strengths (compute_direction.py, direction_files.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainables.common.errors import InputError
+from trainables.config.trial import Direction
+from trainables.storage.base import Storage
+
+SPLIT = 11
+"""Added to the seed, so that the random split differs from other streams of the same seed."""
+BATCHES = "batches.parquet"
+
+
+def direction_folder(direction: Direction, store: Storage) -> Path:
+    return store.root / "shared" / "directions" / direction.id()
+
+
+def check_batches(rows: int, batches: int, split: str) -> None:
+    """Raise InputError if the forget points of `split` cannot be divided into so many batches."""
+    if rows < 2:
+        raise InputError(
+            f"benchmark.split: {split} has one forget point; tru rectifies each with the other ones, so use tv"
+        )
+    if batches > rows:
+        raise InputError(
+            f"task_vector.batches={batches}: {split} has {rows} forget points, so there can be at most {rows} batches"
+        )
+
+
+def divide_batches(rows: int, batches: int, seed: int) -> list[list[int]]:
+    """Return the row numbers of each batch: a random division into parts whose sizes differ by one at most."""
+    import numpy as np
+
+    order = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, SPLIT]))).permutation(rows)
+    return [part.tolist() for part in np.array_split(order, batches)]

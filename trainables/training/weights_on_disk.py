@@ -1,0 +1,78 @@
+"""The target model's weights on disk, read tensor by tensor: no second model in memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from trainables.common import typed_paths
+from trainables.common.errors import InputError
+from trainables.config.settings import Model
+
+
+@dataclass(frozen=True)
+class TargetWeights:
+    """A model folder, and the safetensors file of each parameter by name."""
+
+    folder: Path
+    files: dict[str, str]
+
+    def check_names(self, network: Any) -> None:
+        """Raise InputError if the loaded model has a weight that the files lack, or name in another way."""
+        missing = [name for name, _ in network.named_parameters() if name not in self.files]
+        if missing:
+            raise InputError(
+                f"target: {self.folder} has no tensor '{missing[0]}', which the loaded model has; save it again with "
+                "transformers (from_pretrained, save_pretrained), which names tensors as it loads them"
+            )
+
+    def rows(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
+        """Return rows `start` to `stop` of one tensor, as stored."""
+        with safe_open(self.folder / self.files[name], framework="pt") as file:
+            part: Any = file.get_slice(name)
+            return part[start:stop]
+
+
+def open_weights(model: Model) -> TargetWeights:
+    """Return the weights of a model folder, or of a hub model that was fetched before."""
+    folder = typed_paths.expand(model.path)
+    if not typed_paths.is_folder(folder):
+        from huggingface_hub import snapshot_download
+
+        patterns = ["*.safetensors"]
+        found = snapshot_download(model.path, revision=model.revision, allow_patterns=patterns, local_files_only=True)
+        folder = Path(found)
+    files: dict[str, str] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            files |= dict.fromkeys(file.keys(), path.name)
+    return TargetWeights(folder, files)
+
+
+@torch.no_grad()
+def relative_change(network: Any, target: TargetWeights) -> float | None:
+    """Return ||theta - theta_org|| / ||theta_org|| over all weights, with theta_org rounded as it was loaded.
+
+    None: the model's files name their tensors in another way than the loaded model does.
+    """
+    if any(name not in target.files for name, _ in network.named_parameters()):
+        return None
+    moved = origin = 0.0
+    for name, parameter in network.named_parameters():
+        before = target.rows(name).to(parameter.dtype).double()
+        moved += float((parameter.detach().cpu().double() - before).square().sum())
+        origin += float(before.square().sum())
+    return math.sqrt(moved / origin)
+
+
+@torch.no_grad()
+def mix(network: Any, unlearned: TargetWeights, target: TargetWeights, weight: float) -> None:
+    """Set theta = weight * theta_u + (1 - weight) * theta_org (the paper's UWC), one tensor after another."""
+    for name, parameter in network.named_parameters():
+        after, before = unlearned.rows(name).float(), target.rows(name).to(parameter.dtype).float()
+        parameter.copy_(torch.lerp(before, after, weight))

@@ -1,0 +1,182 @@
+"""What runs in Ray's processes: trials in a Tune actor that is used again, one rank of a trial, one of a direction.
+
+Of trainables/ only this file and trainables.workers.launcher, which starts ranks and tells Tune of them, know Ray.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray import tune
+from ray._private.state import state
+
+from trainables import benchmarks
+from trainables.benchmarks.local_paths import localize
+from trainables.common import cli, process_identity, provenance
+from trainables.common.errors import InputError, Unreachable
+from trainables.config.settings import Resources
+from trainables.config.trial import Direction, Trial
+from trainables.storage.base import LOST, Storage
+from trainables.storage.opening import reopen
+from trainables.storage.trial_files import remove_leftovers
+from trainables.trial.search_stop_rule import StopRule, read_history
+from trainables.workers import shared_artifacts
+
+if TYPE_CHECKING:
+    from trainables.trial.runner import TrialRun
+
+REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
+"""Between two reports to Tune, and between two looks whether this node will be taken away."""
+
+
+class Draining:
+    """Asks whether Ray will take this node away, as Ray Train's own watcher of preemptions does (decision 0008)."""
+
+    def __init__(self) -> None:
+        self.asked = -NOTICE_SECONDS
+        self.given = False
+
+    def __call__(self) -> bool:
+        if not self.given and ray.is_initialized() and time.monotonic() - self.asked >= NOTICE_SECONDS:
+            self.asked = time.monotonic()
+            self.given = ray.get_runtime_context().get_node_id() in state.get_draining_nodes()
+        return self.given
+
+
+class TrialActor(tune.Trainable):
+    """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`.
+
+    With `lost`, the reason, the trial does not run again but is recorded as lost. `stop_rule`: a search's stop rule.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        provenance.stamp()
+        cli.silence_libraries()
+        self.draining = Draining()
+        self._take(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next trial into this process; return False if the node goes away: Tune makes another."""
+        if self.draining():
+            return False
+        self._take(new_config)
+        return True
+
+    def _take(self, new_config: dict[str, Any]) -> None:
+        self.events: Iterator[dict[str, Any]] | None = None
+        self.trial = Trial.model_validate_json(new_config["trial"])
+        self.store = reopen(new_config["storage"])
+        self.keep = bool(new_config.get("keep"))
+        self.lost: str | None = new_config.get("lost")
+        self.stop_rule: dict[str, Any] | None = new_config.get("stop_rule")
+
+    def step(self) -> dict[str, Any]:
+        """Go on for about two seconds, or to the end.
+
+        A trial that has a result by now does not run. One that another process runs, perhaps for a driver that was
+        killed, waits for that one's end.
+        """
+        from trainables.trial import progress, record
+
+        key = self.trial.id()
+        try:
+            if self.events is None:
+                if self.store.result(key) is None and progress.runs_here(self.store.trial(key)):
+                    time.sleep(REPORT_SECONDS)
+                    return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
+                self.store.fetch_trial(key)
+                found = self.store.result(key)
+                if found is not None:
+                    remove_leftovers(self.store.trial(key))
+                    _check_sent(self.trial, self.store)
+                    return report_end(found)
+                if self.lost is not None:
+                    return report_end(record.write_failure(self.trial, self.store, self.lost, LOST))
+                trial_here = localize(self.trial, self.store)
+                self.events = make_run(trial_here, self.store, self.keep, self.draining, self.stop_rule).events()
+            return self._go_on(self.events)
+        except Unreachable:
+            raise
+        except InputError as error:
+            return report_end(record.write_failure(self.trial, self.store, str(error)))
+
+    def _go_on(self, events: Iterator[dict[str, Any]]) -> dict[str, Any]:
+        started = time.monotonic()
+        while True:
+            event = next(events)
+            if event["phase"] == "done":
+                _check_sent(self.trial, self.store)
+                return report_end(event["result"])
+            if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_SECONDS:
+                report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
+                return {"id": self.trial.id(), "done": False, **report}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing: the storage is the truth."""
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Nothing: see save_checkpoint."""
+
+
+def rank(config: dict[str, Any]) -> None:
+    """Run one rank of a trial."""
+    provenance.stamp()
+    cli.silence_libraries()
+    store, wanted = reopen(config["storage"]), Trial.model_validate(config["trial"])
+    _fetch_once(store, lambda: store.fetch_trial(wanted.id()))
+    wanted = localize(wanted, store)
+    if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
+        return
+    for event in make_run(wanted, store, bool(config.get("keep")), Draining(), config.get("stop_rule")).events():
+        if event["phase"] == "done":
+            _check_sent(wanted, store)
+
+
+def make_run(trial: Trial, store: Storage, keep: bool, draining: Draining, stop: dict[str, Any] | None) -> TrialRun:
+    """Return the run of a trial in this process; `stop`: its stop rule as JSON."""
+    from trainables.trial.runner import TrialRun
+
+    rule = None if stop is None else StopRule.model_validate(stop)
+    return TrialRun(trial, store, keep_weights=keep, notice=draining, stop_rule=rule)
+
+
+def direction_rank(config: dict[str, Any]) -> None:
+    """Run one rank that makes a direction."""
+    cli.silence_libraries()
+    direction, store = Direction.model_validate(config["direction"]), reopen(config["storage"])
+    _fetch_once(store, lambda: localize(direction, store))
+    resources = Resources.model_validate(config["resources"])
+    shared_artifacts.make_direction(direction, config["storage"], resources, config["micro_batch"])
+
+
+def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
+    """Let the first rank of every machine fetch what all of them need, if each machine has a copy of its own."""
+    from ray.train import collective
+
+    if store.is_remote:
+        if process_identity.is_first_rank():
+            fetch()
+        collective.barrier()
+
+
+def _check_sent(trial: Trial, store: Storage) -> None:
+    """Raise Unreachable if only this machine has the result: the next attempt sends it."""
+    if not store.is_sent(trial.id()):
+        raise Unreachable(f"--storage: the result of trial {trial.id()} is in {store.trial(trial.id())} and not sent")
+
+
+def report_end(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the last report to Tune, with the metrics of the benchmark's goals, also on halves and at each step."""
+    found, kind = result["metrics"], benchmarks.find(result["config"]["benchmark"]["name"])
+    return {
+        "id": result["id"],
+        "done": True,
+        "phase": "done",
+        "status": result["status"],
+        "halves": result.get("halves"),
+        "history": read_history(result),
+        **{goal.metric: found.get(goal.metric) for goal in kind.GOALS},
+    }
