@@ -39,7 +39,7 @@ class SweepState:
     """Result files that cannot be read: set aside, and their trials run again."""
     retry: tuple[str, ...] = ()
     """Outcomes whose trials run again, beside those that were lost."""
-    result_origins: History = field(default_factory=History)
+    history: History = field(default_factory=History)
 
     @cached_property
     def retried(self) -> tuple[str, ...]:

@@ -153,11 +153,11 @@ def _start(recipe: Recipe) -> tuple[Any, Any]:
 
 def _learn_tokenizer(recipe: Recipe) -> Any:
     """Return a byte-level BPE of every question and answer, so that target and retain model share it."""
-    from tokenizers import Tokenizer, decoders, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
     texts = [row[column] for row in _load_rows(recipe, TOKENIZER_CONFIGS) for column in COLUMNS]
-    learnt = Tokenizer(model_files.BPE())
+    learnt = Tokenizer(models.BPE())
     learnt.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     learnt.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
