@@ -19,7 +19,7 @@ from typing import Any
 
 from platform.cluster import job_server
 from platform.cluster.job_server import Cluster
-from platform.state import manifest
+from platform.state.typed_commands import drop_options, resume_command
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
@@ -41,7 +41,7 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     """
     from aiohttp import ClientError
 
-    typed = manifest.drop_options(arguments, ["--cluster"])
+    typed = drop_options(arguments, ["--cluster"])
     cluster = job_server.find_cluster(place)
     _refuse_secrets(typed)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -75,7 +75,7 @@ def run_command(place: str, module: str, arguments: Sequence[str]) -> int:
     """Run a short command on a cluster and print its output; return its exit status."""
     cluster = job_server.find_cluster(place)
     with job_server.open_client(cluster) as client:
-        job = _submit(client, cluster, module, manifest.drop_options(arguments, ["--cluster"]), module.split(".")[-1])
+        job = _submit(client, cluster, module, drop_options(arguments, ["--cluster"]), module.split(".")[-1])
         try:
             _follow_log(client, job, lambda text: None)
             status = _wait_for_status(client, job)
@@ -126,7 +126,7 @@ def _find_job(client: Any, name: str, arguments: list[str], cluster: Cluster) ->
         typed = metadata.get(ARGUMENTS)
         if job.status not in ALIVE or typed is None or metadata.get(NAME) != name or "--dry-run" in shlex.split(typed):
             continue
-        if manifest.resume_command(typed) == manifest.resume_command(shlex.join(arguments)):
+        if resume_command(typed) == resume_command(shlex.join(arguments)):
             return job.submission_id
         attach = f"python -m platform.sweep {typed} --cluster {shlex.quote(cluster.place)}"
         raise InputError(

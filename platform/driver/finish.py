@@ -11,6 +11,7 @@ from typing import Any
 from platform.driver.live_table import print_line
 from platform.plan.plan import Plan
 from platform.state import manifest
+from platform.state.typed_commands import storage_option
 from trainables.common import provenance, typed_paths
 from trainables.common.cli import format_count
 from trainables.config.ids import digest
@@ -41,7 +42,7 @@ def print_end(plan: Plan, store: Storage) -> int:
     server = os.environ.get("MLFLOW_TRACKING_URI")
     own = f".venv/bin/mlflow ui --backend-store-uri sqlite:///{shown / 'mlflow.db'}  (http://127.0.0.1:5000)"
     print_line(f"MLflow: {server or own}")
-    again = f".venv/bin/python -m analysis.report {plan.name}{manifest.storage_option(store)}"
+    again = f".venv/bin/python -m analysis.report {plan.name}{storage_option(store)}"
     again = AFTER_QUICKSTART if plan.sweep.name == "quickstart" else f"{again}   (or another seed: --seeds 0,1,2)"
     print_line(f"next:   {again}")
     planned = (trial.id() for trial in plan.trials)

@@ -28,6 +28,7 @@ from platform.schedule.session import Placement, resources_of_trial, start_sessi
 from platform.state import disk, manifest, weights
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes
+from platform.state.typed_commands import resume_command
 from platform.tracking.background import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
@@ -53,7 +54,7 @@ def run(state: SweepState, store: Storage, command: str, stopper: Stopper, optio
             raise error.cause from None
         print_line(f"preparation failed:\n{error}")
     except ray.exceptions.RayError as error:
-        print_line(f"Ray failed: {error}; go on with {manifest.resume_command(command)}")
+        print_line(f"Ray failed: {error}; go on with {resume_command(command)}")
     finally:
         ray.shutdown()
     return None

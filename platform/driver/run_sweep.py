@@ -13,6 +13,7 @@ from platform.schedule.ray_environment import set_ray_environment
 from platform.state import manifest
 from platform.state.limits import Stopper, load_spent, record_spent
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, has_references, scan
+from platform.state.typed_commands import storage_option
 from platform.tracking.background import Mirror, start_mirror
 from trainables.common import provenance
 from trainables.common.cli import format_count
@@ -64,7 +65,7 @@ def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:
         return
     first = str(mirror.problem).partition("\n")[0]
     behind = f"MLflow is behind ({first}); mend it with"
-    print_line(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{manifest.storage_option(store)}")
+    print_line(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{storage_option(store)}")
 
 
 def describe_run(state: SweepState, store: Storage, seconds: float) -> str:

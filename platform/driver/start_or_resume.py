@@ -11,6 +11,7 @@ from platform.driver import run_sweep
 from platform.driver.start_options import Options
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState, refresh_if_stale, scan
+from platform.state.typed_commands import resume_command
 from trainables.common.cli import format_count
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
@@ -20,7 +21,7 @@ from trainables.storage.base import ERROR, LOST, RESULT, ROWS, STEPS, Storage, s
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
     """Run what is left of a plan as the sweep's only driver; return the exit status."""
     plan, command = state.plan, shlex.join(["python", "-m", "platform.sweep", *map(redact, sys.argv[1:])])
-    stopped = f"\nstopped; go on with: {manifest.resume_command(command)}\n"
+    stopped = f"\nstopped; go on with: {resume_command(command)}\n"
 
     def interrupt(number: int, frame: object) -> None:
         """Raise KeyboardInterrupt; at the second signal end at once: what Ray then does prints tracebacks."""

@@ -1,22 +1,18 @@
-"""A sweep's manifest, STORAGE/sweeps/NAME-HASH.json: its trials' ids, its reference evaluations and its commands.
-
-Here are also the commands that resume a sweep or name its storage.
-"""
+"""A sweep's manifest, STORAGE/sweeps/NAME-HASH.json: its trials' ids, its reference evaluations and its commands."""
 
 from __future__ import annotations
 
 import contextlib
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from platform.plan.plan import Plan
 from platform.state.lock import read_lock
 from platform.state.trial_outcomes import SweepState
+from platform.state.typed_commands import list_commands
 from search_spaces.schema.axes import Axis, write_axis
-from trainables.common import process_identity, provenance, typed_paths
-from trainables.common.cli import default_storage
+from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 from trainables.storage.atomic_files import write_json
@@ -48,7 +44,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         backbone=plan.backbone(),
         created=earlier.created if earlier else provenance.now(),
         command=command,
-        commands=_list_commands(earlier.commands if earlier else (), command),
+        commands=list_commands(earlier.commands if earlier else (), command),
         strategy=plan.strategy,
         selection=_keep_halves(plan, earlier),
         axes=_unite_axes(earlier.axes if earlier else {}, plan.sweep.axes),
@@ -115,38 +111,3 @@ def load_manifests(name: str, store: Storage) -> list[SweepFile]:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
     return find_sweeps(name, store)
-
-
-def _list_commands(earlier: Iterable[str], command: str) -> tuple[str, ...]:
-    """Return the commands whose trials a sweep's file lists, each once, in the order in which they were first typed."""
-    found: dict[str, str] = {}
-    for one in (*earlier, command):
-        found.setdefault(resume_command(one), one)
-    return tuple(found.values())
-
-
-def resume_command(command: str, storage: str | None = None) -> str:
-    """Return the command that resumes what `command` began. `storage`: an option that replaces the command's own."""
-    names = ("--reason",) if storage is None else ("--reason", "--storage")
-    kept = drop_options(shlex.split(command), names, ("--new", "--resume", "--retry-failed"))
-    return f"{shlex.join([*kept, '--resume'])}{storage or ''}"
-
-
-def drop_options(words: Iterable[str], names: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
-    """Return a command's words without the options `names`, which take a value, and `flags`, which take none."""
-    kept, parts = [], iter(words)
-    for part in parts:
-        if part in names:
-            next(parts, None)
-        elif part.partition("=")[0] not in (*names, *flags):
-            kept.append(part)
-    return kept
-
-
-def storage_option(store: Storage) -> str:
-    """Return the option that names this storage, empty for the default one."""
-    default = default_storage()
-    if store.is_remote:
-        return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
-    same = "://" not in default and store.root == typed_paths.expand(default).absolute()
-    return "" if same else f" --storage {shlex.quote(str(typed_paths.shorten(store.root)))}"

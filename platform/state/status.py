@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from platform.state import lock, manifest, weights
+from platform.state import lock, weights
 from platform.state.trial_outcomes import Results, read_trial_results
+from platform.state.typed_commands import resume_command, storage_option
 from search_spaces.schema.axes import name_trial
 from trainables import benchmarks
 from trainables.common import process_identity
@@ -53,7 +54,7 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         "command": sweep.command,
         "settings": list(sweep.settings),
         "axes": sweep.axes,
-        "go_on": manifest.resume_command(sweep.command, manifest.storage_option(store)),
+        "go_on": resume_command(sweep.command, storage_option(store)),
         "storage": store.location,
         "driver": _describe_driver(sweep, store),
         "counts": counts,

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import platform.status as status
 from platform.driver.trial_callback import describe_outcome
 from platform.state import lock, manifest
+from platform.state.typed_commands import storage_option
 from tests.support import sweep_store
 from tests.support.starts import assert_light
 from trainables.common import process_identity
@@ -69,7 +70,7 @@ def test_finished_sweep(store: Storage) -> None:
     assert (failure["status"], failure["cause"]) == ("failed", "no <space> left")
     assert Path(failure["log"]) == store.trial(failure["trials"][0]) / "error.txt"
     assert text[0] == "tiny-0a1b2c3d: Three methods on two splits"
-    assert text[2] == f"no driver; go on with: python -m platform.sweep tiny --resume{manifest.storage_option(store)}"
+    assert text[2] == f"no driver; go on with: python -m platform.sweep tiny --resume{storage_option(store)}"
     assert text[3] == "done 34 | running 0 | failed 1 | left 1 | of 36"
     assert {"done, but diverged: 1", f"failed 1: no <space> left ({failure['log']})"} <= set(text)
     study = next(study for study in found["studies"] if study["study"] == "forget05/gd/gru")
@@ -196,7 +197,7 @@ def test_who_drives(store: Storage) -> None:
         path.write_text(json.dumps(document | {"born": 1.0}))
         assert told(store)["driver"]["alive"] is False
         died = f"its driver died (process {os.getpid()} on {os.uname().nodename}); go on with: "
-        assert lines(store)[2] == died + f"python -m platform.sweep tiny --resume{manifest.storage_option(store)}"
+        assert lines(store)[2] == died + f"python -m platform.sweep tiny --resume{storage_option(store)}"
         path.write_text("")
         assert set(told(store)["driver"].values()) == {None}
         assert lines(store)[2] == "driven by an unknown process (its lock is damaged)"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import platform.status as status
 import platform.sweep as sweep
 from analysis import report
-from platform.state import manifest
+from platform.state.typed_commands import storage_option
 from platform.tracking import __main__ as tracking
 from trainables import export
 from trainables.common.cli import STORAGE_VARIABLE
@@ -47,4 +47,4 @@ def test_printed_commands_name_another_storage(tmp_path: Path, monkeypatch: pyte
     stores = Storage(tmp_path / "runs"), Storage(tmp_path / "others")
     for default, printed in (("", ("", " --storage others")), (str(tmp_path / "others"), (" --storage runs", ""))):
         monkeypatch.setenv(STORAGE_VARIABLE, default)
-        assert tuple(map(manifest.storage_option, stores)) == printed
+        assert tuple(map(storage_option, stores)) == printed

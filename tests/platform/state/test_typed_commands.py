@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from platform.state import manifest
+from platform.state.typed_commands import list_commands, resume_command
 
 
 @pytest.mark.parametrize(
@@ -18,13 +18,13 @@ from platform.state import manifest
 def test_what_goes_on_names_the_storage_as_it_is_now(command: str, there: str) -> None:
     """It was moved since the command was typed."""
     resumed = f"python -m platform.sweep tiny{there} --resume"
-    assert manifest.resume_command(command, " --storage moved") == f"{resumed} --storage moved"
-    assert manifest.resume_command(command, "") == resumed
+    assert resume_command(command, " --storage moved") == f"{resumed} --storage moved"
+    assert resume_command(command, "") == resumed
 
 
 def test_a_sweep_lists_every_command_that_its_trials_come_from() -> None:
     """The report says how to reproduce all of them; a start that only goes on with one is not another."""
     first, second = "python -m platform.sweep own --only method=ga", "python -m platform.sweep own --seeds 0,1"
-    assert manifest._list_commands((first,), f"{first} --resume") == (first,)
-    listed = manifest._list_commands((first,), second)
-    assert manifest._list_commands(listed, f"{first} --retry-failed") == (first, second)
+    assert list_commands((first,), f"{first} --resume") == (first,)
+    listed = list_commands((first,), second)
+    assert list_commands(listed, f"{first} --retry-failed") == (first, second)
