@@ -17,7 +17,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from platform.plan.space import read_setting
-from platform.schedule.parameters import silence_optuna, spell_value
+from platform.schedule.parameters import spell_value
+from platform.schedule.samplers import silence_optuna
 from search_spaces.schema.axes import STUDY, Range, is_read, name_trial, read_axis
 from trainables import benchmarks
 from trainables.benchmarks.selection import metrics_of

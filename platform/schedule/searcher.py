@@ -11,7 +11,8 @@ from ray.tune.search import Searcher
 
 from platform.plan.space import Space, read_setting
 from platform.schedule.dashboard_journal import Goals, read_goals
-from platform.schedule.parameters import Parameters, make_sampler
+from platform.schedule.parameters import Parameters
+from platform.schedule.samplers import make_sampler
 from search_spaces.schema.sweep import Search
 from trainables import benchmarks
 from trainables.common.errors import InputError

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from platform.schedule import searcher
-from platform.schedule.parameters import SAMPLERS
+from platform.schedule.samplers import SAMPLERS
 from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search
 from tests.support.small_studies import drain, make_space, search
