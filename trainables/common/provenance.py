@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import importlib.metadata
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-CUSTOM = "trainables/methods/custom"
-NUMBERS = (
-    *(f"{package}/**/*.py" for package in "benchmarks config data inference methods training trial".split()),
-    "common/tokenized_row.py",
-    "workers/shared_artifacts.py",  # it trains target and retain models
-)
-"""The modules of trainables/ that make numbers; others carry them about, and their edits make no result another's."""
+from trainables.common.code_hash import ROOT, hash_code
+
 PACKAGES = ("torch", "deepspeed", "transformers", "ray", "numpy", "scipy", "rouge-score", "lm-eval", "optuna", "mlflow")
 
 
@@ -39,32 +31,10 @@ def commit() -> tuple[str | None, bool]:
     return head, bool(_git("status", "--porcelain", "--untracked-files=no") or _git(*new))
 
 
-def code(*names: str) -> str:
-    """Return twelve hex digits of the modules of NUMBERS, which make a trial's numbers from its configuration.
-
-    `names`: a trial's method and rectifier. If one is a file in trainables/methods/custom/, all files there count.
-    """
-    plain, whole = _codes()
-    return whole if any((ROOT / CUSTOM / f"{name}.py").exists() for name in names) else plain
-
-
-@cache
-def _codes() -> tuple[str, str]:
-    """Return the hashes without and with the files in trainables/methods/custom/."""
-    plain, whole = hashlib.sha256(), hashlib.sha256()
-    modules = [path for part in NUMBERS for path in (ROOT / "trainables").glob(part)]
-    for path in sorted(modules):
-        entry = f"{path.relative_to(ROOT)}\0".encode() + hashlib.sha256(path.read_bytes()).digest()
-        whole.update(entry)
-        if path.parent != ROOT / CUSTOM or path.name == "__init__.py":
-            plain.update(entry)
-    return plain.hexdigest()[:12], whole.hexdigest()[:12]
-
-
 def stamp(*names: str) -> dict[str, Any]:
-    """Return versions, commit and code of this process, as every result has them; `names` as `code` takes them."""
+    """Return versions, commit and code of this process, as every result has them; `names` as `hash_code` takes them."""
     head, dirty = commit()
-    return {"versions": versions(), "commit": head, "dirty": dirty, "code": code(*names)}
+    return {"versions": versions(), "commit": head, "dirty": dirty, "code": hash_code(*names)}
 
 
 def now() -> str:

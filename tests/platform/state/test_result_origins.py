@@ -41,7 +41,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """This checkout, as if it were a known one."""
     monkeypatch.setattr(result_origins.provenance, "commit", lambda: ("0a1b2c3d4e5f", False))
     monkeypatch.setattr(result_origins.provenance, "versions", lambda: VERSIONS)
-    monkeypatch.setattr(result_origins.provenance, "code", lambda *names: "c0de")
+    monkeypatch.setattr(result_origins.provenance, "hash_code", lambda *names: "c0de")
 
 
 def warn(*results: dict[str, Any]) -> str:
@@ -64,7 +64,7 @@ def test_results_of_other_code_are_counted_by_what_differs() -> None:
 
 
 def test_a_new_objective_is_no_other_code_for_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_origins.provenance, "code", lambda *names: "feed" if "known" in names else "c0de")
+    monkeypatch.setattr(result_origins.provenance, "hash_code", lambda *names: "feed" if "known" in names else "c0de")
     published = result() | {"config": result()["config"] | {"method": "npo"}}
     own = result(code="feed") | {"config": result()["config"] | {"method": "known"}}
     assert warn(published, own) == ""

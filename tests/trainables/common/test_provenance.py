@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables.common import provenance
+from trainables.common import code_hash, provenance
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
@@ -23,7 +23,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     author = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.com"]
     for command in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "Begin"]):
         subprocess.run(["git", "-C", str(root), *command], check=True)
-    monkeypatch.setattr(provenance, "ROOT", root)
+    for module in (code_hash, provenance):
+        monkeypatch.setattr(module, "ROOT", root)
     forget()
     yield root
     forget()
@@ -39,16 +40,16 @@ def write(root: Path, module: str, text: str = "") -> Path:
 def forget() -> None:
     """As a new process."""
     provenance.commit.cache_clear()
-    provenance._codes.cache_clear()
+    code_hash._codes.cache_clear()
 
 
-def code(*names: str) -> str:
+def hash_anew(*names: str) -> str:
     forget()
-    return provenance.code(*names)
+    return code_hash.hash_code(*names)
 
 
 def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storage) -> None:
-    before = code()
+    before = hash_anew()
     forget()
     trial = Trial(method="ga", benchmark=Benchmark(data="data"), target=Model(path="models/full"))
     ray_processes.TrialActor({"trial": trial.model_dump_json(), "storage": str(store.root)})
@@ -63,7 +64,7 @@ def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storag
 
 def test_only_modules_that_make_numbers_are_code(checkout: Path) -> None:
     """Whatever git knows of them; which file holds what counts, too."""
-    before = code()
+    before = hash_anew()
     for module, counts in (
         ("data/more.py", True),
         ("trial/export/more.py", True),
@@ -73,21 +74,21 @@ def test_only_modules_that_make_numbers_are_code(checkout: Path) -> None:
         ("methods/notes.txt", False),
     ):
         path = write(checkout, module)
-        assert (code() != before) == counts, module
+        assert (hash_anew() != before) == counts, module
         assert provenance.commit()[1] == (path.suffix == ".py"), "a new module is uncommitted, whatever it does"
         path.unlink()
     (checkout / ".git").rename(checkout / "elsewhere")
-    assert code() == before
+    assert hash_anew() == before
     assert provenance.commit() == (None, False)
     (checkout / "trainables/training/loss.py").rename(checkout / "trainables/training/other.py")
-    assert code() != before
+    assert hash_anew() != before
 
 
 def test_a_file_in_custom_is_code_of_its_own_trials_alone(checkout: Path) -> None:
     """What several files there share is, too; the folder's own module is everybody's code."""
 
     def codes() -> list[str]:
-        return [code("npo", "gru"), code("known", "none"), code("npo", "agree")]
+        return [hash_anew("npo", "gru"), hash_anew("known", "none"), hash_anew("npo", "agree")]
 
     write(checkout, "methods/custom/__init__.py")
     before = codes()
@@ -95,7 +96,7 @@ def test_a_file_in_custom_is_code_of_its_own_trials_alone(checkout: Path) -> Non
     write(checkout, "methods/custom/known.py", "SIGN = 1\n")
     write(checkout, "methods/custom/agree.py")
     plain, objective, rectifier = codes()
-    assert plain == before[0] == code()
+    assert plain == before[0] == hash_anew()
     assert objective == rectifier != plain
     write(checkout, "methods/custom/_both.py")
     assert codes()[0] == plain
