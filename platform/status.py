@@ -11,8 +11,8 @@ import typer
 from platform.state import manifest
 from platform.state.status import LOST_SECONDS, describe_sweep, find_changed_files, format_progress
 from trainables.common import cli
-from trainables.common.cli import format_count, format_duration
 from trainables.common.errors import InputError
+from trainables.common.wording import format_count, format_duration
 from trainables.storage.base import FAILURES
 from trainables.storage.opening import open_storage
 

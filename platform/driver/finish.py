@@ -13,7 +13,7 @@ from platform.plan.plan import Plan
 from platform.state import manifest
 from platform.state.typed_commands import storage_option
 from trainables.common import provenance, typed_paths
-from trainables.common.cli import format_count
+from trainables.common.wording import format_count
 from trainables.config.ids import digest
 from trainables.storage.atomic_files import read_json, write_json
 from trainables.storage.base import ERROR, FAILURES, LOST, STOPPED, Storage

@@ -16,7 +16,7 @@ from platform.state.trial_outcomes import SweepState, add_recorded, count_outcom
 from platform.state.typed_commands import storage_option
 from platform.tracking.background import Mirror, start_mirror
 from trainables.common import provenance
-from trainables.common.cli import format_count
+from trainables.common.wording import format_count
 from trainables.storage.base import Storage
 
 

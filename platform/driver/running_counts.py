@@ -10,7 +10,7 @@ from typing import Any
 
 from platform.state.status import format_progress, read_progress
 from platform.state.trial_outcomes import SweepState
-from trainables.common.cli import format_duration
+from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
 from trainables.storage.base import EVALUATED, FAILURES, Storage
 

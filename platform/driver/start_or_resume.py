@@ -12,9 +12,9 @@ from platform.driver.start_options import Options
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState, refresh_if_stale, scan
 from platform.state.typed_commands import resume_command
-from trainables.common.cli import format_count
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
+from trainables.common.wording import format_count
 from trainables.storage.base import ERROR, LOST, RESULT, ROWS, STEPS, Storage, set_aside
 
 

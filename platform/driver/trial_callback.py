@@ -13,7 +13,7 @@ from platform.state import disk
 from platform.state.limits import Stopper
 from platform.tracking.background import Mirror
 from trainables import benchmarks
-from trainables.common.cli import format_duration
+from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
 from trainables.storage.base import EVALUATED, LOST, Storage
 from trainables.trial import record

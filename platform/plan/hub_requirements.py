@@ -10,7 +10,7 @@ from platform.plan.models import Reference
 from search_spaces.schema import backbones
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
-from trainables.common import cli
+from trainables.common.wording import format_size
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Recipe
 from trainables.data import raw_rows
@@ -71,7 +71,7 @@ def describe_requirement(requirement: HubRequirement, store: Storage) -> str:
     """Return where a requirement comes from, how to bring it without a network, and which licence to accept."""
     others = f" (or {', '.join(requirement.suffixes)})" if requirement.suffixes else ""
     files = ", ".join(requirement.files) + others
-    size = "" if requirement.bytes is None else f", about {cli.format_size(requirement.bytes)} in bf16"
+    size = "" if requirement.bytes is None else f", about {format_size(requirement.bytes)} in bf16"
     lines = [f"{requirement.label} from the hub{size}; {OFFLINE}:"]
     bring = f"bring {files} to {requirement.directory} and --set {requirement.setting}"
     if requirement.kind != "tasks":

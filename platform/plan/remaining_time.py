@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from platform.plan.plan import Plan
-from trainables.common.cli import format_amount, format_duration
+from trainables.common.wording import format_amount, format_duration
 
 ENOUGH_TRIALS = 3
 """Once this many trials are evaluated, their mean time replaces the plan's estimate."""

@@ -22,8 +22,8 @@ from platform.preparation.hub_repository import (
     make_snapshot,
 )
 from trainables.benchmarks import lm_eval_adapter
-from trainables.common import cli
 from trainables.common.errors import InputError
+from trainables.common.wording import format_size
 from trainables.data.hub_folders import HubRequirement, HubSnapshot, hub_root, lock, read_pin, write_pin
 from trainables.storage.atomic_files import publish
 from trainables.storage.base import Storage
@@ -119,10 +119,10 @@ class Hub:
         present = sum(path.stat().st_size for path in staging.rglob("*") if path.is_file())  # parts of files, too
         lacking = max(0, sum(file["size"] or 0 for file in snapshot.files.values()) - present)
         if lacking > (free := self.store.free()):
-            needed = f"{repository.label} takes {cli.format_size(lacking)}, {cli.format_size(free)} are free"
+            needed = f"{repository.label} takes {format_size(lacking)}, {format_size(free)} are free"
             raise InputError(f"--storage: {needed} at '{self.store.root}'")
         at = f"{repository.id} at {str(snapshot.commit)[:12]}"
-        self.print_line(f"fetching {at}: {len(snapshot.files)} files, {cli.format_size(lacking)}")
+        self.print_line(f"fetching {at}: {len(snapshot.files)} files, {format_size(lacking)}")
         damaged = download(repository, snapshot, staging)
         if damaged:
             raise InputError(

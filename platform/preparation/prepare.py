@@ -21,7 +21,7 @@ from platform.state import weights
 from platform.state.trial_outcomes import SweepState
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.common.cli import format_duration
+from trainables.common.wording import format_duration
 from trainables.data import fictional, prompts
 from trainables.storage.atomic_files import is_complete, mark_complete, publish
 from trainables.storage.base import RESULT, Storage, set_aside

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from platform.state.trial_outcomes import SweepState
 from platform.state.weights import Keeper
-from trainables.common.cli import format_size
 from trainables.common.errors import InputError
+from trainables.common.wording import format_size
 from trainables.storage.base import Storage
 from trainables.training.task_vectors import forget_batches
 

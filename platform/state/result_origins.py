@@ -10,7 +10,7 @@ from typing import Any
 from platform.plan.plan import Plan
 from platform.plan.remaining_time import Measured
 from trainables.common import fingerprints, provenance
-from trainables.common.cli import format_count
+from trainables.common.wording import format_count
 from trainables.config.trial import Direction
 from trainables.storage.base import EVALUATED, RESULT, Storage
 from trainables.storage.trial_files import sum_gpu_seconds

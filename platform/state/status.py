@@ -17,7 +17,7 @@ from platform.state.typed_commands import resume_command, storage_option
 from search_spaces.schema.axes import name_trial
 from trainables import benchmarks
 from trainables.common import process_identity
-from trainables.common.cli import format_duration
+from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.base import CONFIG, ERROR, FAILURES, LOST, PROGRESS, WEIGHTS, Storage

@@ -1,0 +1,29 @@
+"""Numbers in words, as messages say them: durations, counts, amounts and sizes."""
+
+from __future__ import annotations
+
+
+def format_duration(seconds: float) -> str:
+    """Return `42 s`, `3.5 min` or `2.1 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def format_count(count: int, name: str) -> str:
+    """Return `1 model` or `2 models`."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def format_amount(amount: float) -> str:
+    """Return `12.3`, `0.03` or `less than 0.01`, never `0.0` for more than nothing."""
+    if amount >= 1:
+        return f"{amount:.1f}"
+    return f"{amount:.2f}" if amount >= 0.01 else "less than 0.01"
+
+
+def format_size(count: float) -> str:
+    """Return bytes as `1.5 MB`, `512 MB` or `13.5 GB`."""
+    if count >= 1e9:
+        return f"{count / 1e9:.1f} GB"
+    return f"{count / 1e6:.0f} MB" if count >= 1e7 else f"{count / 1e6:.1f} MB"
