@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from platform.plan.plan import Plan
-from platform.state import weights
+from platform.state.best_trials import candidates, planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.config.trial import Trial
@@ -17,11 +17,11 @@ from trainables.storage.base import Storage, set_aside
 
 def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
     """Export the chosen trial of each split to STORAGE/exports/ID, once; print where, or why there is none."""
-    utilities, rule = weights.planned_utilities(plan, store), plan.sweep.selection
+    utilities, rule = planned_utilities(plan, store), plan.sweep.selection
     for split in dict.fromkeys(trial.benchmark.split for trial in plan.trials):
         trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
         results = {key: store.result(key) or {} for key in trials}
-        measured = weights.candidates(results, plan.sweep.benchmark.name, rule)
+        measured = candidates(results, plan.sweep.benchmark.name, rule)
         chosen = selection.pick(measured, utilities.get(split), rule)
         if chosen is None:
             print_line("recommended: no trial has finished")

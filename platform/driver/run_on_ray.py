@@ -25,7 +25,8 @@ from platform.schedule.dashboard_journal import Journal
 from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
 from platform.schedule.searcher import Queue, Studies, Study, read_goals
 from platform.schedule.session import Placement, resources_of_trial, start_session
-from platform.state import disk, manifest, weights
+from platform.state import disk, kept_weights, manifest
+from platform.state.best_trials import planned_utilities
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes
 from platform.state.typed_commands import resume_command
@@ -88,7 +89,7 @@ def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, p
     plan = state.plan
     search, total = make_searcher(state, store, stopper, placement, keep)
     counts = Counts.from_state(state, total, placement.slots)
-    monitor = disk.DiskMonitor(weights.make_keeper(plan, store, keep), stopper.limits.disk_bytes)
+    monitor = disk.DiskMonitor(kept_weights.make_keeper(plan, store, keep), stopper.limits.disk_bytes)
     screen = Screen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     resources = plan.sweep.resources
     waiting = Waiting(resources_of_trial(resources), ray.available_resources, placement.describe_coming)
@@ -134,7 +135,7 @@ def make_searcher(
         if (result := store.result(key := trial.id())) is not None:
             finished[key], histories[key] = read_goals(trial, result), read_history(result)
     unfinished = {key for trial in state.left if store.under_way(key := trial.id())}
-    search, utilities = plan.sweep.search, weights.planned_utilities(plan, store)
+    search, utilities = plan.sweep.search, planned_utilities(plan, store)
     studies = []
     for name, known in plan.studies().items():
         utility = utilities.get(known[0].benchmark.split)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform.state import weights
+from platform.state import kept_weights
 from platform.state.limits import Limits
 from trainables.common.errors import InputError, closest
 from trainables.storage.base import FAILURES, STOPPED
@@ -39,7 +39,7 @@ class Options:
         if self.reason is not None and self.reason not in (*FAILURES, STOPPED):
             raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, (*FAILURES, STOPPED))}")
         self.limits.check()
-        weights.check_choice(self.keep)
+        kept_weights.check_choice(self.keep)
 
     @property
     def retry(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import ray.exceptions
 from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
-from platform.state import weights
+from platform.state.best_trials import planned_utilities
 from platform.state.trial_outcomes import SweepState
 from trainables import benchmarks
 from trainables.benchmarks import selection
@@ -119,7 +119,7 @@ def _wait_for(tasks: list[Any], messages: list[str], print_line: PrintLine) -> N
 
 def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Say where the target model's utility is 0, which the selection rule needs, or it hardly knows what to forget."""
-    for split, utility in weights.planned_utilities(plan, store).items():
+    for split, utility in planned_utilities(plan, store).items():
         why = selection.explain_fallback(utility, plan.sweep.selection) if utility == 0 else ""
         if why:
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")

@@ -6,8 +6,8 @@ import re
 import time
 from dataclasses import dataclass
 
+from platform.state.kept_weights import Keeper
 from platform.state.trial_outcomes import SweepState
-from platform.state.weights import Keeper
 from trainables.common.errors import InputError
 from trainables.common.wording import format_size
 from trainables.storage.base import Storage

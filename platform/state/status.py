@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from platform.state import lock, weights
+from platform.state import lock
+from platform.state.best_trials import choose_best, goal_points, pareto_front, target_utilities
 from platform.state.trial_outcomes import Results, read_trial_results
 from platform.state.typed_commands import resume_command, storage_option
 from search_spaces.schema.axes import name_trial
@@ -158,11 +159,11 @@ def _describe_studies(sweep: SweepFile, results: Results, store: Storage) -> lis
         return []
     originals = {ref.split: ref.evaluation for ref in sweep.references if ref.role == "original"}
     benchmark = next(iter(results.values()))["config"]["benchmark"]["name"]
-    utilities = weights.target_utilities(originals, store, benchmark, sweep.selection)
+    utilities = target_utilities(originals, store, benchmark, sweep.selection)
     described = []
     for name, found in studies.items():
-        best = weights.choose_best(found, benchmark, sweep.selection, utilities.get(name.split("/")[0]))
-        front = weights.pareto_front(weights.goal_points(found, benchmark))
+        best = choose_best(found, benchmark, sweep.selection, utilities.get(name.split("/")[0]))
+        front = pareto_front(goal_points(found, benchmark))
         pareto = [_describe_trial(key, found[key], sweep.varied) for key in front]
         chosen = None if best is None else _describe_trial(best, found[best], sweep.varied)
         described.append({"study": name, "done": len(found), "best": chosen, "pareto": pareto})

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from platform.state.kept_weights import weights_folder
 from platform.state.lock import acquire_lock
 from platform.state.trial_outcomes import count_outcomes, is_unfinished, read_trial_results
-from platform.state.weights import weights_folder
 from platform.tracking import bulk, database, views
 from platform.tracking.run_content import RunContent, describe_run
 from search_spaces.schema.axes import name_trial

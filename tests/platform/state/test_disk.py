@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from platform.state import disk, weights
+from platform.state import disk, kept_weights
 from platform.state.limits import Limits, Stopper
 from tests.support import small_sweep
 from tests.support.small_sweep import Small, seeds
@@ -34,7 +34,7 @@ def test_forecast_counts_what_a_plan_writes(tmp_path: Path) -> None:
     sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
     (small.models / "full" / "config.json").write_text(sizes + '"vocab_size": 1000, "model_type": "llama"}')
     state = small.state(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
-    parts = {choice: disk.forecast(state, store, choice, 3) for choice in weights.CHOICES}
+    parts = {choice: disk.forecast(state, store, choice, 3) for choice in kept_weights.CHOICES}
     parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
     studies = len(state.plan.studies())
     assert parts["all"]["weights"] == 55 * parameters * 4
@@ -64,19 +64,19 @@ def test_forecast_beyond_the_budget_or_the_disk_is_refused(
         disk.check_free(state, store, "pareto", 1)
 
 
-def write_weights(folder: Path) -> tuple[weights.Keeper, Storage]:
+def write_weights(folder: Path) -> tuple[kept_weights.Keeper, Storage]:
     """Four trials of one study with 1 MB of weights each: 0 and 1 are the front, 1 is the rule's choice."""
     store = open_storage(str(folder))
     found = seeds(4)
     for trial, (quality, utility) in zip(found, [(-1.0, 0.3), (-5.0, 0.8), (-6.0, 0.2), (-9.0, 0.1)], strict=True):
         metrics = {"forget_quality": quality, "model_utility": utility}
         write_result(store, trial.id(), metrics=metrics)
-        weights.weights_folder(store, trial.id()).mkdir()
-        (weights.weights_folder(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
-    study = weights.Study(found, store, Selection(), 0.8)
+        kept_weights.weights_folder(store, trial.id()).mkdir()
+        (kept_weights.weights_folder(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
+    study = kept_weights.Study(found, store, Selection(), 0.8)
     for trial in found:
         study.add(trial.id())
-    return weights.Keeper({found[0].study(): study}, store, "all"), store
+    return kept_weights.Keeper({found[0].study(): study}, store, "all"), store
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from platform.state import weights
+from platform.state import kept_weights
+from platform.state.best_trials import Point, pareto_front
 from tests.support.starts import write_result
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
@@ -31,20 +32,20 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
         status = "diverged" if point is None else "finished"
         write_result(store, trial.id(), status=status, metrics=found)
         if point is not None:
-            weights.weights_folder(store, trial.id()).mkdir(exist_ok=True)
+            kept_weights.weights_folder(store, trial.id()).mkdir(exist_ok=True)
     return trials, store
 
 
 def pruned(trials: list[Trial], store: Storage, choice: str) -> list[str]:
     """The ids of the trials that lose their weights."""
-    found = weights.Study(trials, store, Selection(), 0.8)
+    found = kept_weights.Study(trials, store, Selection(), 0.8)
     for trial in trials:
         found.add(trial.id())
     return found.prune(choice)
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:
-    return [trial.seed for trial in trials if weights.weights_folder(store, trial.id()).is_dir()]
+    return [trial.seed for trial in trials if kept_weights.weights_folder(store, trial.id()).is_dir()]
 
 
 @pytest.mark.parametrize(
@@ -64,15 +65,15 @@ def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path) -> None:
     trials, store = study(tmp_path / "one", points)
     pruned(trials, store, "pareto")
     steps, other = study(tmp_path / "other", points)
-    moving = weights.Keeper({"study": weights.Study(steps, other, Selection(), 0.8)}, other, "pareto")
+    moving = kept_weights.Keeper({"study": kept_weights.Study(steps, other, Selection(), 0.8)}, other, "pareto")
     for trial in steps:
         moving.prune("study", trial.id())
     assert kept(steps, other) == kept(trials, store) == [0, 2, 4, 5]
 
 
 @given(points=POINTS)
-def test_front_is_what_nothing_beats(points: list[weights.Point]) -> None:
-    front = set(weights.pareto_front(points))
+def test_front_is_what_nothing_beats(points: list[Point]) -> None:
+    front = set(pareto_front(points))
     for key, quality, utility in points:
         beaten = any((q > quality and u >= utility) or (q >= quality and u > utility) for _, q, u in points)
         assert (key not in front) == beaten
