@@ -19,6 +19,7 @@ from platform.driver.live_table import Screen, print_line
 from platform.driver.running_counts import Counts, Waiting
 from platform.driver.start_options import Options
 from platform.driver.trial_callback import TrialCallback
+from platform.plan.remaining_time import count_gpus
 from platform.preparation import prepare
 from platform.preparation.hub_download import Hub
 from platform.schedule.dashboard_journal import Journal
@@ -35,7 +36,6 @@ from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage
-from trainables.storage.trial_files import count_gpus
 from trainables.trial.search_stop_rule import read_history
 from trainables.workers.launcher import LAUNCHER_RESOURCES, list_nodes, train_ranks
 from trainables.workers.ray_processes import TrialActor

@@ -11,7 +11,8 @@ from platform.driver.start_options import Options
 from platform.plan.plan import Plan
 from platform.schedule.ray_environment import set_ray_environment
 from platform.state import manifest
-from platform.state.limits import Stopper, load_spent, record_spent
+from platform.state.limits import Stopper
+from platform.state.spent_gpu_seconds import load_spent, record_spent
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, has_references, scan
 from platform.state.typed_commands import storage_option
 from platform.tracking.background import Mirror, start_mirror

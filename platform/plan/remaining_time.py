@@ -1,12 +1,14 @@
 """The time that a plan's outstanding trials take, by the trials that are done or else by the plan's own estimate.
 
-It is in GPU-hours, or without GPUs in seconds of waiting.
+It is in GPU-hours, or without GPUs in seconds of waiting. Here is also what the trials that are done took.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from platform.plan.plan import Plan
 from trainables.common.wording import format_amount, format_duration
@@ -29,7 +31,10 @@ class Measured:
 
 
 def estimate_gpu_hours(plan: Plan, left: int, measured: Measured) -> tuple[float | None, str | None]:
-    """Return the GPU-hours that are left and what they are based on; of all trials while few are done."""
+    """Return the GPU-hours that are left and what they are based on.
+
+    While fewer than ENOUGH_TRIALS are done it is the plan's estimate for all trials.
+    """
     if not (plan.sweep.resources.gpus and left) or measured.gpu_seconds_per_trial is None:
         return plan.costs.hours, plan.costs.basis
     basis = f"for the {left} left, as the {measured.trials} that are done took"
@@ -50,3 +55,15 @@ def estimate_seconds(plan: Plan, left: int, measured: Measured, slots: int) -> t
     if resources.gpus or not left or each is None:
         return None, None
     return each * math.ceil(left / slots), f"about {format_duration(each)} each, {basis}"
+
+
+def sum_gpu_seconds(results: Iterable[Mapping[str, Any]]) -> float:
+    """Return the GPU-seconds of finished trials."""
+    timed = (result for result in results if "seconds" in result)
+    return sum(result["seconds"].get("total", 0.0) * count_gpus(result["config"]) for result in timed)
+
+
+def count_gpus(config: Mapping[str, Any]) -> float:
+    """Return the GPUs of a trial's configuration; a rank without a GPU counts as one."""
+    resources = config.get("resources", {})
+    return resources.get("ranks", 1) * (resources.get("gpus") or 1)

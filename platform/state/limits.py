@@ -1,7 +1,4 @@
-"""Limits of a sweep: its GPU-hours, its disk, and failures that all have one cause.
-
-The GPU-seconds of all starts stand in `sweeps/NAME-HASH.spent`: results do not show what was killed or set aside.
-"""
+"""Limits of a sweep: its GPU-hours, its disk, and failures that all have one cause."""
 
 from __future__ import annotations
 
@@ -9,23 +6,17 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from platform.state.lock import repeat
-from platform.state.trial_outcomes import SweepState
+from platform.plan.remaining_time import count_gpus
+from platform.state.trial_outcomes import describe_cause
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
-from trainables.storage.atomic_files import read_json, write_json
-from trainables.storage.base import FAILURES, Storage
-from trainables.storage.trial_files import count_gpus, describe_cause, sum_gpu_seconds
+from trainables.storage.base import FAILURES
 
 FIRST_TRIALS = 5
 """A sweep stops if this many trials end first and all of them fail for the same cause."""
 PREPARATION = "preparation"
-NOTE_SECONDS = 10.0
-"""Seconds between two notes of what is spent: a driver that is killed forgets no more than these."""
-KEY = "gpu_seconds"
 
 
 @dataclass(frozen=True)
@@ -114,34 +105,3 @@ class Stopper:
         if limit is not None and self.hours >= limit:
             return f"--gpu-hours {limit:g}: {self.hours:.3g} GPU-hours are spent (a rank without a GPU counts as one)"
         return self.disk
-
-
-def load_spent(state: SweepState, store: Storage) -> float:
-    """Return the GPU-seconds of all starts so far: those noted, else those of the sweep's results."""
-    plan = state.plan
-    path = store.spent(plan.sweep.name, plan.hash)
-    store.fetch_parts(path.parent, (path.name,))
-    noted = read_json(path)
-    if noted is not None:
-        return float(noted[KEY])
-    earlier = read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
-    others = dict.fromkeys(earlier.get("trials", [])).keys() - {trial.id() for trial in plan.trials}
-    return state.history.spent + sum_gpu_seconds(result for key in others if (result := store.result(key)))
-
-
-@contextlib.contextmanager
-def record_spent(stopper: Stopper, path: Path, store: Storage) -> Iterator[None]:
-    """Note the GPU-seconds while the block runs, and at its end."""
-    _note(stopper, path, store)
-    try:
-        with repeat(lambda: _note(stopper, path, store), NOTE_SECONDS):
-            yield
-    finally:
-        _note(stopper, path, store)
-
-
-def _note(stopper: Stopper, path: Path, store: Storage) -> None:
-    """A full disk is reported by the trials' own files."""
-    with contextlib.suppress(OSError):
-        write_json(path, {KEY: round(stopper.hours * 3600, 3)}, durable=False)
-        store.try_push(path)

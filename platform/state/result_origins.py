@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform.plan.plan import Plan
-from platform.plan.remaining_time import Measured
+from platform.plan.remaining_time import Measured, sum_gpu_seconds
 from trainables.common import fingerprints, provenance
 from trainables.common.wording import format_count
 from trainables.config.trial import Direction
 from trainables.storage.base import EVALUATED, RESULT, Storage
-from trainables.storage.trial_files import sum_gpu_seconds
 from trainables.training.task_vectors import forget_batches
 
 PACKAGES = ("torch", "transformers", "deepspeed")

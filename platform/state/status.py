@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from platform.state import lock
 from platform.state.best_trials import choose_best, goal_points, pareto_front, target_utilities
-from platform.state.trial_outcomes import Results, read_trial_results
+from platform.state.trial_outcomes import Results, describe_cause, read_trial_results
 from platform.state.typed_commands import resume_command, storage_option
 from search_spaces.schema.axes import name_trial
 from trainables import benchmarks
@@ -23,7 +23,6 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.base import CONFIG, ERROR, FAILURES, LOST, PROGRESS, WEIGHTS, Storage
 from trainables.storage.sweep_file import SweepFile
-from trainables.storage.trial_files import describe_cause
 
 LOST_SECONDS = 60.0
 """A trial of another machine whose last progress is so many seconds from this clock may have died."""

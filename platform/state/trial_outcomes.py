@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -178,3 +179,9 @@ def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
 def is_unfinished(sweep: SweepFile, counts: Mapping[str, int]) -> bool:
     """Return whether trials are left, lost ones too; an Optuna study has more points than it means to run."""
     return counts["total"] - counts["missing"] - counts[LOST] < sweep.planned
+
+
+def describe_cause(result: dict[str, Any]) -> str:
+    """Return the error's first line with numbers, addresses and ids masked: equal failures have equal texts."""
+    message = (result.get("error") or {}).get("message", result["status"])
+    return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")

@@ -6,9 +6,8 @@ A trial writes them (trainables.trial.record); what result.json must hold is in 
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,21 +66,3 @@ def remove_leftovers(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-
-def sum_gpu_seconds(results: Iterable[Mapping[str, Any]]) -> float:
-    """Return the GPU-seconds of finished trials."""
-    timed = (result for result in results if "seconds" in result)
-    return sum(result["seconds"].get("total", 0.0) * count_gpus(result["config"]) for result in timed)
-
-
-def count_gpus(config: Mapping[str, Any]) -> float:
-    """Return the GPUs of a trial's configuration; a rank without a GPU counts as one."""
-    resources = config.get("resources", {})
-    return resources.get("ranks", 1) * (resources.get("gpus") or 1)
-
-
-def describe_cause(result: dict[str, Any]) -> str:
-    """Return what failures have in common: the message without its numbers, addresses and ids."""
-    message = (result.get("error") or {}).get("message", result["status"])
-    return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from platform.plan.remaining_time import sum_gpu_seconds
 from platform.plan.space import Space
 from platform.schedule import capacity
 from platform.schedule.searcher import Queue, Searcher, Studies, Study
-from platform.state import limits
-from platform.state.limits import FIRST_TRIALS, Limits, Stopper, load_spent, record_spent
+from platform.state import spent_gpu_seconds
+from platform.state.limits import FIRST_TRIALS, Limits, Stopper
+from platform.state.spent_gpu_seconds import load_spent, record_spent
 from platform.state.trial_outcomes import SweepState, scan
 from tests.support.small_sweep import Small, seeds
 from tests.support.starts import finish
@@ -21,7 +23,6 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.storage.base import Storage, set_aside
-from trainables.storage.trial_files import sum_gpu_seconds
 
 
 def outcome(status: str, message: str = "") -> dict[str, Any]:
@@ -84,7 +85,7 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
     small: Small, store: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a note the results count; then the note alone, which a kill amid a trial leaves as it is."""
-    monkeypatch.setattr(limits, "NOTE_SECONDS", 0.02)
+    monkeypatch.setattr(spent_gpu_seconds, "NOTE_SECONDS", 0.02)
     plan = small.plan(store, only=["benchmark.split=forget01"])
     finish(store, plan.trials[:1], seconds={"total": 30.0})
     assert load_spent(scan(plan, store), store) == 30.0

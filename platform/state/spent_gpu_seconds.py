@@ -1,0 +1,52 @@
+"""The record of the GPU-seconds of all starts of a sweep, `sweeps/NAME-HASH.spent`.
+
+Results alone do not show what was killed or set aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from platform.plan.remaining_time import sum_gpu_seconds
+from platform.state.limits import Stopper
+from platform.state.lock import repeat
+from platform.state.trial_outcomes import SweepState
+from trainables.storage.atomic_files import read_json, write_json
+from trainables.storage.base import Storage
+
+NOTE_SECONDS = 10.0
+"""Seconds between two notes of what is spent: a driver that is killed forgets no more than these."""
+KEY = "gpu_seconds"
+
+
+def load_spent(state: SweepState, store: Storage) -> float:
+    """Return the GPU-seconds of all starts so far: those noted, else those of the sweep's results."""
+    plan = state.plan
+    path = store.spent(plan.sweep.name, plan.hash)
+    store.fetch_parts(path.parent, (path.name,))
+    noted = read_json(path)
+    if noted is not None:
+        return float(noted[KEY])
+    earlier = read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
+    others = dict.fromkeys(earlier.get("trials", [])).keys() - {trial.id() for trial in plan.trials}
+    return state.history.spent + sum_gpu_seconds(result for key in others if (result := store.result(key)))
+
+
+@contextlib.contextmanager
+def record_spent(stopper: Stopper, path: Path, store: Storage) -> Iterator[None]:
+    """Note the GPU-seconds while the block runs, and at its end."""
+    _note(stopper, path, store)
+    try:
+        with repeat(lambda: _note(stopper, path, store), NOTE_SECONDS):
+            yield
+    finally:
+        _note(stopper, path, store)
+
+
+def _note(stopper: Stopper, path: Path, store: Storage) -> None:
+    """A full disk is reported by the trials' own files."""
+    with contextlib.suppress(OSError):
+        write_json(path, {KEY: round(stopper.hours * 3600, 3)}, durable=False)
+        store.try_push(path)
