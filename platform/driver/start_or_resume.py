@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import stat
 import sys
 
 from platform.driver import run_sweep
@@ -27,14 +28,18 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
         """Raise KeyboardInterrupt; at the second signal end at once: what Ray then does prints tracebacks."""
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, end_at_once)
+        signal.signal(signal.SIGHUP, _leave_terminal)  # a shell that ends may send it once more
+        if number == signal.SIGHUP:
+            _leave_terminal(number, frame)
         raise KeyboardInterrupt
 
     def end_at_once(number: int, frame: object) -> None:
         os.write(2, stopped.encode())
         os._exit(130)
 
-    signal.signal(signal.SIGINT, interrupt)
-    signal.signal(signal.SIGTERM, interrupt)
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(one) != signal.SIG_IGN or one != signal.SIGHUP:  # which nohup ignores
+            signal.signal(one, interrupt)
     try:
         with lock.acquire_lock(store, store.lock(plan.sweep.name, plan.hash), command):
             state = _settle_earlier_results(refresh_if_stale(state, store), store, options)
@@ -42,6 +47,13 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
     except KeyboardInterrupt:
         print(stopped, end="", file=sys.stderr)
         return 130
+
+
+def _leave_terminal(number: int, frame: object) -> None:
+    """Print nothing more to a terminal that was closed, or to a pipe from it: what ends the sweep would fail there."""
+    for stream in (1, 2):
+        if not os.isatty(stream) and not stat.S_ISREG(os.fstat(stream).st_mode):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def _settle_earlier_results(state: SweepState, store: Storage, options: Options) -> SweepState:

@@ -46,7 +46,7 @@ def refuse(*arguments: object) -> str:
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
     """A start sets the process's signal handlers; the tests' own come back."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
 import shlex
 import shutil
 import signal
@@ -163,6 +164,30 @@ def test_the_second_interrupt_ends_at_once(command: list[object], monkeypatch: p
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
     assert printed.startswith("\nstopped; go on with: python -m platform.sweep ")
     assert printed.endswith(" --resume\n")
+
+
+def test_a_terminal_that_is_closed_ends_a_sweep_like_ctrl_c(
+    command: list[object], store: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is given back, although what is printed meanwhile goes nowhere."""
+
+    def run(*given: Any, **options: Any) -> int:
+        os.write(1, b"running")
+        try:
+            time.sleep(60)
+        finally:
+            os.write(1, b"a table's last lines")
+        return 0
+
+    monkeypatch.setattr(run_sweep, "run", run)
+    child, terminal = pty.fork()
+    if not child:
+        os._exit(in_process(*command).exit_code)
+    assert os.read(terminal, 7) == b"running"
+    assert list(store.root.glob("sweeps/*.lock"))
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    assert not list(store.root.glob("sweeps/*.lock"))
 
 
 def test_second_driver_is_refused_before_anything_else(
