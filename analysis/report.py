@@ -124,12 +124,15 @@ def _repeat_command(sweep: SweepFile, storage: str, source: Source) -> str:
 
 @app.command()
 def main(
-    name: str = typer.Argument(help="a sweep: NAME, or NAME-HASH for one of several"),
+    name: cli.SweepArgument,
     storage: cli.StorageOption = cli.DEFAULT_STORAGE,
-    output: Path | None = typer.Option(None, help="where to write (default: STORAGE/reports/NAME-HASH)"),
-    source: Source = typer.Option(Source.RUNS, help="whose numbers; paper needs no storage"),
+    output: Path | None = typer.Option(None, help="Where to write; none: STORAGE/reports/NAME-HASH."),
+    source: Source = typer.Option(Source.RUNS, help="Whose numbers; paper needs no storage."),
 ) -> None:
-    """Write a sweep's tables, figures and index.html; print the verdict, the tables and where they are."""
+    """Write a sweep's tables, figures and index.html; print the verdict, the tables and where they are.
+
+    Example: python -m analysis.report tofu_tiny
+    """
 
     def run() -> int:
         folder = build(name, storage, output, source)

@@ -21,13 +21,18 @@ CAUSES, SHOWN = 5, 8
 
 
 def main(
-    name: Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")],
+    name: Annotated[
+        str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.", autocompletion=cli.list_stored_sweeps)
+    ],
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Compare weights and shared files with their sums.")] = False,
     cluster: Annotated[str | None, typer.Option(help="File of ray up: ask there.")] = None,
 ) -> None:
-    """Say where a sweep stands."""
+    """Say where a sweep stands: what is done, runs, failed and is left, and how to go on.
+
+    Example: python -m platform.status tofu_tiny
+    """
 
     def run() -> int:
         if cluster is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -29,33 +30,43 @@ from trainables.storage.opening import open_storage
 
 STOPPED, INTERRUPTED = 3, 130
 """Exit statuses after which no sweep on a further backbone begins."""
+look, choose, where, again = (
+    partial(typer.Option, rich_help_panel=group)
+    for group in ("Look before", "Which trials", "Where, and within what", "After an earlier start")
+)
+"""Options, by their groups in --help."""
 
 
 def main(
-    name: Annotated[str | None, typer.Argument(help="Sweep to run; --list names them.")] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the sweeps.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and touch nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --list, --fields or --dry-run: JSON.")] = False,
-    strategy: Annotated[str, typer.Option(help="grid, paper or optuna.")] = "grid",
-    trials: Annotated[int | None, typer.Option(min=1, help="optuna: points of each study.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.")] = None,
-    sampler: Annotated[str | None, typer.Option(help="optuna: tpe, nsga2, nsga3, gp, random or qmc.")] = None,
-    fields: Annotated[bool, typer.Option("--fields", help="List what --set takes, and what reads it.")] = False,
-    only: Annotated[list[str] | None, typer.Option(help="FIELD=V1,V2: these trials only.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="PATH=VALUE in every trial.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Sweep to run; --list names them.", autocompletion=sweep_names)
+    ] = None,
+    list_: Annotated[bool, look("--list", help="List the sweeps.")] = False,
+    fields: Annotated[bool, look("--fields", help="List what --set takes, and what reads it.")] = False,
+    dry_run: Annotated[bool, look("--dry-run", help="Say what would run, and touch nothing.")] = False,
+    as_json: Annotated[bool, look("--json", help="With --list, --fields or --dry-run: JSON.")] = False,
+    only: Annotated[list[str] | None, choose(metavar="FIELD=V1,V2", help="These trials only.")] = None,
+    set_: Annotated[list[str] | None, choose("--set", metavar="PATH=V1,V2", help="In every trial.")] = None,
+    seeds: Annotated[str | None, choose(metavar="0,1,2", help="Seeds.")] = None,
+    strategy: Annotated[str, choose(help="grid, paper or optuna.")] = "grid",
+    trials: Annotated[int | None, choose(min=1, help="optuna: points of each study.")] = None,
+    sampler: Annotated[str | None, choose(help="optuna: tpe, nsga2, nsga3, gp, random or qmc.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-    address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="File of ray up: run it there, and show it here.")] = None,
-    max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at a time.")] = None,
-    kept: Annotated[str, typer.Option("--keep", help="Weights: pareto, best, all or none.")] = "pareto",
-    gpu_hours: Annotated[float | None, typer.Option(help="No new trial beyond so many in all its starts.")] = None,
-    disk_budget: Annotated[str | None, typer.Option(help="Size of the whole storage, such as 20GB.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Run what is missing of an unfinished sweep.")] = False,
-    new: Annotated[bool, typer.Option("--new", help="Set old results aside and run again.")] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again, too.")] = False,
-    reason: Annotated[str | None, typer.Option(help="--retry-failed: trials of this outcome only.")] = None,
+    cluster: Annotated[str | None, where(metavar="FILE", help="File of ray up: run it there, show it here.")] = None,
+    address: Annotated[str | None, where(help="A running Ray cluster.")] = None,
+    max_concurrent: Annotated[int | None, where(min=1, help="Trials at a time.")] = None,
+    gpu_hours: Annotated[float | None, where(help="No new trial beyond so many in all its starts.")] = None,
+    disk_budget: Annotated[str | None, where(metavar="20GB", help="Size of the whole storage.")] = None,
+    kept: Annotated[str, where("--keep", help="Weights: pareto, best, all or none.")] = "pareto",
+    resume: Annotated[bool, again("--resume", help="Run what is missing of an unfinished sweep.")] = False,
+    new: Annotated[bool, again("--new", help="Set old results aside and run again.")] = False,
+    retry_failed: Annotated[bool, again("--retry-failed", help="Run failed trials again, too.")] = False,
+    reason: Annotated[str | None, again(help="--retry-failed: trials of this outcome only.")] = None,
 ) -> None:
-    """Run a named sweep."""
+    """Run a named sweep: make what its trials share, run them, write the report.
+
+    Example: python -m platform.sweep tofu_tiny --only method=ga,npo --dry-run
+    """
 
     def run() -> int:
         if list_:
@@ -93,10 +104,12 @@ def _open_storage(location: str, dry_run: bool) -> Storage:
 
 
 def _run_plans(plans: list[Plan], store: Storage, options: Options) -> int:
-    """Run a plan for each backbone, if there is room for what is left of it; return the highest exit status."""
+    """Run a plan for each backbone, if machine and disk suffice for what is left; return the highest exit status."""
     status = 0
     for plan in plans:
         state, slots, _ = _check_plan(plan, store, options)
+        if state.outstanding and (lacks := _find_shortages(plan, options)):
+            raise InputError("; ".join(lacks))
         disk.check_free(state, store, options.keep, slots)
         status = max(status, start_sweep(state, store, options))
         if status in (INTERRUPTED, STOPPED):
@@ -107,9 +120,14 @@ def _run_plans(plans: list[Plan], store: Storage, options: Options) -> int:
 def _describe_plan(plan: Plan, store: Storage, options: Options, *, as_json: bool) -> Any:
     """Return what a plan would run, as JSON or as text."""
     state, slots, aside = _check_plan(plan, store, options)
-    lacks = capacity.find_shortages(plan.sweep.resources) if resolve_address(options.address) == LOCAL else []
+    lacks = _find_shortages(plan, options)
     document = describe_plan(state, store, options.keep, slots, aside=aside, lacks=lacks)
     return document if as_json else "\n".join(format_lines(state, document, slots))
+
+
+def _find_shortages(plan: Plan, options: Options) -> list[str]:
+    """Return what this machine lacks for a trial, in words; nothing where a cluster runs it."""
+    return capacity.find_shortages(plan.sweep.resources) if resolve_address(options.address) == LOCAL else []
 
 
 def _check_plan(plan: Plan, store: Storage, options: Options) -> tuple[SweepState, int, int]:

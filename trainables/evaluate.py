@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,29 +17,35 @@ from trainables.data import prompts
 from trainables.storage import atomic_files
 from trainables.training import model_files
 
+ask = partial(typer.Option, rich_help_panel="What the model is asked")
+
 
 def main(
     model: Annotated[str, typer.Option(help="Model folder or hub id.")],
     output: Annotated[Path, typer.Option(help="Where the metrics go (JSON).")],
-    split: Annotated[str | None, typer.Option(help="Forget split, such as forget05; own has one.")] = None,
-    benchmark: Annotated[str, typer.Option(help="Benchmark.")] = "tofu",
-    data: Annotated[str | None, typer.Option(help="Data folder or hub id; none: the published rows.")] = None,
-    dialect: Annotated[str, typer.Option(help="paper or open-unlearning.")] = "paper",
-    template: Annotated[str | None, typer.Option(help="Prompt template; none: llama2, of own plain.")] = None,
+    split: Annotated[str | None, ask(help="Forget split, such as forget05; own has one.")] = None,
+    benchmark: Annotated[str, ask(help="Benchmark.")] = "tofu",
+    data: Annotated[str | None, ask(help="Data folder or hub id; none: the published rows.")] = None,
+    dialect: Annotated[str, ask(help="paper or open-unlearning.")] = "paper",
+    template: Annotated[str | None, ask(help="Prompt template; none: llama2, of own plain.")] = None,
     source: Annotated[
         list[str] | None,
-        typer.Option(help="Another part of the data, PART=PLACE (WMDP: mmlu, wmdp; own: forget, retain, eval, TASK)."),
+        ask(help="Another part of the data, PART=PLACE (WMDP: mmlu, wmdp; own: forget, retain, eval, TASK)."),
     ] = None,
-    task: Annotated[list[str] | None, typer.Option(help="Of own: a task of lm-eval for the utility.")] = None,
-    shots: Annotated[int, typer.Option(help="Worked examples before a question (MMLU).", min=0)] = 0,
-    limit: Annotated[int | None, typer.Option(help="So many rows of each task.", min=1)] = None,
+    task: Annotated[list[str] | None, ask(help="Of own: a task of lm-eval for the utility.")] = None,
+    shots: Annotated[int, ask(help="Worked examples before a question (MMLU).", min=0)] = 0,
+    limit: Annotated[int | None, ask(help="So many rows of each task.", min=1)] = None,
     retain_evaluation: Annotated[
         Path | None, typer.Option(help="The output of this command for the retain model; without it FQ is null.")
     ] = None,
     rows_file: Annotated[Path | None, typer.Option("--rows", help="Where the per-row results go (Parquet).")] = None,
     token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 4096,
 ) -> None:
-    """Evaluate a model and write its metrics."""
+    """Evaluate a model and write its metrics.
+
+    Example:
+    python -m trainables.evaluate --model DIR --split forget05 --output F.json
+    """
     fields: dict[str, Any] = {"name": benchmark, "dialect": dialect, "shots": shots, "limit": limit}
     fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}

@@ -10,17 +10,21 @@ import typer
 from trainables import benchmarks
 from trainables.common import cli, typed_paths
 from trainables.storage.opening import open_storage
-from trainables.trial.export.model_folder import export, load_kept_result
 
 
 def main(
-    trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id.")],
+    trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, as in the report's column Trial.")],
     output: Annotated[Path, typer.Option(help="Folder to write.")],
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> None:
-    """Export a trial's kept weights with a model card, and verify them by evaluating them again."""
+    """Export a trial's kept weights with a model card, and verify them by evaluating them again.
+
+    Example: python -m trainables.export ID --output DIR
+    """
 
     def run() -> int:
+        from trainables.trial.export.model_folder import export, load_kept_result
+
         store = open_storage(location, writable=False)
         load_kept_result(trial_id, store)
         cli.silence_libraries()

@@ -27,7 +27,10 @@ def main(
     config: Annotated[Path, typer.Argument(help="A trial's config.json.")],
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> None:
-    """Run one trial and print its result."""
+    """Run one trial and print its result.
+
+    Example: python -m trainables.run runs/trials/ID/config.json --storage again
+    """
     raise typer.Exit(cli.guarded(lambda: _run(config, location)))
 
 

@@ -20,7 +20,10 @@ def main(
     action: Annotated[str, typer.Argument(help="check, environment (for the head), account (AWS, once per account).")],
     path: Annotated[str, typer.Argument(metavar="FILE", help="Cluster file, such as cluster.yaml.")],
 ) -> None:
-    """Check a cluster file; print the head's environment; make what an AWS account needs."""
+    """Check a cluster file; print the head's environment; make what an AWS account needs.
+
+    Example: python -m platform.cluster check cluster.yaml
+    """
 
     def run() -> int:
         if action not in ACTIONS:

@@ -157,7 +157,7 @@ def describe_plan(
         "damaged": [str(path) for path in state.damaged],
         "warning": state.history.warning(),
         "set_aside": aside,
-        "needs": [*hub_requirements.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage]), *lacks],
+        "needs": [*lacks, *hub_requirements.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage])],
     }
 
 

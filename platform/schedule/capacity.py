@@ -132,10 +132,11 @@ def count_local_gpus() -> int:
 
 def find_shortages(wanted: Resources) -> list[str]:
     """Return what a trial asks for beyond this machine, in words."""
-    found = {"cpus": count_cpus(), "gpus": count_local_gpus()}
-    asked = {"cpus": wanted.cpus * wanted.ranks, "gpus": wanted.gpus * wanted.ranks}
+    found = {"gpus": count_local_gpus(), "cpus": count_cpus()}
+    asked = {"gpus": wanted.gpus * wanted.ranks, "cpus": wanted.cpus * wanted.ranks}
+    elsewhere = "--cluster FILE runs it on one that has them"
     return [
-        f"resources.{kind}: a trial asks for {amount:g}, this machine has {found[kind]}; --address names a cluster"
+        f"resources.{kind}: a trial asks for {amount:g}, this machine has {found[kind]}; {elsewhere}"
         for kind, amount in asked.items()
         if amount > found[kind]
     ]

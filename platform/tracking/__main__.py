@@ -18,10 +18,13 @@ from trainables.storage.opening import open_storage
 
 def main(
     action: Annotated[str, typer.Argument(help="sync")],
-    name: Annotated[str, typer.Argument(help="Sweep: NAME or NAME-HASH.")],
+    name: cli.SweepArgument,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> None:
-    """Make a sweep's MLflow runs, and Optuna's journal of a search, from its storage."""
+    """Make a sweep's MLflow runs, and Optuna's journal of a search, from its storage.
+
+    Example: python -m platform.tracking sync tofu_tiny
+    """
 
     def run() -> int:
         if action != "sync":

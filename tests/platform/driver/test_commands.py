@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from platform.driver import finish
 from tests.support.small_sweep import Small
 from tests.support.starts import assert_light, in_process, invoke, refuse
+from trainables.storage import atomic_files
 from trainables.storage.base import Storage
 
 
@@ -60,6 +63,41 @@ def test_dry_run_tells_what_would_run(small: Small, tmp_path: Path) -> None:
 def test_listing_and_planning_are_light_and_quick(small: Small, root: Path, tmp_path: Path) -> None:
     planned = ["tofu_tiny", "--dry-run", *small.flags(), "--storage", str(tmp_path / "runs")]
     assert_light(root, "platform.sweep", ["--list"], planned)
+
+
+PACKAGES = ("platform.tracking", "platform.cluster")
+OPTION = re.compile(r" (--[a-z-]+)")
+MODULES = ("platform.sweep", "platform.status", "analysis.report", "trainables.run", "trainables.export")
+
+
+@pytest.mark.parametrize("module", [*MODULES, *PACKAGES, "trainables.evaluate"])
+def test_help_fits_a_terminal_and_its_example_has_options_that_there_are(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    main = importlib.import_module(f"{module}.__main__" if module in PACKAGES else module).main
+    lines = invoke(main, "--help").stdout.splitlines()
+    (example,) = (line for line in lines if f" python -m {module} " in line)
+    assert (max(map(len, lines)), [line for line in lines if "…" in line]) == (80, [])
+    assert all(any(f" {option} " in line for line in lines if line[0] == "│") for option in OPTION.findall(example))
+
+
+def complete(module: str, typed: str) -> list[str]:
+    """Return how a shell completes a command's name of a sweep."""
+    app = typer.Typer()
+    app.command()(importlib.import_module(module).main)
+    command = typer.main.get_command(app)
+    (name,) = (parameter for parameter in command.params if parameter.name == "name")
+    return [item.value for item in name.shell_complete(command.make_context("", [], resilient_parsing=True), typed)]
+
+
+def test_a_shell_completes_names_of_sweeps(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all of them where one starts, and of those that the storage has where one is looked at."""
+    monkeypatch.setenv("UNLEARN_STORAGE", str(store.root))
+    atomic_files.write_json(store.sweep("tofu_tiny", "0a1b2c3d"), {})
+    assert complete("platform.sweep", "tofu_p") == ["tofu_phi", "tofu_phi_tru", "tofu_phi_uwc"]
+    for module in ("platform.status", "analysis.report", "platform.tracking.__main__"):
+        assert (complete(module, "tofu"), complete(module, "wmdp")) == (["tofu_tiny"], [])
 
 
 # Every way to be wrong

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from platform.driver import run_sweep
+from platform.schedule import capacity
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState
 from tests.support import starts
@@ -233,5 +234,8 @@ def test_full_disk_is_refused_before_the_driver(
     usage = shutil.disk_usage("/")._replace(free=3_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     assert "; what helps: another disk, a smaller --keep, " in refuse(*command)
+    monkeypatch.setattr(capacity, "DEVICES", store.root)
+    lacks = "resources.gpus: a trial asks for 1, this machine has 0; --cluster FILE runs it on one that has them"
+    assert refuse(*command, "--set", "resources.gpus=1") == f"error: {lacks}\n", "what it needs first comes first"
     assert runs == []
     assert "needs: disk: at least " in start(*command, "--dry-run")
