@@ -118,7 +118,8 @@ def test_tru_is_the_naive_mean_of_rectified_unit_vectors(
         naive = Naive(trial_inputs, direction)
         pairs = naive.pairs(forget_batches.divide_batches(len(naive.examples), 5, 2))
     found = make(direction, tmp_path, micro_batch=2)
-    expected = torch.stack([naive.unit(*pair, direction.vector.normalise) for pair in pairs]).mean(0)
+    units = [naive.unit(vector, gradient, direction.vector.normalise) for vector, gradient in pairs]
+    expected = torch.stack(units).mean(0)
     flat = torch.cat([found[name].double().reshape(-1) for name, _ in naive.network.named_parameters()])
     assert float((flat - expected).norm() / expected.norm()) < tolerance
     records = atomic_files.read_rows(
