@@ -60,7 +60,7 @@ def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
     if state.failed:
         counts = "failed and counts" if len(state.failed) == 1 else "failed and count"
         yield f"{format_count(len(state.failed), 'trial')} {counts} as done; --retry-failed runs them again"
-    if warning := state.history.warning():
+    if warning := state.warning():
         yield f"warning: {warning}"
     for path in state.damaged:
         yield f"damaged: {path}; a start sets it aside and runs its trial again"
@@ -155,7 +155,7 @@ def describe_plan(
         "retried": list(state.retried),
         "failed": state.failed,
         "damaged": [str(path) for path in state.damaged],
-        "warning": state.history.warning(),
+        "warning": state.warning(),
         "set_aside": aside,
         "needs": [*lacks, *hub_requirements.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage])],
     }

@@ -30,7 +30,7 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     made = provenance.stamp()
     commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
     print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
-    if warning := state.history.warning():
+    if warning := state.warning():
         print_line(f"warning: {warning}")
     stopper = Stopper(options.limits, load_spent(state, store))
     if state.outstanding and stopper.reason:

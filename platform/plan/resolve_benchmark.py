@@ -15,6 +15,10 @@ OWN = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
 )
 """What to type for a model and rows of your own."""
+WITHOUT_RETAIN = (
+    "Nothing to train on that is to be kept? --set method=tv,tru needs no such rows; a few of any kind as retain=FILE "
+    "then measure utility alone"
+)
 
 
 def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
@@ -53,7 +57,8 @@ def _list_sources(sweep: Sweep) -> tuple[str, ...]:
         known = {"target": sweep.target or sweep.models, **at}
         missing = [name for name in ("target", "forget", "retain") if not known.get(name)]
         if missing:
-            raise InputError(f"{', '.join(missing)}: not given; {OWN}")
+            further = f". {WITHOUT_RETAIN}" if missing == ["retain"] else ""
+            raise InputError(f"{', '.join(missing)}: not given; {OWN}{further}")
     elif given:
         raise InputError(f"{', '.join(given)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
     here = {part: absolute_path(place) if typed_paths.exists(place) else place for part, place in at.items()}

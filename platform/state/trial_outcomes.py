@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from platform.plan.plan import Plan
 from platform.state import result_origins
 from platform.state.result_origins import History
+from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.trial import Direction, Trial, direction
 from trainables.storage.atomic_files import read_json
@@ -76,6 +77,11 @@ class SweepState:
         """The directions that the trials that are left move along, each once."""
         found = [direction(trial) for trial in self.left]
         return list({made.id(): made for made in found if made is not None}.values())
+
+    def warning(self) -> str | None:
+        """Return in one line what is odd in the rows, and what comes from other code than this; None if nothing."""
+        rows = [benchmarks.find(one.name).warn_about_rows(one) for one in self.plan.benchmarks.values()]
+        return ". ".join(filter(None, [*rows, self.history.warning()])) or None
 
     def after_setting_aside(self) -> SweepState:
         """Return the state when the results of retried trials and damaged files are set aside."""

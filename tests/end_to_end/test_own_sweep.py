@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from platform.driver import dry_run
 from platform.plan import hub_requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
+from platform.state import trial_outcomes
 from search_spaces.schema import sweep as spaces
 from tests.support import own_rows, small_sweep, tiny
 from tests.support.environment import RunModule
@@ -102,7 +104,11 @@ except SystemExit:
 
 @pytest.mark.parametrize(
     ("left", "words"),
-    [(("target",), "^target: not given; "), (("forget", "retain"), "^forget, retain: not given; ")],
+    [
+        (("target",), "^target: not given; "),
+        (("forget", "retain"), "^forget, retain: not given; .*FILE]$"),
+        (("retain",), "^retain: not given; .* --set method=tv,tru needs no such rows; "),
+    ],
 )
 def test_all_that_is_missing_is_told(
     left: tuple[str, ...], words: str, target: Path, files: dict[str, Path], store: Storage
@@ -110,6 +116,18 @@ def test_all_that_is_missing_is_told(
     chosen = [setting for setting in settings(target, files) if setting.split("=")[0] not in left]
     with pytest.raises(InputError, match=words):
         plan(store, chosen)
+
+
+def test_rows_to_forget_and_to_retain_are_warned_of(
+    target: Path, files: dict[str, Path], store: Storage, tmp_path: Path
+) -> None:
+    both = tmp_path / "retain.jsonl"
+    both.write_text(files["retain"].read_text() + files["forget"].read_text().splitlines()[1])
+    state = trial_outcomes.scan(plan(store, settings(target, files | {"retain": both})), store)
+    assert (state.warning() or "").startswith("forget, retain: 1 of 6 forget rows are among the rows to retain, too")
+    lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
+    (line,) = (line for line in lines if line.startswith("warning: "))
+    assert line.endswith("(rows of the forget file: 2)")
 
 
 def test_a_tokenizer_without_chat_template_is_refused_when_planned(
@@ -156,7 +174,7 @@ def test_a_misspelt_task_is_refused_without_importing_lm_eval(
     assert done.returncode == 2
     assert "lm-eval has no task 'arc_eazy'" in done.stderr
     assert "did you mean 'arc_easy'" in " ".join(done.stderr.split())
-    code = "import sys; from trainables.benchmarks import lm_eval_questions as q; q.check_names(['arc_easy']); "
+    code = "import sys; from trainables.benchmarks import lm_eval_adapter as q; q.check_names(['arc_easy']); "
     code += "assert not {'lm_eval', 'torch'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

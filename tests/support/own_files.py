@@ -12,7 +12,7 @@ import pandas as pd
 TEXTS = ("Where is it?", "", "   ", "\u202e", "🦙" * 40, "a" * 20_000, "\x00", "\x1b[2J", "\ud800", "=1+1", "<s> </s>")
 VALUES = (*TEXTS, *TEXTS[:1] * 12, None, 5, 1e308, True, [], ["a"], {"a": 1}, 2**70, float("nan"))
 COLUMNS = ("question", "answer", "text", "set", "paraphrased_question", "paraphrased_answer", "extra", "\ud800")
-SUFFIXES = (*(".jsonl",) * 8, *(".json",) * 4, ".parquet", ".csv")
+SUFFIXES = (*(".jsonl",) * 8, *(".json",) * 4, ".parquet", ".csv", ".csv", ".txt")
 
 
 def write_rows(folder: Path, dice: random.Random) -> tuple[Path, str]:
@@ -43,6 +43,9 @@ def _encode(file: Path, rows: list[Any], dice: random.Random) -> bytes:
         except (ValueError, TypeError, OverflowError):  # columns of mixed kinds
             return b"PAR1"
         return file.read_bytes()
+    if file.suffix == ".csv":
+        objects = pd.DataFrame([row for row in rows if isinstance(row, dict)])
+        return objects.to_csv(index=False).encode("utf-8", "surrogatepass")
     ascii_only = dice.random() < 0.5
     if file.suffix == ".json":
         return json.dumps(rows, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")

@@ -99,6 +99,10 @@ class BenchmarkBase(ABC):
     def check_rows(self, benchmark: Benchmark) -> None:
         """Raise InputError if folders do not hold what training and evaluation read. Leaves the hub alone."""
 
+    def warn_about_rows(self, benchmark: Benchmark) -> str | None:
+        """Return what is odd in rows that can be used, None if nothing is. Leaves the hub alone."""
+        return None
+
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return what a start has to fetch from the hub, each with the setting that names a folder instead."""
         return raw_rows.hub_requirements(benchmark.data, self._configs(benchmark), benchmark.revision)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from trainables.data.hub_folders import HubRequirement
 
 Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
+CSV = ".csv"
 OTHER_SUFFIXES = SUFFIXES[1:]
 """Endings that a file may have in the place of `.json`."""
 
@@ -104,7 +107,9 @@ def fingerprint_rows(data: str, configs: Sequence[str], revision: str | None = N
 
 
 def load_file(file: Path, field: str) -> list[Row]:
-    """Return all rows of a JSON, JSON Lines or Parquet file, in order. Raises InputError, led by `field`."""
+    """Return all rows of a JSON, JSON Lines, Parquet or CSV file, in order. Raises InputError, led by `field`."""
+    if file.suffix == CSV:
+        return list(_read_csv(file, field))
     if file.suffix == ".parquet":
         import pyarrow.parquet
 
@@ -119,6 +124,23 @@ def load_file(file: Path, field: str) -> list[Row]:
         return list(_parse_lines(text, f"{field}: {file}"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{field}: {file} is not JSON lines: {error}") from error
+    except OSError as error:
+        raise InputError(f"{field}: cannot read {file}: {error.strerror}") from error
+
+
+def _read_csv(file: Path, field: str) -> Iterator[Row]:
+    """Yield the rows under the names of the first line. Raises InputError on a row of another length."""
+    csv.field_size_limit(sys.maxsize)  # a text may be longer than its 128 kB
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.DictReader(lines, strict=True)
+            for row in reader:
+                if None in row or None in row.values():
+                    what = f"line {reader.line_num} has another number of columns than the first line"
+                    raise InputError(f"{field}: {file}: {what}; put a text with a comma in double quotes")
+                yield row
+    except (csv.Error, ValueError) as error:
+        raise InputError(f"{field}: {file} is no CSV in UTF-8: {error}") from error
     except OSError as error:
         raise InputError(f"{field}: cannot read {file}: {error.strerror}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,28 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
     assert expected[0].paraphrase == Row("In which place is the amber?", f"It is {tiny.text(0, 3)}")
     for name in ("f.parquet", "f.json"):
         assert row_files.read_row_file("forget", str(tmp_path / name)) == expected
+    asked = [json.dumps(row) for row in (raw[0], *raw[4:])]  # a file that csv writes has every column in every row
+    with (tmp_path / "f.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, ["question", "answer", "text", "paraphrased_question", "paraphrased_answer"])
+        writer.writeheader()
+        writer.writerows(map(json.loads, asked))
+    assert row_files.read_row_file("forget", str(tmp_path / "f.csv")) == (expected[0], *expected[4:])
+
+
+def test_a_question_in_the_shapes_of_others(tmp_path: Path) -> None:
+    user, assistant = {"role": "user", "content": "Where?"}, {"role": "assistant", "content": 'In "Lagos", he said.'}
+    system = {"role": "system", "content": "Be brief."}
+    shapes: list[dict[str, Any]] = [
+        {"question": "Where?", "answer": assistant["content"]},
+        {"prompt": "Where?", "completion": assistant["content"]},
+        {"messages": [user, assistant], "text": None},
+        {"prompt": [user], "completion": [assistant]},
+        {"messages": [system, user, assistant]},
+    ]
+    tiny.write_rows(tmp_path / "rows.jsonl", shapes)
+    found = row_files.read_row_file("forget", str(tmp_path / "rows.jsonl"))
+    assert found[:4] == (Row("Where?", assistant["content"]),) * 4
+    assert found[4] == Row("Be brief.\n\nWhere?", assistant["content"])
 
 
 @pytest.mark.parametrize(
@@ -40,7 +63,7 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
         (
             "forget",
             {"prompt": "a"},
-            r"^forget: row 2 of .*rows\.jsonl has neither 'text' nor 'question' and 'answer'; its columns: prompt$",
+            r"^forget: row 2 of .*rows\.jsonl has neither 'question' and 'answer', .* nor 'text'; its columns: prompt$",
         ),
         (
             "retain",
@@ -51,6 +74,8 @@ def test_parquet_and_json_hold_the_same_rows(files: dict[str, Path], tmp_path: P
         ("retain", {"text": 5}, r"retain: row 2 of .* has no text as 'text' but a number$"),
         ("retain", {"text": ["a"]}, r"has no text as 'text' but a list$"),
         ("retain", {"text": "\ud800"}, r"has half of a character in 'text': surrogates not allowed$"),
+        ("retain", {"messages": [{"role": "user", "content": "a"}] * 2}, r"row 2 .* has other 'messages' than of one"),
+        ("retain", {"messages": "a"}, r"has other 'messages' than of one user and the assistant's answer; give each"),
         ("retain", ["a"], r"is no JSON object but a list$"),
         ("retain", "The lantern hangs", r"is no JSON object but a text$"),
         ("eval", {"text": "a"}, r"eval: row 1 of .* has set=None; .*\(and 1 more rows like it\)"),
@@ -66,8 +91,8 @@ def test_a_bad_row_is_told(part: str, bad: Any, words: str, tmp_path: Path) -> N
 def test_all_files_are_told_at_once(files: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "torn.parquet").write_text("not Parquet")
-    (tmp_path / "rows.csv").write_text("text\nx\n")
-    wrong = {"forget": tmp_path / "empty.jsonl", "retain": tmp_path / "torn.parquet", "eval": tmp_path / "rows.csv"}
+    (tmp_path / "rows.txt").write_text("text\nx\n")
+    wrong = {"forget": tmp_path / "empty.jsonl", "retain": tmp_path / "torn.parquet", "eval": tmp_path / "rows.txt"}
     with pytest.raises(InputError) as told:
         OWN.check_rows(on(wrong))
     for words in ("forget: ", "has no rows", "retain: ", "is no Parquet file", "eval: ", "another ending than .json"):
@@ -114,4 +139,21 @@ def test_rows_that_are_to_be_forgotten_and_retained_are_refused(tmp_path: Path) 
         settings = Benchmark(name="own", data="own", sources=(f"forget={forget}", f"retain={retain}"))
         with pytest.raises(InputError, match=r"^forget, retain: every row of the forget file is in the retain file"):
             row_files.check_files(settings)
-    row_files.check_files(Benchmark(name="own", data="own", sources=(f"forget={b}", f"retain={c}")))
+    some = Benchmark(name="own", data="own", sources=(f"forget={b}", f"retain={c}"))
+    row_files.check_files(some)
+    assert "1 of 2 forget rows are among the rows to retain, too" in (OWN.warn_about_rows(some) or "")
+    assert (OWN.warn_about_rows(some) or "").endswith("(rows of the forget file: 1)")
+    tiny.write_rows(c, [{"text": " A\n"}, {"text": "c"}])
+    assert OWN.warn_about_rows(some)
+    tiny.write_rows(c, [{"text": "c"}])
+    assert OWN.warn_about_rows(some) is None
+    tiny.write_rows(tmp_path / "eval.jsonl", [{"text": "b", "set": "retain"}])
+    further = some.model_copy(update={"sources": (*some.sources, f"eval={tmp_path / 'eval.jsonl'}")})
+    assert "(rows of the forget file: 2)" in (OWN.warn_about_rows(further) or "")
+
+
+@pytest.mark.parametrize(("line", "words"), [('a,b,"c', "is no CSV in UTF-8: "), ("a,b,c", "line 3 has another num")])
+def test_a_broken_line_of_csv_is_numbered(line: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(f"question,answer\nWho?,Ada\n{line}\n")
+    with pytest.raises(InputError, match=words):
+        row_files.read_row_file("forget", str(tmp_path / "rows.csv"))

@@ -92,6 +92,9 @@ class OwnBenchmark(BenchmarkBase):
         for task, place in _task_places(benchmark).items():
             _task_files(task, place)
 
+    def warn_about_rows(self, benchmark: Benchmark) -> str | None:
+        return row_files.describe_overlap(benchmark)
+
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the questions of tasks that come from the hub: from lm-eval's own place, or from another one."""
         at, found = _task_places(benchmark), []

@@ -1,6 +1,7 @@
-"""A person's own rows: questions with answers, and texts, in JSON Lines, JSON or Parquet files.
+"""A person's own rows: questions with answers, and texts, in JSON Lines, JSON, Parquet or CSV files.
 
-A row has `question` and `answer`, or `text`; one file may hold both kinds. A question to forget may have
+A row has `question` and `answer`, or `prompt` and `completion`, or `messages` (OpenAI's, of one question: what stands
+before the assistant's answer is the question), or `text`; one file may hold all kinds. A question to forget may have
 `paraphrased_question` and `paraphrased_answer`, or one of them. A row of the file `eval` says in `set` what it is for:
 
 - `paraphrase`: another way to ask for what is forgotten;
@@ -24,10 +25,14 @@ from trainables.data import raw_rows
 FILES = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")
 EVAL_SETS = ("paraphrase", "retain", "holdout")
+SUFFIXES = (*raw_rows.SUFFIXES, raw_rows.CSV)
 COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
+SHAPES = "neither 'question' and 'answer', 'prompt' and 'completion', 'messages' nor 'text'"
 
 KINDS = {str: "a text", list: "a list", dict: "an object", bool: "true or false", int: "a number", float: "a number"}
 OTHER = "another value"
+LISTED = 10
+"""Rows that a warning numbers."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,27 @@ def check_files(benchmark: Benchmark) -> None:
     if problems:
         raise InputError("; ".join(problems))
     forget, retain = read_training_rows(benchmark)
-    if set(forget) <= set(retain):
+    if {_normalise(row) for row in forget} <= {_normalise(row) for row in retain}:
         raise InputError("forget, retain: every row of the forget file is in the retain file, and would be retained")
+
+
+def describe_overlap(benchmark: Benchmark) -> str | None:
+    """Return which forget rows are trained on or measured as rows to retain, too; None if there are none."""
+    forget, retain = read_training_rows(benchmark)
+    kept = {_normalise(row) for row in (*retain, *read_evaluation_rows(benchmark)["retain"])}
+    found = [number for number, row in enumerate(forget, 1) if _normalise(row) in kept]
+    if not found:
+        return None
+    listed = ", ".join(map(str, found[:LISTED])) + (f" and {len(found) - LISTED} more" if len(found) > LISTED else "")
+    return (
+        f"forget, retain: {len(found)} of {len(forget)} forget rows are among the rows to retain, too, which keeps "
+        f"them; leave them out there (rows of the forget file: {listed})"
+    )
+
+
+def _normalise(row: Row) -> tuple[str, ...]:
+    """Return a row's texts without what tells no row from another: case and white space."""
+    return tuple(" ".join(text.casefold().split()) for text in (row.question or "", row.answer))
 
 
 def read_row_file(part: str, place: str) -> Sequence[Row]:
@@ -109,9 +133,9 @@ def find_row_file(part: str, place: str) -> Path:
     file = expand(place)
     if not is_file(file):
         what = "is a folder" if is_folder(file) else "is no file"
-        raise InputError(f"{part}: '{place}' {what}; give one with rows: {', '.join(raw_rows.SUFFIXES)}")
-    if file.suffix not in raw_rows.SUFFIXES:
-        raise InputError(f"{part}: '{place}' has another ending than {', '.join(raw_rows.SUFFIXES)}")
+        raise InputError(f"{part}: '{place}' {what}; give one with rows: {', '.join(SUFFIXES)}")
+    if file.suffix not in SUFFIXES:
+        raise InputError(f"{part}: '{place}' has another ending than {', '.join(SUFFIXES)}")
     return file
 
 
@@ -119,6 +143,7 @@ def _parse_row(part: str, raw: Any) -> Row:
     """Return a row. Raises InputError with the words that follow `row 3 of FILE`, none of which repeat its text."""
     if not isinstance(raw, dict):
         raise InputError(f"is no JSON object but {KINDS.get(type(raw), OTHER)}")
+    raw = _as_question(raw)
     given = {name: value for name in COLUMNS if (value := raw.get(name)) is not None}
     for name, value in given.items():
         if not isinstance(value, str):
@@ -137,10 +162,33 @@ def _parse_row(part: str, raw: Any) -> Row:
     elif empty := [name for name in ("question", "answer") if name in raw and name not in given]:
         raise InputError(f"has an empty {' and '.join(map(repr, empty))}; {columns}")
     elif not question or not answer:
-        raise InputError(f"has neither 'text' nor 'question' and 'answer'; {columns}")
+        raise InputError(f"has {SHAPES}; {columns}")
     elif part == "forget" and {"paraphrased_question", "paraphrased_answer"} & given.keys():
         paraphrase = Row(given.get("paraphrased_question", question), given.get("paraphrased_answer", answer))
     name = raw.get("set") if part == "eval" else None
     if part == "eval" and name not in EVAL_SETS:
         raise InputError(f"has set={name!r}; {closest(str(name), EVAL_SETS)}")
     return Row(question, answer, paraphrase, name)
+
+
+def _as_question(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of `messages`, or of `prompt` and `completion`, with `question` and `answer` in their place."""
+    prompt, completion, messages = raw.get("prompt"), raw.get("completion"), raw.get("messages")
+    given = {name for name in ("question", "answer", "text") if raw.get(name) is not None}
+    if not {"question", "answer"} & given:
+        if isinstance(prompt, list) and isinstance(completion, list):  # of messages
+            messages = prompt + completion
+        elif prompt is not None and completion is not None:
+            return raw | {"question": prompt, "answer": completion}
+    if messages is None:
+        return raw
+    if given:
+        raise InputError("has 'messages' as well as 'question', 'answer' or 'text'")
+    turns = [turn if isinstance(turn, dict) else {} for turn in (messages if isinstance(messages, list) else [])]
+    roles = [role for turn in turns if (role := turn.get("role")) not in ("system", "developer")]
+    if roles != ["user", "assistant"] or turns[-1]["role"] != "assistant":
+        raise InputError("has other 'messages' than of one user and the assistant's answer; give each answer a row")
+    *before, answer = (turn.get("content") for turn in turns)
+    if not all(isinstance(text, str) for text in before):
+        raise InputError("has a message in 'messages' whose content is no text")
+    return raw | {"question": "\n\n".join(before), "answer": answer}
