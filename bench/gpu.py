@@ -25,7 +25,8 @@ from trainables.benchmarks import evaluation
 from trainables.common import cli
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Shape, Training
-from trainables.config.trial import Recipe, Trial
+from trainables.config.shared_artifacts import Recipe
+from trainables.config.trial import Trial
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.training import engine, loop, memory, model_files
 from trainables.training.runtime import device_memory, prepare_process, release_memory

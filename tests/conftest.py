@@ -223,7 +223,7 @@ def _make_trial_inputs(
 
 def _write_trial_inputs(folder: Path, size: tuple[int, int, float], roles: tuple[str, ...]) -> TrialInputs:
     from trainables.config.settings import Training
-    from trainables.config.trial import Recipe
+    from trainables.config.shared_artifacts import Recipe
     from trainables.data import fictional
     from trainables.workers import shared_artifacts
 

@@ -14,11 +14,11 @@ from search_spaces.schema.axes import STUDY, Range
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
 from trainables.common.errors import InputError, closest
-from trainables.config import trial as config
 from trainables.config.ids import digest, drop_planning, hashed_part
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
-from trainables.config.trial import Recipe, Trial
+from trainables.config.shared_artifacts import Recipe, evaluation_id
+from trainables.config.trial import Trial
 from trainables.data import prompts
 from trainables.methods import custom
 from trainables.storage.base import RESULT, Storage
@@ -144,8 +144,8 @@ def _find_references(models: ModelRecipes, split: str, benchmark: Benchmark) -> 
     role = kind.retain_role(split)
     retain = models.find_model(role) if role else None
     target = models.find_model(kind.TARGET)
-    retain_id = config.evaluation_id(retain, benchmark, None, precision) if retain else None
-    found = [Reference("original", split, target, config.evaluation_id(target, benchmark, retain_id, precision))]
+    retain_id = evaluation_id(retain, benchmark, None, precision) if retain else None
+    found = [Reference("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
     return [*found, Reference("retain", split, retain, retain_id)] if retain and retain_id else found
 
 

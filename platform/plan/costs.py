@@ -12,7 +12,8 @@ from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Shape
-from trainables.config.trial import Direction, Trial, direction
+from trainables.config.shared_artifacts import Direction, direction_of
+from trainables.config.trial import Trial
 from trainables.training import flops, memory
 
 ADVICE = (
@@ -100,7 +101,7 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
         kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split, *sizes), trial)
         asked[trial.study()] += 1
         if studied is None or asked[trial.study()] <= studied:
-            made = direction(trial)  # trials that differ by their strength alone share it
+            made = direction_of(trial)  # trials that differ by their strength alone share it
             counted.setdefault(made.id() if made else trial.id(), trial)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
     estimates = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}

@@ -12,7 +12,7 @@ from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
 from trainables.common.wording import format_size
 from trainables.config.settings import Benchmark, Model
-from trainables.config.trial import Recipe
+from trainables.config.shared_artifacts import Recipe
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, hub_root, pin_file
 from trainables.storage.base import Storage

@@ -13,7 +13,8 @@ from trainables import benchmarks as kinds
 from trainables.common.errors import InputError
 from trainables.common.typed_paths import describe_path, expand, is_file, is_folder, list_folder
 from trainables.config.settings import Benchmark, Model, Shape, Training
-from trainables.config.trial import Recipe, Trial
+from trainables.config.shared_artifacts import Recipe
+from trainables.config.trial import Trial
 from trainables.data import raw_rows
 from trainables.storage.atomic_files import read_json
 from trainables.storage.base import Storage

@@ -10,7 +10,8 @@ from platform.plan.space import Space
 from search_spaces.schema.axes import Range, name_trial
 from search_spaces.schema.sweep import Sweep
 from trainables.config.settings import Benchmark, Shape
-from trainables.config.trial import Recipe, Trial
+from trainables.config.shared_artifacts import Recipe
+from trainables.config.trial import Trial
 from trainables.data.hub_folders import HubRequirement
 
 

@@ -17,7 +17,8 @@ from search_spaces.schema.sweep import Published, Sweep
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
-from trainables.config.trial import Recipe, Trial
+from trainables.config.shared_artifacts import Recipe
+from trainables.config.trial import Trial
 from trainables.methods import method_constants
 
 STRATEGIES = ("grid", "paper", "optuna")

@@ -11,7 +11,7 @@ from platform.plan.plan import Plan
 from platform.plan.remaining_time import Measured, sum_gpu_seconds
 from trainables.common import fingerprints, provenance
 from trainables.common.wording import format_count
-from trainables.config.trial import Direction
+from trainables.config.shared_artifacts import Direction
 from trainables.storage.base import EVALUATED, RESULT, Storage
 from trainables.training.task_vectors import forget_batches
 

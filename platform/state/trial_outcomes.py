@@ -18,7 +18,8 @@ from platform.state import result_origins
 from platform.state.result_origins import History
 from trainables import benchmarks
 from trainables.common.errors import InputError
-from trainables.config.trial import Direction, Trial, direction
+from trainables.config.shared_artifacts import Direction, direction_of
+from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
 from trainables.storage.base import CONFIG, EVALUATED, FAILURES, LOST, Storage
 from trainables.storage.sweep_file import SweepFile, read_sweep
@@ -75,7 +76,7 @@ class SweepState:
     @cached_property
     def directions(self) -> list[Direction]:
         """The directions that the trials that are left move along, each once."""
-        found = [direction(trial) for trial in self.left]
+        found = [direction_of(trial) for trial in self.left]
         return list({made.id(): made for made in found if made is not None}.values())
 
     def warning(self) -> str | None:

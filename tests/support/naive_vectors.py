@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
-from trainables.config.trial import Direction
+from trainables.config.shared_artifacts import Direction
 from trainables.storage.opening import open_storage
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from trainables import benchmarks
 from trainables.common import typed_paths
 from trainables.config.settings import Benchmark, Model
-from trainables.config.trial import Recipe
+from trainables.config.shared_artifacts import Recipe
 from trainables.data.hub_folders import DATA, HubRequirement, find_folder, hub_id_of
 from trainables.storage.base import Storage
 

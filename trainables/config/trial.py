@@ -1,10 +1,9 @@
-"""Configurations of a trial and of what many trials share, and their ids. Nothing here imports torch."""
+"""The configuration of a trial, and its id. Nothing here imports torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 from pydantic import model_validator
 
@@ -14,10 +13,8 @@ from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS, Me
 from trainables.config.settings import (
     Benchmark,
     Calibration,
-    Dialect,
     Model,
     Objective,
-    Precision,
     Rectifier,
     Resources,
     RetainEvaluation,
@@ -48,8 +45,8 @@ class Trial(Value):
     observe: Count | None = None
     """Every so many steps a pass on further retain rows measures cos(g_u, g_r) and the retain loss."""
     observe_in_id: bool = True
-    """Whether `observe` is a part of the id, as it was in earlier versions. Trials of a sweep leave it out, because it
-    changes no number, but where `training.stop_above` looks at what it measures."""
+    """True in results of earlier versions. False: `observe` is not in the id, because it changes no number, unless
+    `training.stop_above` is set, which goes by what it measures."""
     task_vector: TaskVector | None = None
     """Of the methods tv and tru, and of no other."""
     calibration: Calibration = Calibration()
@@ -116,79 +113,6 @@ class Trial(Value):
             for section, _, name in (path.rpartition(".") for path in axes if path not in NAMED)
         )
         return f"{prefix}{self.method}-{self.benchmark.split}{settings}{strength}{others}-s{self.seed}"
-
-
-class Recipe(Value):
-    """Making of a model: a base model fine-tuned, or an architecture trained from nothing, on named rows.
-
-    `architecture` holds keyword arguments of transformers' LlamaConfig; the tokenizer is then a byte-level BPE
-    of `vocabulary` entries learnt from the same data folder. `clip` is the clipping norm of fine-tuning.
-    """
-
-    base: Model | None = None
-    architecture: tuple[tuple[str, bool | int | float], ...] = ()
-    vocabulary: int | None = None
-    data: str
-    revision: str | None = None
-    data_fingerprint: str
-    configs: tuple[str, ...]
-    template: str
-    dialect: Dialect = "paper"
-    training: Training
-    clip: float | None = 1.0
-    seed: int = 0
-    cpus: int = 1
-    precision: Precision = "fp32"
-
-    def id(self) -> str:
-        """Return the twelve hex digits that name the model."""
-        return digest(hashed_part(self))[:12]
-
-
-class Direction(Value):
-    """Making of a task vector: everything but its strength, so that all strengths share one.
-
-    `rectified`: TRU's mean of rectified unit vectors over `batches`; else the plain vector of the whole forget set.
-    """
-
-    rectified: bool
-    target: Model
-    benchmark: Benchmark
-    vector: TaskVector
-    max_length: int
-    seed: int = 0
-    precision: Precision = "fp32"
-
-    def id(self) -> str:
-        """Return the twelve hex digits that name the direction."""
-        return digest(hashed_part(self))[:12]
-
-
-def direction(trial: Trial) -> Direction | None:
-    """Return the direction that a trial moves along; None: it trains an objective."""
-    if trial.task_vector is None:
-        return None
-    rectified = METHODS[trial.method].batched
-    free: dict[str, Any] = {"stg": None, "strength": None}
-    if not rectified:
-        free |= {"batches": 1, "normalise": "whole"}
-    return Direction(
-        rectified=rectified,
-        target=trial.target,
-        benchmark=trial.benchmark,
-        vector=trial.task_vector.model_copy(update=free),
-        max_length=trial.training.max_length,
-        seed=trial.seed if rectified else 0,
-        precision=trial.resources.precision,
-    )
-
-
-def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None, precision: Precision = "fp32") -> str:
-    """Return the hex digits that name the evaluation of `model`, with FQ against the retain evaluation `retain`."""
-    parts = {"model": hashed_part(model), "benchmark": hashed_part(benchmark), "retain": retain}
-    if precision != "fp32":
-        parts["precision"] = precision
-    return digest(parts)[:12]
 
 
 def check_runnable(trial: Trial) -> None:

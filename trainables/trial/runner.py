@@ -19,7 +19,7 @@ import torch.distributed as dist
 from trainables import benchmarks
 from trainables.common import provenance
 from trainables.common.errors import InputError, StartAgain, TrialStopped
-from trainables.config import trial as config
+from trainables.config.shared_artifacts import direction_of
 from trainables.config.trial import Trial
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files, base
@@ -155,7 +155,7 @@ class TrialRun:
             found = benchmarks.find(benchmark.name).fingerprint(benchmark)
             benchmark = benchmark.model_copy(update={"fingerprint": found})
         trial = self.trial.model_copy(update={"target": target, "benchmark": benchmark})
-        direction, vector = config.direction(trial), trial.task_vector
+        direction, vector = direction_of(trial), trial.task_vector
         if direction is None or vector is None:
             raise AssertionError("a trial of an objective has no direction")
         self.record.direction = direction.id()

@@ -15,7 +15,8 @@ from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Model, Resources
-from trainables.config.trial import Direction, Trial, check_runnable
+from trainables.config.shared_artifacts import Direction
+from trainables.config.trial import Trial, check_runnable
 from trainables.inference import scoring
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import read_json

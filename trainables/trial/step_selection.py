@@ -18,7 +18,8 @@ from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
 from trainables.common import provenance
 from trainables.common.errors import InputError
-from trainables.config.trial import Trial, evaluation_id
+from trainables.config.shared_artifacts import evaluation_id
+from trainables.config.trial import Trial
 from trainables.inference import threads_and_ranks
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files

@@ -15,7 +15,8 @@ from ray import tune
 
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Resources
-from trainables.config.trial import Direction, Trial
+from trainables.config.shared_artifacts import Direction
+from trainables.config.trial import Trial
 from trainables.storage.base import LOST, Storage
 from trainables.storage.opening import reopen
 from trainables.workers import ray_processes

@@ -18,7 +18,8 @@ from trainables.benchmarks.local_paths import localize
 from trainables.common import cli, process_identity, provenance
 from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Resources
-from trainables.config.trial import Direction, Trial
+from trainables.config.shared_artifacts import Direction
+from trainables.config.trial import Trial
 from trainables.storage.base import LOST, Storage
 from trainables.storage.opening import reopen
 from trainables.storage.trial_files import remove_leftovers

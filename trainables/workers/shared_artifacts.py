@@ -10,9 +10,8 @@ from trainables import benchmarks
 from trainables.benchmarks import evaluation, tofu
 from trainables.benchmarks.local_paths import localize
 from trainables.common import provenance
-from trainables.config import trial as config
 from trainables.config.settings import Benchmark, Model, Resources, Selection
-from trainables.config.trial import Direction, Recipe
+from trainables.config.shared_artifacts import Direction, Recipe, evaluation_id
 from trainables.data import raw_rows
 from trainables.storage import atomic_files
 from trainables.storage.base import RESULT, ROWS
@@ -72,7 +71,7 @@ def make_evaluation(
     """
     store = reopen(root)
     subject, on = localize(Model.model_validate(model), store), localize(Benchmark.model_validate(benchmark), store)
-    key = config.evaluation_id(subject, on, retain, resources.precision)
+    key = evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
     kept = store.read_json(folder / RESULT)
     if kept and store.read_evaluation(key) is not None:

@@ -19,7 +19,7 @@ from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, point
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
-from trainables.config.trial import Direction
+from trainables.config.shared_artifacts import Direction
 from trainables.storage.base import Storage
 
 make = small_sweep.plan_objectives

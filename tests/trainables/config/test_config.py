@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model, Training
-from trainables.config.trial import Recipe, Trial, evaluation_id
+from trainables.config.shared_artifacts import Recipe, evaluation_id
+from trainables.config.trial import Trial
 
 FIXED: dict[str, Any] = {
     "method": "npo",

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.support.interrupted import configuration, finish
 from tests.support.starts import write_evaluation
 from trainables.config.settings import Calibration, Model, Rectifier
-from trainables.config.trial import Trial, evaluation_id
+from trainables.config.shared_artifacts import evaluation_id
+from trainables.config.trial import Trial
 from trainables.methods import uwc
 from trainables.storage.base import WEIGHTS, Storage
 from trainables.storage.opening import open_storage

@@ -18,7 +18,8 @@ from tests.support import ranks
 from tests.support.naive_vectors import make, recipe
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
-from trainables.config.trial import Direction, Trial
+from trainables.config.shared_artifacts import Direction
+from trainables.config.trial import Trial
 from trainables.methods import task_vector_rectification
 from trainables.storage import atomic_files
 from trainables.storage.base import RESULT, Storage

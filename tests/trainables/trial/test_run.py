@@ -22,7 +22,8 @@ from trainables import benchmarks, run
 from trainables.common import cli, fingerprints, process_identity
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
-from trainables.config.trial import Trial, evaluation_id
+from trainables.config.shared_artifacts import evaluation_id
+from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.base import PROGRESS, RESULT, STEPS, Storage
 from trainables.storage.opening import open_storage

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from trainables.common.errors import TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import TaskVector
-from trainables.config.trial import Direction
+from trainables.config.shared_artifacts import Direction
 from trainables.inference import scoring
 from trainables.methods import objectives, task_vector_rectification
 from trainables.training import forward_backward, model_files, weights_on_disk

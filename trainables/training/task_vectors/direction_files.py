@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from trainables.common import provenance
 from trainables.common.errors import InputError
-from trainables.config.trial import Direction
+from trainables.config.shared_artifacts import Direction
 from trainables.storage.atomic_files import mark_complete, publish, write_json, write_rows
 from trainables.storage.base import RESULT, Storage
 from trainables.training.task_vectors import forget_batches

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainables.common.errors import InputError
-from trainables.config.trial import Direction
+from trainables.config.shared_artifacts import Direction
 from trainables.storage.base import Storage
 
 SPLIT = 11

@@ -1,0 +1,83 @@
+"""Configurations of what trials share, and their ids: models, task vectors, evaluations. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainables.config.ids import digest, hashed_part
+from trainables.config.method_tables import METHODS
+from trainables.config.settings import Benchmark, Dialect, Model, Precision, TaskVector, Training, Value
+from trainables.config.trial import Trial
+
+
+class Recipe(Value):
+    """Making of a model: a base model fine-tuned, or an architecture trained from nothing, on named rows.
+
+    `architecture` holds keyword arguments of transformers' LlamaConfig; the tokenizer is then a byte-level BPE
+    of `vocabulary` entries learnt from the same data folder. `clip` is the clipping norm of fine-tuning.
+    """
+
+    base: Model | None = None
+    architecture: tuple[tuple[str, bool | int | float], ...] = ()
+    vocabulary: int | None = None
+    data: str
+    revision: str | None = None
+    data_fingerprint: str
+    configs: tuple[str, ...]
+    template: str
+    dialect: Dialect = "paper"
+    training: Training
+    clip: float | None = 1.0
+    seed: int = 0
+    cpus: int = 1
+    precision: Precision = "fp32"
+
+    def id(self) -> str:
+        """Return the twelve hex digits that name the model."""
+        return digest(hashed_part(self))[:12]
+
+
+class Direction(Value):
+    """Making of a task vector: everything but its strength, so that all strengths share one.
+
+    `rectified`: TRU's mean of rectified unit vectors over `batches`; else the plain vector of the whole forget set.
+    """
+
+    rectified: bool
+    target: Model
+    benchmark: Benchmark
+    vector: TaskVector
+    max_length: int
+    seed: int = 0
+    precision: Precision = "fp32"
+
+    def id(self) -> str:
+        """Return the twelve hex digits that name the direction."""
+        return digest(hashed_part(self))[:12]
+
+
+def direction_of(trial: Trial) -> Direction | None:
+    """Return the direction that a trial moves along; None: it trains an objective."""
+    if trial.task_vector is None:
+        return None
+    rectified = METHODS[trial.method].batched
+    free: dict[str, Any] = {"stg": None, "strength": None}
+    if not rectified:
+        free |= {"batches": 1, "normalise": "whole"}
+    return Direction(
+        rectified=rectified,
+        target=trial.target,
+        benchmark=trial.benchmark,
+        vector=trial.task_vector.model_copy(update=free),
+        max_length=trial.training.max_length,
+        seed=trial.seed if rectified else 0,
+        precision=trial.resources.precision,
+    )
+
+
+def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None, precision: Precision = "fp32") -> str:
+    """Return the hex digits that name the evaluation of `model`, with FQ against the retain evaluation `retain`."""
+    parts = {"model": hashed_part(model), "benchmark": hashed_part(benchmark), "retain": retain}
+    if precision != "fp32":
+        parts["precision"] = precision
+    return digest(parts)[:12]
