@@ -14,7 +14,8 @@ from typing import Any
 from trainables.benchmarks import measures
 from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate, every_other
 from trainables.common.errors import InputError, closest, first_line
-from trainables.config.settings import Benchmark, benchmark_names
+from trainables.config.benchmark_names import benchmark_names
+from trainables.config.settings import Benchmark
 
 __all__ = ["BenchmarkBase", "Examples", "Goal", "Metrics", "Records", "Row", "SizeEstimate", "every_other"]
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from trainables.common.errors import closest
+from trainables.config.benchmark_names import BenchmarkName
 from trainables.config.method_tables import RECTIFIERS, SETTINGS, RectifierName
 from trainables.config.types import Count, Decay, Mark, NotNegative, Place, Positive, Share, Text, Whole
 
@@ -21,30 +18,6 @@ Unit = Literal["whole", "per_tensor"]
 """What TRU brings to length 1: a whole vector, or each tensor of it."""
 FICTIONAL = "fictional:"
 """Start of the fingerprint of made-up rows."""
-
-
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-DEFINITION = re.compile(r"^class \w+\((?:\w+\.)*\w*Benchmark(?:Base)?\):", re.MULTILINE)
-"""A subclass of BenchmarkBase, or of another benchmark, whose class is called ...Benchmark."""
-
-
-@cache
-def benchmark_names() -> tuple[str, ...]:
-    """Return the names of the files and folders of trainables/benchmarks that define one; none is imported."""
-    files = [(file.stem, file) for file in BENCHMARKS.glob("[a-z]*.py")]
-    files += [(file.parent.name, file) for file in BENCHMARKS.glob("*/__init__.py")]
-    return tuple(sorted(name for name, file in files if DEFINITION.search(file.read_text(encoding="utf-8"))))
-
-
-def _check_benchmark_name(name: str) -> str:
-    if name not in benchmark_names():
-        raise ValueError(f"unknown benchmark '{name}'; {closest(name, benchmark_names())}")
-    return name
-
-
-BenchmarkName = Annotated[str, AfterValidator(_check_benchmark_name)]
-
-
 CACHED_PER_PASS = 4
 """Tokens that an evaluation may keep as keys and values, for each token of a pass (`Resources.evaluation_tokens`)."""
 

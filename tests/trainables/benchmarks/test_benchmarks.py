@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from trainables import benchmarks
 from trainables.benchmarks import measures
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, benchmark_names
+from trainables.config.benchmark_names import benchmark_names
+from trainables.config.settings import Benchmark
 
 HEAVY = ("torch", "transformers", "datasets", "lm_eval", "ray", "mlflow")
 
@@ -64,8 +65,8 @@ def test_settings_of_other_benchmarks_are_refused(name: str, settings: dict[str,
 
 
 def test_benchmarks_are_quick_to_import(root: Path) -> None:
-    words = "from trainables import benchmarks; from trainables.config.settings import benchmark_names; import sys; "
-    words += f"[benchmarks.find(name) for name in benchmark_names()]; print([n for n in {HEAVY} if n in sys.modules])"
+    words = "import sys; from trainables import benchmarks; names = benchmarks.benchmark_names(); "
+    words += f"[benchmarks.find(name) for name in names]; print([n for n in {HEAVY} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", words], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
