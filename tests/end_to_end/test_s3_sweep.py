@@ -20,7 +20,7 @@ from trainables.storage.base import RESULT
 
 pytestmark = pytest.mark.slow
 URI = "s3://bucket/team/runs"
-TRIALS = 4  # GA without GRU and with tau none and 1, and TV at one strength
+TRIALS = 3  # GA without and with GRU, and TV at one strength
 
 
 @dataclass
