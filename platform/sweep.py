@@ -82,8 +82,8 @@ def main(
             from platform.cluster import submit
 
             return submit.run_sweep(_find_sweep(name).name, cluster, sys.argv[1:])
-        store = _open_storage(location, dry_run)
         sweeps = [overrides.apply(_find_sweep(name), each) for each in overrides.split_backbones(settings)]
+        store = _open_storage(location, dry_run)
         plans = [make_plan(sweep, store, strategy=strategy, only=only, budget=trials) for sweep in sweeps]
         if dry_run:
             found = [_describe_plan(plan, store, options, as_json=as_json) for plan in plans]

@@ -7,7 +7,7 @@ import re
 from analysis.labels import DASH
 from analysis.tables.layout import Layout
 
-START = re.compile(r"python -m platform\.sweep (\S+)")
+START = re.compile(r"(?:python -m platform\.|unlearn )sweep (\S+)")
 STRATEGY = re.compile(r" --strategy[ =]\S+")
 OTHERS = re.compile(r" --(new|resume|dry-run|json)\b| --(only|trials|reason)[ =]('[^']*'|\S+)")
 """Options of an earlier start that are no part of one which goes on."""

@@ -19,8 +19,7 @@ from typing import Any
 
 from platform.cluster import job_server
 from platform.cluster.job_server import Cluster
-from platform.state.typed_commands import drop_options, resume_command
-from trainables.common import provenance
+from platform.state.typed_commands import drop_options, resume_command, spell_command
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
 
@@ -128,7 +127,7 @@ def _find_job(client: Any, name: str, arguments: list[str], cluster: Cluster) ->
             continue
         if resume_command(typed) == resume_command(shlex.join(arguments)):
             return job.submission_id
-        attach = f"python -m platform.sweep {typed} --cluster {shlex.quote(cluster.place)}"
+        attach = f"{spell_command('platform.sweep')} {typed} --cluster {shlex.quote(cluster.place)}"
         raise InputError(
             f"--cluster: {job.submission_id} runs {name} with other arguments; attach to it with: {attach}; or stop it "
             f"with: {cluster.stop_command(job.submission_id)}"
@@ -169,11 +168,11 @@ def _fetch_report(cluster: Cluster, log: str) -> None:
         _print_note(f"the report is on the cluster, in {named[-1]} of {cluster.repository}")
         return
     local = Path("runs") / "reports" / Path(named[-1]).name
-    problem = job_server.fetch_folder(cluster, named[-1], provenance.ROOT / local)
+    problem = job_server.fetch_folder(cluster, named[-1], local.absolute())
     _print_note(f"the report was not fetched: {problem}" if problem else f"fetched: {local / 'index.html'}")
 
 
 def _resume_hint(cluster: Cluster, job: str) -> str:
     """Return how to see a job again, and how to stop it."""
-    again = shlex.join(["python", "-m", "platform.sweep", *sys.argv[1:]])
+    again = f"{spell_command('platform.sweep')} {shlex.join(sys.argv[1:])}"
     return f"{job} goes on. See it again: {again}\nstop it: {cluster.stop_command(job)}"

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from platform.driver.live_table import print_line
 from platform.plan.plan import Plan
 from platform.state import manifest
-from platform.state.typed_commands import storage_option
+from platform.state.typed_commands import spell_command, storage_option
 from trainables.common import provenance, typed_paths
 from trainables.common.wording import format_count
 from trainables.config.ids import digest
@@ -22,10 +23,7 @@ MADE_FROM = "of.json"
 """File in a report's folder that says what it was made from. A start that changed nothing does not make it again."""
 TABLES = ("verdict", "main", "retain_free", "uwc")
 """The tables of a report that a start prints, as far as it has them."""
-AFTER_QUICKSTART = (
-    ".venv/bin/python -m platform.sweep tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
-    "   (TOFU's real rows, 10 of its 165 trials)"
-)
+AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
 
 
 def print_end(plan: Plan, store: Storage) -> int:
@@ -40,10 +38,14 @@ def print_end(plan: Plan, store: Storage) -> int:
         print_line(describe_saving(results.values()))
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     server = os.environ.get("MLFLOW_TRACKING_URI")
-    own = f".venv/bin/mlflow ui --backend-store-uri sqlite:///{shown / 'mlflow.db'}  (http://127.0.0.1:5000)"
+    program = typed_paths.shorten(Path(sys.executable).with_name("mlflow"))
+    own = f"{program} ui --backend-store-uri sqlite:///{shown / 'mlflow.db'}  (http://127.0.0.1:5000)"
     print_line(f"MLflow: {server or own}")
-    again = f".venv/bin/python -m analysis.report {plan.name}{storage_option(store)}"
-    again = AFTER_QUICKSTART if plan.sweep.name == "quickstart" else f"{again}   (or another seed: --seeds 0,1,2)"
+    again = f"{spell_command('analysis.report', '.venv/bin/')} {plan.name}{storage_option(store)}"
+    again += "   (or another seed: --seeds 0,1,2)"
+    if plan.sweep.name == "quickstart":
+        again = f"{spell_command('platform.sweep', '.venv/bin/')} {AFTER_QUICKSTART}"
+        again += "   (TOFU's real rows, 10 of its 165 trials)"
     print_line(f"next:   {again}")
     planned = (trial.id() for trial in plan.trials)
     failed = [key for key in planned if key in results and results[key]["status"] in FAILURES]

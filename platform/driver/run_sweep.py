@@ -14,7 +14,7 @@ from platform.state import manifest
 from platform.state.limits import Stopper
 from platform.state.spent_gpu_seconds import load_spent, record_spent
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, has_references, scan
-from platform.state.typed_commands import storage_option
+from platform.state.typed_commands import spell_command, storage_option
 from platform.tracking.background import Mirror, start_mirror
 from trainables.common import provenance
 from trainables.common.wording import format_count
@@ -66,7 +66,8 @@ def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:
         return
     first = str(mirror.problem).partition("\n")[0]
     behind = f"MLflow is behind ({first}); mend it with"
-    print_line(f"{behind}: .venv/bin/python -m platform.tracking sync {plan.name}{storage_option(store)}")
+    sync = f"{spell_command('platform.tracking', '.venv/bin/')} sync {plan.name}{storage_option(store)}"
+    print_line(f"{behind}: {sync}")
 
 
 def describe_run(state: SweepState, store: Storage, seconds: float) -> str:

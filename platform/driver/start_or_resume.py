@@ -12,7 +12,7 @@ from platform.driver import run_sweep
 from platform.driver.start_options import Options
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState, refresh_if_stale, scan
-from platform.state.typed_commands import resume_command
+from platform.state.typed_commands import resume_command, spell_command
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count
@@ -21,7 +21,7 @@ from trainables.storage.base import ERROR, LOST, RESULT, ROWS, STEPS, Storage, s
 
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
     """Run what is left of a plan as the sweep's only driver; return the exit status."""
-    plan, command = state.plan, shlex.join(["python", "-m", "platform.sweep", *map(redact, sys.argv[1:])])
+    plan, command = state.plan, f"{spell_command('platform.sweep')} {shlex.join(map(redact, sys.argv[1:]))}"
     stopped = f"\nstopped; go on with: {resume_command(command)}\n"
 
     def interrupt(number: int, frame: object) -> None:

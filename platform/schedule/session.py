@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -116,13 +117,14 @@ def start_session(address: str | None) -> Session:
     on_terminate = signal.getsignal(signal.SIGTERM)
     env = {"PYTHONPATH": str(provenance.ROOT), **{name: os.environ[name] for name in RAY_SETTINGS}}
     try:
-        ray.init(
-            address=place,
-            runtime_env={"env_vars": env},
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            include_dashboard=False if place == LOCAL else None,
-        )
+        with contextlib.chdir(provenance.ROOT):  # workers import from this folder before any other
+            ray.init(
+                address=place,
+                runtime_env={"env_vars": env},
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                include_dashboard=False if place == LOCAL else None,
+            )
     except ConnectionError as error:
         raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error
     except Exception as error:  # Ray raises no narrower one where its processes take too long to start

@@ -1,13 +1,24 @@
-"""Commands as people type them: the one that resumes a sweep, and the option that names its storage."""
+"""Commands as people type them: with `unlearn` or `python -m`, to resume a sweep, and with its storage."""
 
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterable, Sequence
 
 from trainables.common import typed_paths
 from trainables.common.cli import default_storage
 from trainables.storage.base import Storage
+
+
+def spell_command(module: str, folder: str = "") -> str:
+    """Return how to type a command: `unlearn sweep` in a process of `unlearn`, else `python -m platform.sweep`.
+
+    `folder`: where that Python is, for a shell in which no environment is activated.
+    """
+    if sys.argv[0].startswith("unlearn "):
+        return f"unlearn {module.rpartition('.')[2]}"
+    return f"{folder}python -m {module}"
 
 
 def resume_command(command: str, storage: str | None = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support import small_sweep
-from tests.support.environment import RunModule
+from tests.support.environment import INHERITED_PREFIXES, RunModule
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
 from trainables.storage.base import STEPS, Storage
@@ -81,18 +82,23 @@ def assert_same(one: Storage, other: Storage, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def started(trial_inputs: Any, run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> Started:
-    """The first start, on a models folder and on rows of which the general ones are cut short."""
+def started(trial_inputs: Any, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Started:
+    """The first start, by `unlearn` in the folder of its models and rows; of the general rows there are few."""
     place = tmp_path_factory.mktemp("sweep")
     shutil.copytree(trial_inputs.target, place / "models" / "full")
     shutil.copytree(trial_inputs.retain, place / "models" / "retain75")
     small_sweep.cut_short(trial_inputs.data, place / "data")
-    settings = (f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS)
-    arguments = ["tofu_tiny", *(part for setting in settings for part in ("--set", setting)), "--only", "method=ga,npo"]
-    store = Storage(place / "runs")
-    done = run_module("platform.sweep", *arguments, "--storage", store.root, timeout=400, OMP_NUM_THREADS="1")
+    (place / "torch.py").write_text("raise ImportError('a file of this folder')")
+
+    def typed(data: object, models: object) -> list[str]:
+        settings = (f"benchmark.data={data}", f"models={models}", *SETTINGS)
+        return ["tofu_tiny", *(word for one in settings for word in ("--set", one)), "--only", "method=ga,npo"]
+
+    command = ["sh", root / "platform/unlearn.sh", "sweep", *typed("data", "models")]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
+    done = subprocess.run(command, cwd=place, env=clean, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return Started(arguments, store, done)
+    return Started(typed(place / "data", place / "models"), Storage(place / "runs"), done)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +112,7 @@ def alone(started: Started, tmp_path_factory: pytest.TempPathFactory) -> tuple[T
     return trial, store
 
 
-def test_first_start_tells_what_happens_and_where_everything_is(started: Started, root: Path) -> None:
+def test_first_start_tells_what_happens_and_where_everything_is(started: Started) -> None:
     sweep, lines = started.sweep(), started.done.stdout.splitlines()
     name = f"tofu_tiny-{sweep['hash']}"
     assert lines[0] == f"sweep {name}: {TRIALS} trials, 0 done, {TRIALS} to run"
@@ -117,7 +123,9 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
         assert sum(line.startswith(f"{label}: FQ -") for line in lines) == 1
     assert f"done {TRIALS} | running 0 | failed 0 | left 0" in started.done.stdout
     assert [line.split(":")[0] for line in lines[-3:]] == ["report", "MLflow", "next"]
-    assert (root / lines[-3].split()[1]).samefile(started.store.root / "reports" / name / "index.html")
+    assert lines[-3] == f"report: runs/reports/{name}/index.html"
+    assert lines[-1].startswith(f"next:   unlearn report {name}  ")
+    assert sweep["command"].startswith("unlearn sweep tofu_tiny --set benchmark.data=data ")
     assert started.done.stderr == ""
 
 
