@@ -222,6 +222,7 @@ def test_warm_actor_gives_what_a_fresh_process_gives(
         "forget_quality": result["metrics"]["forget_quality"],
         "model_utility": result["metrics"]["model_utility"],
         "halves": result["halves"],
+        "history": [],
     }
     assert_same(store, cold, trial.id())
     assert_same(store, started.store, other.id())
