@@ -25,8 +25,6 @@ from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.storage.sweep_file import SweepFile
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
 
 def build(
     name: str, storage: str | Path = "runs", output: str | Path | None = None, source: Source = Source.RUNS
@@ -122,7 +120,6 @@ def _repeat_command(sweep: SweepFile, storage: str, source: Source) -> str:
     return f"python -m analysis.report {sweep.label}{where}{whose}"
 
 
-@app.command()
 def main(
     name: cli.SweepArgument,
     storage: cli.StorageOption = cli.DEFAULT_STORAGE,
@@ -145,6 +142,8 @@ def main(
 
     raise typer.Exit(cli.guarded(run))
 
+
+app = cli.make_app(main)
 
 if __name__ == "__main__":
     app()

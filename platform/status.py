@@ -136,4 +136,4 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.make_app(main)()

@@ -173,4 +173,4 @@ def _print_sweeps(as_json: bool) -> int:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.make_app(main)()

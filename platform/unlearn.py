@@ -34,8 +34,9 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
-        chosen = typer.Typer(add_completion=False)
-        chosen.command(name)(importlib.import_module(COMMANDS[name or ""][0]).main)
+        from trainables.common import cli
+
+        chosen = cli.make_app(importlib.import_module(COMMANDS[name or ""][0]).main, name)
         return name, typer.main.get_command(chosen), rest
 
 

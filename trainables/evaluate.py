@@ -94,4 +94,4 @@ def _evaluate(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.make_app(main)()

@@ -98,4 +98,4 @@ def _run(config: Path, location: str) -> int:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.make_app(main)()

@@ -80,4 +80,4 @@ ACTIONS = {"check": check_file, "environment": print_environment, "account": pre
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.make_app(main)()

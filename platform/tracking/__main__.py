@@ -44,4 +44,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.make_app(main)()

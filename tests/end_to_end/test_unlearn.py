@@ -53,13 +53,20 @@ def test_completion_knows_commands_and_their_options(typed: str, known: set[str]
 
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # the module was imported by another test
+@pytest.mark.parametrize(("word", "status", "printed"), [("-h", 0, "unlearn status [OPTIONS]"), ("tofu_tiny", 2, "")])
 def test_a_command_runs_where_it_is_typed_as_its_module_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    word: str,
+    status: int,
+    printed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "runs" / "sweeps").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["-c", "status", "tofu_tiny"])
+    monkeypatch.setattr(sys, "argv", ["-c", "status", word])
     with pytest.raises(SystemExit) as end:
         unlearn.main()
-    assert end.value.code == 2
-    assert str(tmp_path / "runs") in capsys.readouterr().err
+    assert end.value.code == status
+    found = capsys.readouterr()
+    assert (printed or str(tmp_path / "runs")) in found.out + found.err

@@ -41,6 +41,13 @@ SHOWN = 120
 LONG_WORD = re.compile(r"(\S{200})\S{600,}")
 
 
+def make_app(main: Callable[..., None], name: str | None = None) -> typer.Typer:
+    """Return the command of a function, for which `-h` is `--help`."""
+    app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+    app.command(name)(main)
+    return app
+
+
 def default_storage() -> str:
     """Return what a command takes for --storage if it is not given."""
     return os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
