@@ -11,14 +11,15 @@ from typing import Any
 import pandas as pd
 import typer
 
+from analysis.figures import catalog
 from analysis.load.opening import find_sweep, open_storage
 from analysis.load.trials import CHOICE, settings
 from analysis.page import html, paper_layout_sections, published_numbers, sections
 from analysis.page.paper_layout_sections import Source
 from analysis.page.sections import Report
 from analysis.prose import verdict
-from analysis.prose.caveats import list_caveats
-from analysis.prose.verdict import write_verdict
+from analysis.prose.caveats import list_caveats, list_decisive
+from analysis.prose.verdict import explain_verdict, write_verdict
 from analysis.stats.sweep_results import read_results
 from analysis.tables import detail_tables
 from trainables.common import cli
@@ -64,22 +65,27 @@ def write_lists(report: Report) -> None:
 def _write(report: Report, sweep: SweepFile, source: Source, storage: str) -> None:
     """Write all parts, and the page of them."""
     results, folder = report.results, report.folder
+    (folder / "tables").mkdir(parents=True, exist_ok=True)
+    main, tradeoff = sections.write_main(report), report.save_picture(catalog.draw_tradeoff(results))
     parts = [*sections.write_sections(report), *paper_layout_sections.write_sections(report, sweep, source)]
     write_lists(report)
-    question, sentences, caveats = verdict.ask_question(results.runs), write_verdict(results), list_caveats(results)
-    first = [question, *sentences[:1], *caveats[:1]]
+    subject, decisive, answer = verdict.describe_trials(results.runs), list_decisive(results), write_verdict(results)
+    first = filter(None, [subject, *decisive, *answer])
     (folder / "tables" / "verdict.md").write_text("\n".join(first) + "\n", encoding="utf-8")
     page = html.render_page(
         "report.html.j2",
         folder,
         sweep=sweep,
         created=sweep.time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        subject=verdict.describe_trials(results.runs),
+        subject=subject,
         counts=verdict.count_trials(results.runs),
-        question=question,
-        verdict=sentences,
-        caveats=caveats,
+        decisive=decisive,
+        verdict=answer,
+        explained=explain_verdict(results),
+        caveats=list_caveats(results),
         changes=detail_tables.list_changes(results),
+        tradeoff=tradeoff,
+        main=main,
         sections=parts,
         chosen=detail_tables.list_chosen(results),
         failures=detail_tables.list_failures(results),

@@ -96,11 +96,11 @@ def _quote_formula(value: Any) -> Any:
 
 def write_sections(report: Report) -> list[Section]:
     """Write tables/ and figures/ of all sections that the sweep has something for; return these in the page's order."""
-    (report.folder / "tables").mkdir(parents=True, exist_ok=True)
     return [section for write in SECTION_WRITERS if (section := write(report))]
 
 
-def write_main(report: Report) -> Section:
+def write_main(report: Report) -> TableItem:
+    """Write the main table, which stands on the page's first screen."""
     layout = table_definitions.main_layout(report.results)
     table = report.save_table(layout, report.frame)
     caption = (
@@ -108,12 +108,7 @@ def write_main(report: Report) -> Section:
         f"{'; Retrain: the retain model' if 'retain' in layout.references else ''}. Means over seeds ± sd; —: no "
         "result."
     )
-    return Section("Main table", (TableItem(table, caption),))
-
-
-def _write_tradeoff(report: Report) -> Section:
-    picture = catalog.draw_tradeoff(report.results)
-    return Section("Trade-off", figures=(report.save_picture(picture),))
+    return TableItem(table, caption)
 
 
 def _write_hypervolume(report: Report) -> Section | None:
@@ -189,8 +184,6 @@ def _write_calibration(report: Report) -> Section | None:
 
 
 SECTION_WRITERS: tuple[Callable[[Report], Section | None], ...] = (
-    write_main,
-    _write_tradeoff,
     _write_hypervolume,
     _write_importance,
     _write_seeds,

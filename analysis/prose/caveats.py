@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
-from analysis.labels import format_number
+from analysis.labels import join_names
 from analysis.load.trials import evaluated
+from analysis.stats.significance import SIDES
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import HALVES
 from trainables.storage.base import STOPPED
 
 
+def list_decisive(results: Results) -> list[str]:
+    """Return what is to be read before the verdict: models that lost their utility, and too few evaluation rows."""
+    runs, notes = results.runs, _explain_floor(results)
+    if collapsed := sum(runs["status"] == "collapsed"):
+        bar = "training ended at its bar (training.stop_above, stop_below), and they are shown as they were there"
+        notes.append(f"{collapsed} of {len(runs)} trials collapsed: {bar}.")
+    if limits := sorted(set(runs.reindex(columns=["benchmark.limit"])["benchmark.limit"].dropna())):
+        most = f"at most {join_names(f'{limit:g}' for limit in limits)} rows of each task (benchmark.limit)"
+        notes.append(f"Evaluated on {most}: this tests the set-up, and its numbers compare with no others.")
+    return notes
+
+
+def _explain_floor(results: Results) -> list[str]:
+    """Return how many chosen settings keep the utility that the rule asks for, unless all do."""
+    chosen = results.chosen.loc[results.chosen["bar"].notna()]
+    if results.rule.rule != "utility_floor" or chosen["kept"].all():
+        return []
+    what = f"{results.rule.share:.0%} of the original model's {results.goals.retention.short}"
+    damage = "below that, forgetting is damage"
+    if not chosen["kept"].any():
+        return [f"No chosen setting keeps {what}: {damage}."]
+    sides = results.pairs.loc[results.pairs["bar"].notna()].groupby("rectifier.name")["kept"]
+    counts = {side: f"{sum(kept)} of {len(kept)}" for side, kept in sides}
+    told = f" ({counts['none']} alone, {counts['gru']} w/ GRU)" if set(SIDES) <= set(counts) else ""
+    return [f"Only {sum(chosen['kept'])} of {len(chosen)} chosen settings keep {what}{told}: {damage}."]
+
+
 def list_caveats(results: Results) -> list[str]:
-    """Return them as sentences, the most general first."""
+    """Return the other caveats as sentences, the most general first."""
     runs, chosen, halves = results.runs, results.chosen, results.rule.halves
     seeds = sorted(set(chosen["n"]))
     notes = ["Every number is one seed: a difference of any size may be chance."] if seeds == [1] else []
     if len(seeds) > 1:
         notes.append(f"Rows rest on {seeds[0]} to {seeds[-1]} seeds: see the chosen settings.")
     notes += _explain_tries(results)
-    if stopped := sum(runs["status"] == "collapsed"):
-        bar = "a bar (training.stop_above, stop_below) ended the training"
-        notes.append(f"Collapsed trials are shown as measured where {bar}: {stopped}.")
     if stopped := sum(runs["status"] == STOPPED):
         why = "others were better in every goal at the same step, or for a low utility (search.stop_dominated)"
         notes.append(f"Trials that the search stopped because {why} are shown at their best step so far: {stopped}.")
@@ -29,8 +52,11 @@ def list_caveats(results: Results) -> list[str]:
         asked = "a calibration or observations"
         notes.append(f"Trials that are there both with and without {asked}, one training, count once: {twins}.")
     if results.rule.rule == "utility_floor":
-        for split, rows in chosen.groupby("benchmark.split"):
-            notes += _explain_bar(split, rows, results)
+        for split, rows in chosen.loc[chosen["bar"].isna()].groupby("benchmark.split"):
+            name, known = results.goals.retention.short, "0" if rows["choice.original"].iloc[0] == 0 else "not known"
+            notes.append(
+                f"{split}: the original model's {name} is {known}, so the highest {name} was chosen everywhere."
+            )
     if halves and (without := sum(evaluated(runs) & ~runs["halves"])):
         notes.append(f"Evaluated trials without {HALVES}, are left out: {without}.")
     for model in results.models.to_dict("records"):
@@ -52,18 +78,3 @@ def _explain_tries(results: Results) -> list[str]:
         how = "picked on other rows than those shown here: more settings may still hold a better one."
     start = f"With GRU the best of up to {most['gru']} settings is shown"
     return [f"{start}, without it the best of up to {most['none']}, {how}"]
-
-
-def _explain_bar(split: object, rows: pd.DataFrame, results: Results) -> list[str]:
-    """Return where the rule's bar is not known, or nobody is above it."""
-    bar, name = rows["bar"].iloc[0], results.goals.retention.short
-    if pd.isna(bar):
-        known = "0" if rows["choice.original"].iloc[0] == 0 else "not known"
-        return [f"{split}: the original model's {name} is {known}, so the highest {name} was chosen everywhere."]
-    if any(rows["kept"]):
-        return []
-    removal = " or ".join(goal.short for goal in results.goals.removals)
-    return [
-        f"{split}: no chosen trial keeps {results.rule.share:.0%} of the original model's {name} (at least "
-        f"{format_number(bar)}); a better {removal} at a low {name} is no useful unlearning."
-    ]

@@ -1,4 +1,4 @@
-"""A report's sentences: what the trials are, what GRU changes and how far that holds, and TRU against TV."""
+"""A report's sentences: what ran, what GRU changes and how far that holds, and TRU against TV."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from analysis.labels import (
     split_label,
 )
 from analysis.load.goal_columns import Goals, goals_of_runs
+from analysis.load.trials import evaluated
 from analysis.stats import significance, tidy
 from analysis.stats.selection import STUDY_COLUMNS, varied
 from analysis.stats.sweep_results import Results
@@ -22,8 +23,14 @@ from analysis.stats.task_vector_strength import strength_points, utility_at_equa
 from analysis.tables.detail_tables import has_task_vectors
 
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
-KINDS = {"better": "improved", "traded": "traded one goal for another in", "worse": "worsened it in"}
-KINDS |= {"same": "clearly changed nothing in"}
+KINDS = {
+    "better": "helped {} (a goal clearly better, none worse)",
+    "slight": "improved a goal {} while another got worse by too little to count",
+    "traded": "traded one goal for another {}",
+    "worse": "made it worse {}",
+    "same": "changed nothing clearly {}",
+}
+"""What GRU did in comparisons of a method with and without it."""
 SIGNS = {1: "better", -1: "worse", 0: "not clearly changed"}
 """What is said of a goal, by `significance.tests`'s sign."""
 ONE_SEED = "One seed, no verdict"
@@ -39,24 +46,23 @@ def count_trials(runs: pd.DataFrame) -> str:
 
 
 def describe_trials(runs: pd.DataFrame) -> str:
-    """Return what the trials are of: `GA and NPO, alone and w/ GRU, on forget05 (5%)`; empty before any has started."""
+    """Return what ran: `GA and NPO, each alone and w/ GRU; TV; on forget05 (5%)`; empty before any has started."""
     known = runs[STUDY_COLUMNS].dropna().drop_duplicates()
     if known.empty:
         return ""
+    groups: dict[str, list[str]] = {}
+    for method in order_methods(known["method"]):
+        kinds = order_rectifiers(known.loc[known["method"] == method, "rectifier.name"])
+        labels = [rectifier_label(kind, "alone" if len(kinds) > 1 else "") for kind in kinds]
+        groups.setdefault(join_names(labels), []).append(method_label(method))
+    texts = []
+    for kinds, methods in groups.items():
+        each = ", each" if len(methods) > 1 and kinds else ""
+        texts.append(f"{join_names(methods)}{each} {kinds}".strip())
     splits = join_names(map(split_label, sorted(set(known["benchmark.split"]))))
-    methods = map(method_label, order_methods(known["method"]))
-    kinds = [rectifier_label(kind, "alone") for kind in order_rectifiers(known["rectifier.name"])]
-    return f"{join_names(methods)}, {join_names(kinds)}, on {splits}"
-
-
-def ask_question(runs: pd.DataFrame) -> str:
-    """Return what the sweep can answer."""
-    if not _compares_vectors(runs):
-        others = varied(runs)
-        return f"Does GRU help, at each method's own best {join_names(others)}?" if others else "Does GRU help?"
-    if any(runs["rectifier.name"] == "gru"):
-        return "Does GRU help, and does TRU keep more than TV?"
-    return "Does TRU keep more than TV?"
+    others = varied(runs)
+    best = f", at each one's own best {join_names(others)}" if others else ""
+    return f"{'; '.join(texts)}{';' if len(texts) > 1 else ','} on {splits}{best}"
 
 
 def _compares_vectors(runs: pd.DataFrame) -> bool:
@@ -65,43 +71,62 @@ def _compares_vectors(runs: pd.DataFrame) -> bool:
 
 
 def write_verdict(results: Results) -> list[str]:
-    """Return the answer as a whole, then sentences on GRU, unless the sweep is about task vectors only, and on TRU."""
-    tests, goals = results.tests, results.goals
+    """Return the answer in one or two sentences: on GRU, unless the sweep has task vectors only, and on TRU."""
+    if collapsed := _explain_collapse(results):
+        return [collapsed]
     vectors = compare_task_vectors(strength_points(results)) if _compares_vectors(results.runs) else []
     if vectors and not any(results.runs["rectifier.name"] == "gru"):
         return vectors
     if results.chosen.empty:
-        return ["No trial of this sweep has finished with a result, so nothing can be said yet.", *vectors]
-    if tests.empty:
-        text = "This sweep holds no method both with and without GRU that finished, so GRU cannot be judged from it."
-        return [text, *vectors]
-    rest = [*list_beaten(results.chosen, results.models, goals), *compare_at_equal_utility(results), *vectors]
-    if max(tests["n"]) < 2:
-        more = "no comparison has two seeds on both sides; --seeds 0,1,2,3,4 runs five."
-        return [f"{ONE_SEED}: {more}", *filter(None, [count_kept(results)]), *rest]
-    counted = [state_rule(tests, goals), count_single(tests), count_kept(results), describe_tests(tests)]
-    found = [summarise_tests(tests), " ".join(filter(None, counted))]
-    return [*found, *(describe_split(str(split), rows, goals) for split, rows in tests.groupby("split")), *rest]
+        return ["No verdict: no trial has finished with a result, so nothing can be said yet.", *vectors]
+    if results.tests.empty:
+        return ["No verdict on GRU: no method has finished both with and without it.", *vectors]
+    return [summarise_tests(results.tests, results.goals), *vectors]
+
+
+def _explain_collapse(results: Results) -> str:
+    """Return that every trial that ran to its end or diverged has collapsed, and what to try; else nothing."""
+    runs, kept = results.runs, results.goals.retention
+    ended = runs.loc[evaluated(runs) | (runs["status"] == "diverged")]
+    gone = ended["status"].isin(["collapsed", "diverged"]) | (ended[kept.metric].round(kept.digits) == 0)
+    if ended.empty or not gone.all():
+        return ""
+    if ended["strength"].notna().all():
+        return "Every trial collapsed: try a smaller strength."
+    lowest = ended["training.lr"].min() / 10
+    return f"Every trial collapsed: try a smaller learning rate, such as --set training.lr={lowest:.1g}."
+
+
+def explain_verdict(results: Results) -> list[str]:
+    """Return sentences on what a change is, and on each split, in the order of a reader's questions."""
+    if results.chosen.empty:
+        return []
+    tests, goals = results.tests, results.goals
+    rest = [*list_beaten(results.chosen, results.models, goals), *compare_at_equal_utility(results)]
+    if tests.empty or max(tests["n"]) < 2:
+        return rest
+    splits = [describe_split(str(split), rows, goals) for split, rows in tests.groupby("split")]
+    return [*splits, *rest, state_rule(tests, goals), *filter(None, [count_single(tests)]), describe_tests(tests)]
 
 
 def state_rule(tests: pd.DataFrame, goals: Goals) -> str:
     """Return from what on a change counts, and of how many comparisons a part of this is not known."""
-    least = join_names(f"{significance.resolution(goal):g} in {goal.short}" for goal in goals.compared)
-    beyond, unknown = "", ""
-    limits = [("forget_quality", "FQ", "ks_steps", "one step of its KS test's lattice", "KS distance is")]
-    kept = (goals.retention.metric, goals.retention.short)
-    limits += [(*kept, "rows_low", "the 95% interval that the evaluation rows alone leave", "evaluation rows are")]
+    rules = [
+        f"it is at least {join_names(f'{significance.resolution(one):g} in {one.short}' for one in goals.compared)}"
+    ]
+    unknown, kept = "", goals.retention
+    limits = [("forget_quality", "FQ", "ks_steps", "is more than one step of the KS distance", "KS distance is")]
+    of_rows = "is beyond the 95% interval that the evaluation rows leave"
+    limits += [(kept.metric, kept.short, "rows_low", of_rows, "evaluation rows are")]
     for metric, short, column, limit, source in limits:
         found = tests.loc[(tests["metric"] == metric) & (tests["n"] > 1), column]
         if found.notna().any():
-            beyond += f" of {short} beyond {limit},"
+            rules.append(f"of {short} it {limit}")
         if found.isna().any():
-            where = f"In {sum(found.isna())} of {len(found)} comparisons the {source} missing"
-            unknown += f" {where}: there {short} counts by its seeds alone."
-    return (
-        f"A change counts from {least} on,{beyond} and where all seeds that both sides have moved the same way (from "
-        f"{significance.LEAST} seeds on: where its 95% interval does not hold 0).{unknown}"
-    )
+            where = f"Where the {source} missing ({sum(found.isna())} of {len(found)} comparisons)"
+            unknown += f" {where}, {short} counts by its seeds alone."
+    rules.append(f"every seed moved the same way (from {significance.LEAST} seeds on: its 95% interval is without 0)")
+    return f"A change counts if {join_names(rules)}.{unknown}"
 
 
 def count_single(tests: pd.DataFrame) -> str:
@@ -111,23 +136,43 @@ def count_single(tests: pd.DataFrame) -> str:
     return f"{ONE_SEED}: {single} of {len(most)} comparisons." if single else ""
 
 
-def summarise_tests(tests: pd.DataFrame) -> str:
-    """Return in how many comparisons GRU improved the trade-off, traded one goal for another, or worsened it."""
-    pairs = [list(rows["sign"]) for _, rows in tests.groupby(["split", "method"])]
-    kinds = pd.Series([_classify(signs) for signs in pairs if not pd.isna(signs).any()], dtype="str").value_counts()
-    total = kinds.sum()
+def summarise_tests(tests: pd.DataFrame, goals: Goals) -> str:
+    """Return in how many comparisons GRU helped, traded one goal for another, or made it worse, and of how many seeds.
+
+    Nobody is helped where a goal's mean is worse, even by too little to count: the table beside it shows that number.
+    """
+    if max(tests["n"]) < 2:
+        several = "--seeds 0,1,2,3,4 runs five"
+        return f"No verdict: no comparison has two seeds on both sides, and one may differ by chance; {several}."
+    gains = {goal.metric: goal.gain(1) for goal in goals.compared}
+    signs = [gains[metric] for metric in tests["metric"]]
+    groups = tests.assign(gain=signs * tests["difference"]).groupby(["split", "method"])
+    pairs = [rows for _, rows in groups if not rows["sign"].hasnans]
+    kinds = pd.Series([_classify(rows) for rows in pairs], dtype="str").value_counts()
+    total, seeds = len(pairs), sorted({count for rows in pairs for count in rows["n"]})
     if not total:
-        return "GRU's effect on the trade-off cannot be judged: no comparison has all goals on both sides."
-    start = f"GRU improved the trade-off (a goal better, none worse) in {kinds.get('better', 'none')} of {total}"
-    others = [f"{text} {kinds[kind]}" for kind, text in KINDS.items() if kind in kinds and kind != "better"]
-    return f"{join_names([f'{start} comparisons', *others])}."
+        return "No verdict: no comparison has all goals, and two seeds, on both sides."
+    texts = [
+        text.format(f"in {kinds[kind]}" if total > 1 else "in the only comparison")
+        for kind, text in KINDS.items()
+        if kind in kinds
+    ]
+    if "better" not in kinds and total > 1:
+        texts.insert(0, "helped in none")
+    start = f"Of {total} comparisons, GRU" if total > 1 else "GRU"
+    count = " to ".join(dict.fromkeys(f"{count}" for count in (seeds[0], seeds[-1])))
+    few = f"; a significance test takes {significance.LEAST}" if seeds[-1] < significance.LEAST else ""
+    return f"{start} {join_names(texts)} (n\u00a0=\u00a0{count} seeds{few})."
 
 
-def _classify(signs: list[float]) -> str:
-    low, high = min(signs), max(signs)
+def _classify(pair: pd.DataFrame) -> str:
+    """Return the kind of a comparison, from the rows of its goals."""
+    low, high = min(pair["sign"]), max(pair["sign"])
     if low < 0 < high:
         return "traded"
-    return "better" if high > 0 else "worse" if low < 0 else "same"
+    if high > 0:
+        return "slight" if min(pair["gain"]) < 0 else "better"
+    return "worse" if low < 0 else "same"
 
 
 def describe_split(split: str, tests: pd.DataFrame, goals: Goals) -> str:
@@ -142,16 +187,6 @@ def describe_split(split: str, tests: pd.DataFrame, goals: Goals) -> str:
         texts = [f"{text} for {join_names(methods)}" for text, methods in groups.items() if methods]
         parts.append(f"{goal.short} is {', '.join(texts)}")
     return f"On {split_label(split)}, with GRU {'; '.join(parts)}."
-
-
-def count_kept(results: Results) -> str:
-    """Return on how many chosen settings each side keeps the utility that the rule asks for; empty without a bar."""
-    pairs, rule = results.pairs, results.rule
-    if rule.rule != "utility_floor" or any(pairs["bar"].isna()):
-        return ""
-    kept = {side: sum(rows["kept"]) for side, rows in pairs.groupby("rectifier.name")}
-    share = f"At least {rule.share:.0%} of the original model's {results.goals.retention.short}"
-    return f"{share} is kept in {kept['gru']} of {len(pairs) // 2} with GRU, in {kept['none']} without it."
 
 
 def describe_tests(tests: pd.DataFrame) -> str:
@@ -227,16 +262,15 @@ def compare_task_vectors(points: pd.DataFrame) -> list[str]:
 
 
 def _compare_levels(levels: pd.DataFrame, seeds: pd.Series) -> str:
-    """Return `of 6 measured FQs that TRU and TV both reach TRU keeps more MU at 4 ...`, compared as printed."""
+    """Return `TRU keeps more MU than TV at 4 of the 6 FQs that both reach ...`, compared as printed."""
     if levels.empty:
         return "TRU and TV reach no FQ above the original model's in common, so neither can be said to keep more MU"
     more, less = sum(levels["tru"] > levels["tv"]), sum(levels["tru"] < levels["tv"])
     last = levels.iloc[-1]
-    low, high = format_number(levels["forget_quality"].iloc[0], 2), format_number(last["forget_quality"], 2)
     best = {name: format_number(last[name]) for name in ("tru", "tv")}
     n = " to ".join(dict.fromkeys(f"{count:g}" for count in (seeds.min(), seeds.max())))
     return (
-        f"of {len(levels)} measured FQs that TRU and TV both reach ({low} to {high}) TRU keeps more MU at {more}, TV "
-        f"at {less}; at FQ {high}, the highest, MU is {best['tru']} for TRU and {best['tv']} for TV "
-        f"(n\u00a0=\u00a0{n}{f': {ONE_SEED.lower()}' if seeds.max() < 2 else ''}, lines between measured strengths)"
+        f"TRU keeps more MU than TV at {more} of {len(levels)} FQs that both reach, and less at {less}; at the "
+        f"highest of these, {format_number(last['forget_quality'], 2)}, MU is {best['tru']} with TRU and {best['tv']} "
+        f"with TV (n\u00a0=\u00a0{n}{f': {ONE_SEED.lower()}' if seeds.max() < 2 else ''})"
     )

@@ -102,15 +102,26 @@ def test_load_has_the_metrics_as_columns(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("signs", "text"),
     [
-        ([(1, 0, 0), (0, 1, 1), (1, -1, 0)], "in 2 of 3 comparisons and traded one goal for another in 1."),
-        ([(-1, 0, 0), (0, 0, 0)], "in none of 2 comparisons, worsened it in 1 and clearly changed nothing in 1."),
-        ([(np.nan, 0, 1), (1, 1, 1)], "in 1 of 1 comparisons."),
-        ([(np.nan, 0, 1)], "cannot be judged: no comparison has all goals on both sides."),
+        (
+            [(1, 0, 0), (0, 1, 1), (1, -1, 0)],
+            "Of 3 comparisons, GRU helped in 2 (a goal clearly better, none worse) and traded one goal for another in",
+        ),
+        ([(-1, 0, 0), (0, 0, 0)], "Of 2 comparisons, GRU helped in none, made it worse in 1 and changed nothing"),
+        ([(np.nan, 0, 1), (1, 1, 1)], "GRU helped in the only comparison (a goal clearly better, none worse) (n"),
+        ([(1, -0.2, 0)], "GRU improved a goal in the only comparison while another got worse by too little to count"),
+        ([(np.nan, 0, 1)], "No verdict: no comparison has all goals"),
     ],
 )
 def test_kinds_of_changes_of_three_goals(signs: list[tuple[float, ...]], text: str) -> None:
-    rows = [{"split": "news", "method": f"{place}", "sign": sign} for place, one in enumerate(signs) for sign in one]
-    assert verdict.summarise_tests(pd.DataFrame(rows)).endswith(text)
+    """A goal that is worse by too little to count is no harm, but nobody calls that help."""
+    goals = goal_columns.find_goals("muse")
+    rows = [
+        {"split": "news", "method": f"{place}", "metric": goal.metric, "n": 2}
+        | {"sign": sign if sign != sign else float(round(sign)), "difference": goal.gain(sign)}
+        for place, one in enumerate(signs)
+        for goal, sign in zip(goals.compared, one, strict=True)
+    ]
+    assert verdict.summarise_tests(pd.DataFrame(rows), goals).startswith(text)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

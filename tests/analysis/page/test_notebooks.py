@@ -84,5 +84,5 @@ def test_sensitivity_shows_every_pair(executed: dict[str, list[Any]]) -> None:
 def test_retain_free_shows_strengths_and_who_keeps_more(executed: dict[str, list[Any]]) -> None:
     table, _, verdict = outputs(executed["retain_free"], "text/markdown")
     assert "| TRU" in table
-    assert "TRU keeps more MU" in verdict
+    assert "TRU keeps more MU than TV" in verdict
     assert len(outputs(executed["retain_free"], "image/png")) == 1

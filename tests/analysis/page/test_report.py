@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from analysis import report
 from analysis.prose import verdict
-from analysis.prose.caveats import list_caveats
+from analysis.prose.caveats import list_caveats, list_decisive
 from analysis.tables import detail_tables
 from bench import report as bench
 from tests.support import sweep_store
@@ -22,21 +22,27 @@ store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_sto
 
 
 def test_verdict_and_changes(results: Results) -> None:
+    assert verdict.describe_trials(results.runs).startswith("GA, GD and NPO, each alone and w/ GRU, on forget05 (5%) ")
     assert verdict.write_verdict(results) == [
-        "GRU improved the trade-off (a goal better, none worse) in 4 of 5 comparisons and traded one goal for another "
-        "in 1.",
-        "A change counts from 0.01 in FQ and 0.001 in MU on, and where all seeds that both sides have moved the same "
-        "way (from 5 seeds on: where its 95% interval does not hold 0). In 5 of 5 comparisons the KS distance is "
-        "missing: there FQ counts by its seeds alone. In 5 of 5 comparisons the evaluation rows are missing: there MU "
-        "counts by its seeds alone. One seed, no verdict: 1 of 6 comparisons. At least 90% of the original model's MU "
-        "is kept in 2 of 6 with GRU, in 2 without it. No difference is called significant here: that takes 5 seeds on "
-        "both sides, and there are at most 2.",
+        "Of 5 comparisons, GRU helped in 4 (a goal clearly better, none worse) and traded one goal for another in 1 "
+        "(n\u00a0=\u00a02 seeds; a significance test takes 5)."
+    ]
+    assert list_decisive(results) == [
+        "Only 4 of 12 chosen settings keep 90% of the original model's MU (2 of 6 alone, 2 of 6 w/ GRU): below that, "
+        "forgetting is damage."
+    ]
+    assert verdict.explain_verdict(results) == [
         "On forget05 (5%), with GRU FQ is better for GD and NPO, without a verdict for GA; MU is better for GD and "
         "NPO, without a verdict for GA.",
         "On forget10 (10%), with GRU FQ is better for GD and NPO, worse for GA; MU is better for GA, GD and NPO.",
         "No better than the original model on any goal, so that a change among them is no useful unlearning: 5 of 12 "
         "chosen settings (GA on forget05, GA w/ GRU on forget05, GA on forget10, GA w/ GRU on forget10, GD on "
         "forget10).",
+        "A change counts if it is at least 0.01 in FQ and 0.001 in MU and every seed moved the same way (from 5 seeds "
+        "on: its 95% interval is without 0). Where the KS distance is missing (5 of 5 comparisons), FQ counts by its "
+        "seeds alone. Where the evaluation rows are missing (5 of 5 comparisons), MU counts by its seeds alone.",
+        "One seed, no verdict: 1 of 6 comparisons.",
+        "No difference is called significant here: that takes 5 seeds on both sides, and there are at most 2.",
     ]
     changes = detail_tables.list_changes(results).set_index(["Split", "Method", "Goal"])
     gd = changes.loc[("forget05 (5%)", "GD", "FQ ↑")]
@@ -47,11 +53,18 @@ def test_verdict_and_changes(results: Results) -> None:
     assert "noise" not in notes  # two seeds say nothing of chance
 
 
+def test_a_collapsed_sweep_says_what_to_try(results: Results) -> None:
+    lost = results.with_runs(results.runs.assign(model_utility=0.0, **{"benchmark.limit": 20.0}))
+    (said,) = verdict.write_verdict(lost)
+    assert said == "Every trial collapsed: try a smaller learning rate, such as --set training.lr=0.0001."
+    assert list_decisive(lost)[-1].startswith("Evaluated on at most 20 rows of each task (benchmark.limit)")
+
+
 def test_report_command(copy: Path) -> None:
     done = CliRunner().invoke(report.app, ["tiny", "--storage", str(copy)])
     assert (done.exit_code, done.stderr) == (0, "")
     folder = copy / "reports/tiny-0a1b2c3d"
-    assert done.stdout.startswith("Does GRU help?\nGRU improved the trade-off (a goal better, none worse) in 4 of 5 ")
+    assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["GA,", "Only", "Of"]
     assert (folder / "tables/verdict.md").read_text() + "\n" + (folder / "tables/main.md").read_text() in done.stdout
     names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
     expected = {f"tables/{name}.csv" for name in ("chosen", "failures", "hypervolume", "seeds", "trials")}
@@ -79,7 +92,10 @@ def test_report_command(copy: Path) -> None:
         "<svg",
     ):
         assert words in page, words
-    assert page.index("Does GRU help?") < page.index("Main table") < page.index("Trade-off")
+    first = page[: page.index("<details")]
+    places = [first.index(words) for words in ("Only 4 of 12", "Of 5 comparisons", "<svg", "<table")]
+    assert places == sorted(places)
+    assert (first.count("<svg"), first.count("<table")) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +142,7 @@ def test_what_is_not_known_is_said(tmp_path: Path, drawn_figures: None) -> None:
     assert "0 of 1 trials finished" in pages[0]
     assert "the original model&#39;s MU is 0, so the highest MU was chosen everywhere." in pages[1]
     assert "finished without FQ" in pages[2]
-    assert "One seed, no verdict: no comparison has two seeds on both sides" in pages[2]
+    assert "No verdict: no comparison has two seeds on both sides" in pages[2]
 
 
 def test_analysis_needs_no_machinery(root: Path) -> None:

@@ -115,7 +115,9 @@ def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:
     path = store / "sweeps/vectors-0dec0de5.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"selection": {"rule": "highest_utility"}}))
     folder = tmp_path / "out"
-    sections.write_sections(sections.Report(folder, read(store), Storage(store)))
+    (folder / "tables").mkdir(parents=True)
+    sections.write_main(made := sections.Report(folder, read(store), Storage(store)))
+    sections.write_sections(made)
     assert main_rows((folder / "tables/main.md").read_text())["TRU"][1] == "0.8900"
     table = {row[0]: row[1:] for row in grid((folder / "tables/retain_free.md").read_text())}
     assert table["TRU"][3] == "4"
