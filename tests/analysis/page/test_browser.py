@@ -109,7 +109,7 @@ def test_mlflow_shows_the_saved_view_its_charts_and_a_run(server: tuple[str, str
     pages = {
         f"{view}&{kind}": (*labels, views.NAME, "forget_quality", "rectifier.tau"),
         f"{view}&compareRunsMode=CHART&{kind}": ("Trade-off", "Along training", *axes),
-        f"{address}/#/experiments/{experiment}/runs/{run.info.run_id}": (trial, *axes, "outcome", "tofu/forget05"),
+        f"{address}/#/experiments/{experiment}/runs/{run.info.run_id}": (trial, *axes, "outcome", "benchmark.split"),
     }
     for number, (url, expected) in enumerate(pages.items()):
         shown, said = read_page(url, tmp_path / f"{number}", width=2800)  # columns out of sight are not on the page
