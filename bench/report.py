@@ -23,9 +23,10 @@ from trainables.benchmarks import tofu
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
-from trainables.storage import base
+from trainables.storage import names
 from trainables.storage.atomic_files import write_json, write_rows
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT
 from trainables.trial.record import Record, write_result
 
 NAME, DIGEST = "many", "0a1b2c3d"
@@ -51,8 +52,8 @@ def make(store: Storage, count: int) -> None:
         record.halves = [_with_quality(metrics, dice), _with_quality(metrics, dice)]
         record.seconds |= {"loading": 1.0, "training": 30.0, "evaluation": 10.0, "total": 41.0}
         write_result(trial, record, None, folder)
-        os.link(steps, folder / base.STEPS)
-        os.link(rows, folder / base.ROWS)
+        os.link(steps, folder / names.STEPS)
+        os.link(rows, folder / names.ROWS)
         ids.append(trial.id())
     document = {"name": NAME, "hash": DIGEST, "title": "Many trials", "created": "2026-11-20T09:00:00Z"}
     document |= {"command": f"python -m platform.sweep {NAME}", "strategy": "grid", "trials": ids}
@@ -77,9 +78,9 @@ def _files(folder: Path, dice: random.Random) -> tuple[Path, Path, dict[str, Any
     steps = [_step(number, dice) for number in range(1, STEPS + 1)]
     scale = dice.uniform(0.1, 3.0)
     records = [_row(task, index, scale, dice) for task, count in ROWS.items() for index in range(count)]
-    write_rows(folder / base.STEPS, steps)
-    write_rows(folder / base.ROWS, records)
-    return folder / base.STEPS, folder / base.ROWS, dict(tofu.aggregate(records, "paper"))
+    write_rows(folder / names.STEPS, steps)
+    write_rows(folder / names.ROWS, records)
+    return folder / names.STEPS, folder / names.ROWS, dict(tofu.aggregate(records, "paper"))
 
 
 def _step(number: int, dice: random.Random) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import psutil
 from bench import _script
 from trainables.common import provenance
 from trainables.storage import atomic_files
-from trainables.storage.base import CONFIG
+from trainables.storage.names import CONFIG
 from trainables.trial.record import Record, write_result
 from trainables.workers import ray_processes
 

@@ -13,7 +13,7 @@ from platform.state.status import LOST_SECONDS, describe_sweep, find_changed_fil
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.common.wording import format_count, format_duration
-from trainables.storage.base import FAILURES
+from trainables.storage.names import FAILURES
 from trainables.storage.opening import open_storage
 
 CAUSES, SHOWN = 5, 8

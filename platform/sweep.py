@@ -25,7 +25,7 @@ from platform.state.trial_outcomes import SweepState, scan, scan_without_results
 from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
 STOPPED, INTERRUPTED = 3, 130

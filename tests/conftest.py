@@ -20,7 +20,7 @@ from tests.support.environment import INHERITED_PREFIXES, ROOT, RunModule, Trial
 if TYPE_CHECKING:
     from tests.support.hub_bench import HubBench
     from tests.support.small_sweep import Small
-    from trainables.storage.base import Storage
+    from trainables.storage.folder_storage import Storage
 
 # Under the script `pytest` the standard library's module is imported long before the root is on sys.path: with a
 # __path__ it finds our submodules (docs/decisions/0001). Under `python -m pytest` this is what the package has anyway.
@@ -182,7 +182,7 @@ def _with_a_bucket(port: int) -> dict[str, str]:
 @pytest.fixture
 def store(tmp_path: Path) -> Storage:
     """A storage where nothing is written yet."""
-    from trainables.storage.base import Storage
+    from trainables.storage.folder_storage import Storage
 
     return Storage(tmp_path / "store")
 

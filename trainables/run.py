@@ -15,7 +15,8 @@ from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.data import prompts
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT
 from trainables.storage.opening import open_storage
 from trainables.trial import progress
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlparse
 
 from trainables.common.errors import InputError
 from trainables.storage import opening
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile, find_sweeps
 
 log = logging.getLogger(__name__)

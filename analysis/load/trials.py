@@ -21,7 +21,8 @@ from analysis.load.opening import find_sweep, open_storage
 from trainables.benchmarks import selection
 from trainables.config.ids import PLANNING, without_paths
 from trainables.config.settings import Benchmark, Selection
-from trainables.storage.base import CONFIG, EVALUATED, RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CONFIG, EVALUATED, RESULT
 from trainables.storage.result_file import read_config
 from trainables.storage.trial_files import read_result
 

@@ -23,7 +23,7 @@ from analysis.tables import detail_tables, paper_tables, table_definitions
 from analysis.tables.layout import Layout
 from analysis.tables.markdown_latex import Table
 from analysis.tables.paper_tables import make_sheet
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 ALL_ROWS_NOTE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
 

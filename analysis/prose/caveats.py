@@ -7,7 +7,7 @@ from analysis.load.trials import evaluated
 from analysis.stats.significance import SIDES
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import HALVES
-from trainables.storage.base import STOPPED
+from trainables.storage.names import STOPPED
 
 
 def list_decisive(results: Results) -> list[str]:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
-from trainables.storage.base import ROWS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import ROWS
 
 log = logging.getLogger(__name__)
 

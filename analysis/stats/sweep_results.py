@@ -12,7 +12,7 @@ from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated, load, references
 from analysis.stats import row_bootstrap, selection, significance
 from trainables.config.settings import Selection
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 
 

@@ -11,7 +11,8 @@ import pyarrow.parquet
 from analysis.labels import TASK_VECTORS
 from analysis.stats.selection import SHORT
 from analysis.stats.sweep_results import Results
-from trainables.storage.base import STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import STEPS
 
 log = logging.getLogger(__name__)
 

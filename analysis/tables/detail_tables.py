@@ -24,7 +24,7 @@ from analysis.stats.selection import SHORT, STUDY_COLUMNS, varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
 from trainables.config.settings import Selection
-from trainables.storage.base import EVALUATED, STOPPED
+from trainables.storage.names import EVALUATED, STOPPED
 
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
 

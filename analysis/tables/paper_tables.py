@@ -18,7 +18,7 @@ from analysis.tables.cells import Grid
 from analysis.tables.layout import Layout, Measure, select_numbers
 from analysis.tables.markdown_latex import Table
 from analysis.tables.table_definitions import LAYOUTS, uwc_layout
-from trainables.storage.base import FAILURES
+from trainables.storage.names import FAILURES
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.axes import Range, write_axis
 from trainables.common.wording import format_amount, format_count, format_duration, format_size
 from trainables.storage.atomic_files import is_complete
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.training import sampling
 
 

@@ -12,7 +12,7 @@ from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import Storage, set_aside
+from trainables.storage.folder_storage import Storage, set_aside
 
 
 def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:

@@ -17,7 +17,8 @@ from trainables.common import provenance, typed_paths
 from trainables.common.wording import format_count
 from trainables.config.ids import digest
 from trainables.storage.atomic_files import read_json, write_json
-from trainables.storage.base import ERROR, FAILURES, LOST, STOPPED, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import ERROR, FAILURES, LOST, STOPPED
 
 MADE_FROM = "of.json"
 """File in a report's folder that says what it was made from. A start that changed nothing does not make it again."""

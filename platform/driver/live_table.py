@@ -17,7 +17,7 @@ from trainables.common.redaction import redact
 
 if TYPE_CHECKING:
     from platform.driver.running_counts import Counts, Waiting
-    from trainables.storage.base import Storage
+    from trainables.storage.folder_storage import Storage
 
 PLAIN_SECONDS, TABLE_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two tables of it."""

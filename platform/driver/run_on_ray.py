@@ -35,7 +35,7 @@ from platform.tracking.background import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.trial.search_stop_rule import read_history
 from trainables.workers.launcher import LAUNCHER_RESOURCES, list_nodes, train_ranks
 from trainables.workers.ray_processes import TrialActor

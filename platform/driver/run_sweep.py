@@ -18,7 +18,7 @@ from platform.state.typed_commands import spell_command, storage_option
 from platform.tracking.background import Mirror, start_mirror
 from trainables.common import provenance
 from trainables.common.wording import format_count
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 
 def run(state: SweepState, store: Storage, command: str, options: Options) -> int:

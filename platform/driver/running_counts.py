@@ -12,7 +12,8 @@ from platform.state.status import format_progress, read_progress
 from platform.state.trial_outcomes import SweepState
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
-from trainables.storage.base import EVALUATED, FAILURES, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import EVALUATED, FAILURES
 
 PATIENCE = 10.0
 """Seconds without a trial that begins, although more could run at a time, after which the reason is shown."""

@@ -9,7 +9,7 @@ from typing import Any
 from platform.state import kept_weights
 from platform.state.limits import Limits
 from trainables.common.errors import InputError, closest
-from trainables.storage.base import FAILURES, STOPPED
+from trainables.storage.names import FAILURES, STOPPED
 
 
 @dataclass(frozen=True)

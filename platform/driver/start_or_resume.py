@@ -16,7 +16,8 @@ from platform.state.typed_commands import resume_command, spell_command
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count
-from trainables.storage.base import ERROR, LOST, RESULT, ROWS, STEPS, Storage, set_aside
+from trainables.storage.folder_storage import Storage, set_aside
+from trainables.storage.names import ERROR, LOST, RESULT, ROWS, STEPS
 
 
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:

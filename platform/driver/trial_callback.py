@@ -15,7 +15,8 @@ from platform.tracking.background import Mirror
 from trainables import benchmarks
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
-from trainables.storage.base import EVALUATED, LOST, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import EVALUATED, LOST
 from trainables.trial import record
 
 

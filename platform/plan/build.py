@@ -21,7 +21,8 @@ from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.config.trial import Trial
 from trainables.data import prompts
 from trainables.methods import custom
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
 
 NOT_HASHED = {"axes", "varied", "published", "title", "tables", "models", "target", "tokenizer"}

@@ -15,7 +15,7 @@ from trainables.config.settings import Benchmark, Model
 from trainables.config.shared_artifacts import Recipe
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, hub_root, pin_file
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.training.model_files import check_tokenizer
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "config.json")

@@ -17,7 +17,7 @@ from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
 from trainables.data import raw_rows
 from trainables.storage.atomic_files import read_json
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.training import memory
 from trainables.training.model_files import check_model, check_tokenizer, fingerprint_model
 

@@ -9,7 +9,7 @@ from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
 from trainables.config.settings import FICTIONAL, Benchmark
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 OWN = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"

@@ -26,7 +26,7 @@ from trainables.common.errors import InputError
 from trainables.common.wording import format_size
 from trainables.data.hub_folders import HubRequirement, HubSnapshot, hub_root, lock, read_pin, write_pin
 from trainables.storage.atomic_files import publish
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 PrintLine = Callable[[str], None]
 

@@ -24,7 +24,8 @@ from trainables.benchmarks import selection
 from trainables.common.wording import format_duration
 from trainables.data import fictional, prompts
 from trainables.storage.atomic_files import is_complete, mark_complete, publish
-from trainables.storage.base import RESULT, Storage, set_aside
+from trainables.storage.folder_storage import Storage, set_aside
+from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
 from trainables.workers import launcher, shared_artifacts
 

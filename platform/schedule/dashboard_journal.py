@@ -24,7 +24,7 @@ from trainables import benchmarks
 from trainables.benchmarks.selection import metrics_of
 from trainables.config.trial import Trial
 from trainables.config.types import LOG_RATIO
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 
 Goals = tuple[float, ...] | None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.config.settings import Selection
-from trainables.storage.base import EVALUATED, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import EVALUATED
 
 if TYPE_CHECKING:
     from platform.plan.plan import Plan

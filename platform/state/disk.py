@@ -10,7 +10,7 @@ from platform.state.kept_weights import Keeper
 from platform.state.trial_outcomes import SweepState
 from trainables.common.errors import InputError
 from trainables.common.wording import format_size
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.training.task_vectors import forget_batches
 
 BYTES_PER_TRIAL = 2 * 2**20

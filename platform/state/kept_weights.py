@@ -14,7 +14,8 @@ from trainables.benchmarks import selection
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
-from trainables.storage.base import WEIGHTS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import WEIGHTS
 
 if TYPE_CHECKING:
     from platform.plan.plan import Plan

@@ -12,7 +12,7 @@ from platform.plan.remaining_time import count_gpus
 from platform.state.trial_outcomes import describe_cause
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
-from trainables.storage.base import FAILURES
+from trainables.storage.names import FAILURES
 
 FIRST_TRIALS = 5
 """A sweep stops if this many trials end first and all of them fail for the same cause."""

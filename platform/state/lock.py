@@ -28,7 +28,7 @@ from platform.state.typed_commands import spell_command
 from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError, Unreachable
 from trainables.storage.atomic_files import parse_object, write_json
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 HEARTBEAT_SECONDS, WATCH_SECONDS, CONFIRM_SECONDS, END_SECONDS = 5.0, 60.0, 2.0, 5.0
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)

@@ -16,7 +16,7 @@ from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 from trainables.storage.atomic_files import write_json
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, find_sweeps, list_names, read_sweep
 
 

@@ -12,7 +12,8 @@ from platform.plan.remaining_time import Measured, sum_gpu_seconds
 from trainables.common import fingerprints, provenance
 from trainables.common.wording import format_count
 from trainables.config.shared_artifacts import Direction
-from trainables.storage.base import EVALUATED, RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import EVALUATED, RESULT
 from trainables.training.task_vectors import forget_batches
 
 PACKAGES = ("torch", "transformers", "deepspeed")

@@ -14,7 +14,7 @@ from platform.state.limits import Stopper
 from platform.state.lock import repeat
 from platform.state.trial_outcomes import SweepState
 from trainables.storage.atomic_files import read_json, write_json
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 NOTE_SECONDS = 10.0
 """Seconds between two notes of what is spent: a driver that is killed forgets no more than these."""

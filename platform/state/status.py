@@ -21,7 +21,8 @@ from trainables.common import process_identity
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import CONFIG, ERROR, FAILURES, LOST, PROGRESS, WEIGHTS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CONFIG, ERROR, FAILURES, LOST, PROGRESS, WEIGHTS
 from trainables.storage.sweep_file import SweepFile
 
 LOST_SECONDS = 60.0

@@ -21,7 +21,8 @@ from trainables.common.errors import InputError
 from trainables.config.shared_artifacts import Direction, direction_of
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
-from trainables.storage.base import CONFIG, EVALUATED, FAILURES, LOST, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CONFIG, EVALUATED, FAILURES, LOST
 from trainables.storage.sweep_file import SweepFile, read_sweep
 from trainables.storage.trial_files import read_result
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from trainables.common import typed_paths
 from trainables.common.cli import default_storage
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 
 def spell_command(module: str, folder: str = "") -> str:

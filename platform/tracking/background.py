@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from platform.tracking import tracker
 from platform.tracking.tracker import Tracker
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 from trainables.storage.trial_files import remove_leftovers
 

@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainables.storage.base import Storage, set_aside
+from trainables.storage.folder_storage import Storage, set_aside
 
 SQLITE, OWN, ARTIFACTS = "sqlite:///", "mlflow.db", "mlartifacts"
 CACHE_KIB = 200_000

@@ -13,7 +13,7 @@ from platform.tracking import views
 from trainables import benchmarks
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import EVALUATED
+from trainables.storage.names import EVALUATED
 
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm", "dot")
 SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_bytes")

@@ -21,7 +21,8 @@ from platform.tracking.run_content import RunContent, describe_run
 from search_spaces.schema.axes import name_trial
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
-from trainables.storage.base import RESULT, STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT, STEPS
 from trainables.storage.sweep_file import SweepFile
 
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"

@@ -24,7 +24,7 @@ from trainables.common import fingerprints
 from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import RESULT
+from trainables.storage.names import RESULT
 
 FILES = pages.files(pages.read("README.md").split("\n## Add something\n")[1].split("\n## ")[0])
 SWEEP, OBJECTIVE, RECTIFIER, BENCHMARK, MEASURE, BACKBONE = (

@@ -15,7 +15,8 @@ from tests.trainables.training.test_measured_memory import CASES, DEFAULTS, meas
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import STEPS
 
 pytestmark = pytest.mark.gpu
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = pytest.mark.slow

@@ -21,7 +21,8 @@ from tests.support.environment import RunModule
 from trainables import benchmarks
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import RESULT, WEIGHTS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT, WEIGHTS
 from trainables.trial.runner import TrialRun
 from trainables.workers import shared_artifacts
 

@@ -18,7 +18,8 @@ import pytest
 from tests.support import small_sweep
 from tests.support.environment import INHERITED_PREFIXES, RunModule
 from trainables.storage import atomic_files
-from trainables.storage.base import CONFIG, PROGRESS, STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CONFIG, PROGRESS, STEPS
 
 pytestmark = pytest.mark.slow
 SETTINGS = (

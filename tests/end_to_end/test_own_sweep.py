@@ -23,7 +23,8 @@ from tests.support.environment import RunModule
 from trainables import benchmarks
 from trainables.common.errors import InputError
 from trainables.storage.atomic_files import read_json, read_rows
-from trainables.storage.base import RESULT, ROWS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT, ROWS
 from trainables.trial import setup
 from trainables.trial.runner import TrialRun
 

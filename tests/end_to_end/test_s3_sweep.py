@@ -16,7 +16,7 @@ from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
 from tests.support.environment import RunModule
 from trainables.config.trial import Trial
-from trainables.storage.base import RESULT
+from trainables.storage.names import RESULT
 
 pytestmark = pytest.mark.slow
 URI = "s3://bucket/team/runs"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import small_sweep
 from tests.support.environment import RunModule
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 SETTINGS = ("benchmark.split=forget25", "training.max_steps=4", "training.batch_size=8", "training.max_length=192")
 SETTINGS += ("method=ga", "rectifier.name=none", "training.lr=log(1e-3..1e-1)", "training.eval_every=1")

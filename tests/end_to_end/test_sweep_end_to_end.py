@@ -18,7 +18,8 @@ from tests.support import small_sweep
 from tests.support.environment import INHERITED_PREFIXES, RunModule
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
-from trainables.storage.base import STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import STEPS
 
 TIMING = ["tokens_per_second", "peak_memory_bytes"]
 SETTINGS = (

@@ -10,7 +10,8 @@ from typing import Any
 
 from tests.faults.sweep import Round, Watch, sweep_of
 from trainables.storage import atomic_files
-from trainables.storage.base import CONFIG, LOST, RESULT, ROWS, STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CONFIG, LOST, RESULT, ROWS, STEPS
 from trainables.storage.sweep_file import SweepFile
 
 KEPT = (CONFIG, RESULT, STEPS, ROWS, "weights")

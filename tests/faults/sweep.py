@@ -19,7 +19,8 @@ import psutil
 from tests.support import small_sweep
 from tests.support.environment import INHERITED_PREFIXES, ROOT, TrialInputs
 from trainables.storage.atomic_files import read_json
-from trainables.storage.base import PROGRESS, RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import PROGRESS, RESULT
 from trainables.storage.sweep_file import SweepFile, read_sweep
 
 SETTINGS = (

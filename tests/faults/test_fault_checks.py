@@ -12,7 +12,8 @@ from tests.faults.sweep import Round, Watch, saved
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import CHECKPOINT, META, PROGRESS, RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CHECKPOINT, META, PROGRESS, RESULT
 from trainables.trial import record
 from trainables.trial.record import Record
 

@@ -35,7 +35,8 @@ from tests.faults.sweep import (
     write_inputs,
 )
 from tests.support.environment import TrialInputs
-from trainables.storage.base import RESULT, ROWS, STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT, ROWS, STEPS
 
 pytestmark = pytest.mark.faults
 FIRST = int(os.environ.get("SEED") or 0)

@@ -18,7 +18,8 @@ from tests.support import small_sweep
 from tests.support.environment import TrialInputs
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import CONFIG, PROGRESS, RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CONFIG, PROGRESS, RESULT
 from trainables.trial.runner import TrialRun
 
 joined = test_faults.joined

@@ -11,7 +11,8 @@ import psutil
 from tests.faults.checks import mirrored, twice
 from tests.faults.sweep import Watch
 from tests.rehearsal.lab import COUNT, Lab, require
-from trainables.storage.base import STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import STEPS
 from trainables.storage.sweep_file import SweepFile
 
 CHANGING = ["tokens_per_second", "peak_memory_bytes"]

@@ -27,7 +27,8 @@ from tests.faults.sweep import Watch
 from tests.rehearsal import judge
 from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, missing, require, wait_until
 from trainables.storage import atomic_files
-from trainables.storage.base import PROGRESS, RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import PROGRESS, RESULT
 from trainables.storage.opening import open_storage
 
 SETTINGS = (

@@ -7,7 +7,7 @@ from analysis import report
 from analysis.page import sections
 from tests.support.sweep_store import SETTINGS, grid, read, write_sweep, write_trial
 from trainables import benchmarks
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 # benchmark -> split, how far a seed is from the last one, and the goals of each setting (method, place in SETTINGS).
 SPLITS = {"muse": "news", "wmdp": "bio_cyber", "own": "own"}

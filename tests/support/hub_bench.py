@@ -17,7 +17,7 @@ from platform.preparation import hub_repository
 from platform.preparation.hub_download import Hub
 from tests.support.hub_server import HubServer, serve
 from trainables.data.hub_folders import HubRequirement, find_folder, hub_root
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 MODEL_ID, ROWS_ID, QUESTIONS_ID = "somebody/tiny", "somebody/authors", "somebody/questions"
 TARGET = HubRequirement("models", MODEL_ID, None, "", "target=DIR", MODEL_FILES)

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import STEPS, WEIGHTS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import STEPS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 

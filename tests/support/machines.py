@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.starts import RESULT_FIELDS
 from trainables.storage.atomic_files import write_json, write_rows
-from trainables.storage.base import CONFIG, RESULT, STEPS
+from trainables.storage.names import CONFIG, RESULT, STEPS
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
 

@@ -20,7 +20,7 @@ from search_spaces.tofu_tiny import SWEEP
 from trainables.config.settings import Model, Resources
 from trainables.config.trial import Trial
 from trainables.data import fictional
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 MakePlan = Callable[..., Plan]
 OBJECTIVES = SWEEP.model_copy(update={"axes": {**SWEEP.axes, "method": ("ga", "gd", "npo")}})

@@ -19,7 +19,8 @@ from platform.state import manifest
 from platform.state.trial_outcomes import SweepState
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT
 
 
 def invoke(main: Callable[..., None], *arguments: object) -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 from analysis.load.opening import find_sweep
 from analysis.stats.sweep_results import Results, read_results
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 NONE, GRU = {"name": "none", "gamma": None, "tau": None}, {"name": "gru", "gamma": 0.8, "tau": None}
 SETTINGS = [NONE, GRU, GRU | {"gamma": 0.05, "tau": 1.0}]

@@ -9,8 +9,9 @@ from typing import Any
 from platform.tracking.run_content import SERIES
 from trainables.config.settings import Benchmark, Model, Rectifier, Training
 from trainables.config.trial import Trial
-from trainables.storage import atomic_files, base
-from trainables.storage.base import RESULT, Storage
+from trainables.storage import atomic_files, names
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT
 from trainables.storage.sweep_file import SweepFile, read_sweep
 
 STEPS = 3
@@ -46,7 +47,7 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
     folder, finished, chosen = store.trial(trial.id()), status == "finished", trial == TRIALS["finished"]
     if status != "failed":
         rows = [step_row(step, trial.rectifier.name == "gru") for step in range(1, STEPS + 1)]
-        atomic_files.write_rows(folder / base.STEPS, rows)
+        atomic_files.write_rows(folder / names.STEPS, rows)
     metrics = {"forget_quality": -2.5, "model_utility": 0.6, "forget_quality_ks": None} if finished else {}
     result = {
         "id": trial.id(),

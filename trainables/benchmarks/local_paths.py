@@ -12,7 +12,7 @@ from trainables.common import typed_paths
 from trainables.config.settings import Benchmark, Model
 from trainables.config.shared_artifacts import Recipe
 from trainables.data.hub_folders import DATA, HubRequirement, find_folder, hub_id_of
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 V = TypeVar("V")
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from trainables.common import typed_paths
 from trainables.storage.atomic_files import write_json
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 Kind = Literal["models", "tokenizers", "datasets", "tasks"]
 LABELS = {"models": "model", "tokenizers": "tokenizer", "datasets": "data set", "tasks": "questions of"}

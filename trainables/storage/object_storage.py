@@ -17,19 +17,9 @@ from typing import Any
 
 from trainables.common.errors import InputError
 from trainables.storage.atomic_files import is_complete, parse_object, usable_folder
-from trainables.storage.base import (
-    CHECKPOINT,
-    CONFIG,
-    EVALUATIONS,
-    LOST,
-    META,
-    PROGRESS,
-    RESULT,
-    RETRY,
-    WEIGHTS,
-    Storage,
-)
 from trainables.storage.connect import connect, server
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META, PROGRESS, RESULT, RETRY, WEIGHTS
 from trainables.storage.object_store import Entry, ObjectStore, is_inside, is_same
 from trainables.storage.transfer import Transfer, warn_if_unreachable, was_sent
 from trainables.storage.trial_files import never_ran

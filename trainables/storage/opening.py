@@ -7,7 +7,7 @@ from pathlib import Path
 from trainables.common.errors import InputError
 from trainables.common.typed_paths import expand
 from trainables.storage.atomic_files import usable_folder
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 
 def open_storage(location: str, *, writable: bool = True) -> Storage:

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Selection
 from trainables.storage.atomic_files import read_json
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 PLACES = ("models", "target", "tokenizer", "forget", "retain", "eval", "benchmark.data", "benchmark.sources")
 """Settings that name files and folders."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainables.common.errors import Unreachable
 from trainables.storage.atomic_files import WHOLE, mark_complete, publish, sizes_of
-from trainables.storage.base import META, RESULT
+from trainables.storage.names import META, RESULT
 from trainables.storage.object_store import Entry, ObjectStore, is_same
 
 LAST = (f"/{RESULT}", f"/{META}")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables.storage.atomic_files import read_json, sha256
-from trainables.storage.base import CHECKPOINT, LOST, RESULT, ROWS, STEPS, UNFINISHED, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CHECKPOINT, LOST, RESULT, ROWS, STEPS, UNFINISHED
 
 
 def read_result(store: Storage, trial_id: str) -> tuple[dict[str, Any] | None, list[Path]]:

@@ -18,7 +18,8 @@ from trainables.common import process_identity
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.storage.atomic_files import has_files, read_json, read_rows, sizes_of, write_json, write_rows
-from trainables.storage.base import META, OUTAGES, STEPS, Storage
+from trainables.storage.folder_storage import OUTAGES, Storage
+from trainables.storage.names import META, STEPS
 from trainables.training import loop, runtime
 from trainables.training.engine import Engine
 

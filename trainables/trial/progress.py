@@ -11,7 +11,8 @@ from typing import Any
 
 from trainables.common import process_identity, provenance
 from trainables.storage import atomic_files
-from trainables.storage.base import PROGRESS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import PROGRESS
 
 WRITE_SECONDS, HEARTBEAT_SECONDS, PUSH_SECONDS = 2.0, 10.0, 30.0
 """Between two writes of something new; between two without anything new; between two copies for other machines."""

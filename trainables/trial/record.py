@@ -14,7 +14,8 @@ from trainables.common.redaction import redact
 from trainables.config.trial import Trial
 from trainables.data.hub_folders import find_commits
 from trainables.storage import atomic_files
-from trainables.storage.base import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS, STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS, STEPS
 
 Event = dict[str, Any]
 

@@ -22,11 +22,11 @@ from trainables.common.errors import InputError, StartAgain, TrialStopped
 from trainables.config.shared_artifacts import direction_of
 from trainables.config.trial import Trial
 from trainables.inference.progress import Report
-from trainables.storage import atomic_files, base
-from trainables.storage.base import CHECKPOINT, ERROR, LOST, RETRY, STOPPED, WEIGHTS, Storage
+from trainables.storage import atomic_files
+from trainables.storage.folder_storage import Storage, is_outage, set_aside
+from trainables.storage.names import CHECKPOINT, ERROR, LOST, RETRY, STOPPED, WEIGHTS
 from trainables.storage.trial_files import remove_leftovers
 from trainables.training import checkpoints, loop, model_files, weights_on_disk
-from trainables.training.checkpoints import DamagedCheckpoint
 from trainables.training.engine import Engine, create_engine
 from trainables.training.runtime import is_out_of_memory, prepare_process, release_memory
 from trainables.training.task_vectors.direction_files import ensure_direction, move_along
@@ -96,7 +96,7 @@ class TrialRun:
             try:
                 yield from self._phases()
                 return
-            except DamagedCheckpoint as damaged:
+            except checkpoints.DamagedCheckpoint as damaged:
                 self._set_checkpoint_aside(str(damaged))
             except Exception as full:
                 if retry is not None or not is_out_of_memory(full):
@@ -253,7 +253,7 @@ class TrialRun:
         """Move a checkpoint that cannot be read out of the way; of several ranks the first one does it."""
         aside = folder = self.folder / CHECKPOINT
         with contextlib.suppress(FileNotFoundError):
-            aside = base.set_aside([folder], self.store) / folder.name
+            aside = set_aside([folder], self.store) / folder.name
         damage = f"trial {self.trial.id()}: its checkpoint cannot be read ({why})"
         message = f"{damage}; set aside in {aside}, the trial begins again"
         print(f"warning: {message}", file=sys.stderr, flush=True)
@@ -286,7 +286,7 @@ class TrialRun:
         if self.many:
             raise failure
         atomic_files.write_text(self.folder / ERROR, "".join(traceback.format_exception(failure)))
-        kind = LOST if base.is_outage(failure, self.store) else "failed"
+        kind = LOST if is_outage(failure, self.store) else "failed"
         return {"kind": kind, "message": f"{type(failure).__name__}: {failure}", "step": steps}
 
     def _finish(self, error: dict[str, Any] | None) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from trainables.config.trial import Trial
 from trainables.inference import threads_and_ranks
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files
-from trainables.storage.base import EVALUATIONS, RESULT, STOPPED, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import EVALUATIONS, RESULT, STOPPED
 from trainables.training import model_files, weights_on_disk
 from trainables.trial.record import Record
 from trainables.trial.search_stop_rule import StopRule

@@ -17,7 +17,8 @@ from trainables.common.errors import Unreachable
 from trainables.config.settings import Resources
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
-from trainables.storage.base import LOST, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import LOST
 from trainables.storage.opening import reopen
 from trainables.workers import ray_processes
 

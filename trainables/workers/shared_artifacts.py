@@ -14,7 +14,7 @@ from trainables.config.settings import Benchmark, Model, Resources, Selection
 from trainables.config.shared_artifacts import Direction, Recipe, evaluation_id
 from trainables.data import raw_rows
 from trainables.storage import atomic_files
-from trainables.storage.base import RESULT, ROWS
+from trainables.storage.names import RESULT, ROWS
 from trainables.storage.opening import reopen
 from trainables.training import model_files
 

@@ -16,7 +16,7 @@ from analysis.stats import training_curves
 from tests.support.figure_texts import overlapping
 from tests.support.sweep_store import GRU, NONE, read, write_sweep, write_trial
 from trainables.storage.atomic_files import write_rows
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 NAN = math.nan
 COUNT = 6

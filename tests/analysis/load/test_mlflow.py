@@ -20,7 +20,7 @@ from tests.support.tracked_store import TRIALS, make_trial, write_result, write_
 from trainables.common.errors import InputError
 from trainables.config.settings import Calibration, Rectifier, TaskVector
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 VARIED = {
     "no rectifier": make_trial(method="ga"),

@@ -24,7 +24,7 @@ from tests.support.sweep_store import (
     write_vectors,
 )
 from trainables.config.settings import Selection
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 
 def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> Results:

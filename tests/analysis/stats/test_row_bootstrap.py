@@ -13,7 +13,7 @@ from tests.support.sweep_store import GRU, read, write_sweep, write_trial
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
 from trainables.storage.atomic_files import write_rows
-from trainables.storage.base import ROWS
+from trainables.storage.names import ROWS
 
 
 def rows(dice: random.Random, counts: dict[str, int]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from tests.support.sweep_store import GRU, NONE, calibrated, read, write_sweep, 
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
 from trainables.storage.atomic_files import write_rows
-from trainables.storage.base import ROWS
+from trainables.storage.names import ROWS
 
 
 def sweep_of(store: Path, plain: list[float], gru: list[float], first: int = 0) -> Results:

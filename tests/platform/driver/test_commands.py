@@ -16,7 +16,7 @@ from platform.driver import finish
 from tests.support.small_sweep import Small
 from tests.support.starts import assert_light, in_process, invoke, refuse
 from trainables.storage import atomic_files
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 
 def dry_run(small: Small, place: Path, *arguments: object) -> str:

@@ -18,7 +18,7 @@ from tests.support.small_sweep import write_model
 from tests.support.starts import write_evaluation, write_result
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 from trainables.trial.export import model_folder
 

@@ -17,7 +17,7 @@ from platform.driver.running_counts import Counts, Waiting
 from platform.state.trial_outcomes import SweepState
 from tests.support.small_sweep import Small
 from tests.support.starts import write_result
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 ROWS = (
     ("gru on npo forget05 gamma=0.8", "training", "5/20", "20 s", "55 s"),

@@ -17,7 +17,8 @@ from tests.support.machines import Machine
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
 from trainables.storage import atomic_files
-from trainables.storage.base import LOST, RESULT, STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import LOST, RESULT, STEPS
 from trainables.storage.trial_files import remove_leftovers
 
 runs, signals, machine = starts.runs, starts.signals, machines.machine

@@ -24,7 +24,8 @@ from tests.support import starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
 from trainables.storage import atomic_files
-from trainables.storage.base import LOST, PROGRESS, RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import LOST, PROGRESS, RESULT
 
 runs, signals = starts.runs, starts.signals
 

@@ -17,8 +17,8 @@ from platform.state.limits import Limits, Stopper
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
-from trainables.storage import atomic_files, base
-from trainables.storage.base import ERROR
+from trainables.storage import atomic_files, names
+from trainables.storage.names import ERROR
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
 from trainables.trial.record import Record, write_failure, write_result
@@ -61,7 +61,7 @@ def finish(store: ObjectStorage) -> dict[str, bytes]:
         [{"step": 1, "loss": 0.5, "skipped": False}],
         [{"task": "forget", "index": 0}],
     )
-    atomic_files.write_json(store.trial(KEY) / base.CONFIG, CONFIG.model_dump(mode="json"))
+    atomic_files.write_json(store.trial(KEY) / names.CONFIG, CONFIG.model_dump(mode="json"))
     write_result(CONFIG, record, None, store.trial(KEY))
     store.push_trial(KEY)
     return held(store)

@@ -16,7 +16,7 @@ from search_spaces.schema.sweep import Sweep
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
 from trainables.common.errors import InputError
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 make = small_sweep.plan_objectives
 IDS = {

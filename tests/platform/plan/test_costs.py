@@ -16,7 +16,7 @@ from tests.support import small_sweep, tiny
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Resources, Shape, TaskVector, Training
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.training import activations, flops, memory
 from trainables.trial import setup
 

@@ -11,7 +11,7 @@ from platform.plan.plan import Plan
 from tests.support.small_sweep import Small, plan_named, write_model
 from trainables.common.errors import InputError
 from trainables.data.hub_folders import HubRequirement
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 
 def plan(name: str, store: Storage, *settings: str) -> Plan:

@@ -12,7 +12,7 @@ from search_spaces import tofu_llama
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, plan_named, point
 from trainables.common.errors import InputError
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 make = small_sweep.plan_objectives
 

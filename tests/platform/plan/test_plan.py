@@ -18,7 +18,7 @@ from tests.support import shrunk_sweeps, small_sweep
 from tests.support.small_sweep import ROLES, MakePlan, Small, write_model
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 MAKING = cast(ModelTraining, SWEEP.model_training)
 

@@ -20,7 +20,7 @@ from tests.support.small_sweep import MakePlan, Small, point
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.shared_artifacts import Direction
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 make = small_sweep.plan_objectives
 

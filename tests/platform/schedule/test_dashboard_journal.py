@@ -19,7 +19,7 @@ from platform.state import manifest
 from platform.state.trial_outcomes import SweepState
 from tests.support.small_sweep import Small
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 STUDY = "forget05/npo/gru"
 AXES = ("training.lr=log(1e-6..1e-3)", "rectifier.gamma=0.05,0.4,0.8", "rectifier.tau=1,none", "method=npo")

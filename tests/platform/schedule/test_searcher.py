@@ -25,7 +25,8 @@ from tests.support.small_studies import Outcome, drain, make_space
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import CHECKPOINT, META, PROGRESS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CHECKPOINT, META, PROGRESS
 from trainables.trial.search_stop_rule import make_stop_rule
 
 

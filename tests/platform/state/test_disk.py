@@ -14,7 +14,8 @@ from tests.support.small_sweep import Small, seeds
 from tests.support.starts import write_result
 from trainables.common.errors import InputError
 from trainables.config.settings import Selection
-from trainables.storage.base import CHECKPOINT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CHECKPOINT
 from trainables.storage.opening import open_storage
 
 

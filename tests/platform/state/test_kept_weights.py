@@ -14,7 +14,7 @@ from platform.state.best_trials import Point, pareto_front
 from tests.support.starts import write_result
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
 NUMBERS = st.sampled_from([-9.0, -3.0, -1.0, 0.0])

@@ -22,7 +22,7 @@ from tests.support.starts import finish
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage, set_aside
+from trainables.storage.folder_storage import Storage, set_aside
 
 
 def outcome(status: str, message: str = "") -> dict[str, Any]:

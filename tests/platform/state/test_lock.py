@@ -24,14 +24,14 @@ from tests.support import machines
 from tests.support.machines import Machine
 from trainables.common import process_identity
 from trainables.common.errors import InputError
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 machine = machines.machine
 HOLD = """
 import sys
 from pathlib import Path
 from platform.state import lock
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 path = Path(sys.argv[1])
 with lock.acquire_lock(Storage(path.parent.parent), path, "python -m platform.sweep tiny"):
     print("held", flush=True)

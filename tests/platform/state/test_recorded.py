@@ -12,7 +12,7 @@ from platform.state.trial_outcomes import SweepState, refresh_if_stale
 from tests.support.small_sweep import Small
 from tests.support.starts import finish
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 STUDY = "forget05/npo/gru"
 AXES = ("rectifier.gamma=0.05,0.8", "rectifier.name=gru", "method=npo", "benchmark.split=forget05")

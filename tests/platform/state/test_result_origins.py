@@ -16,7 +16,8 @@ from search_spaces.schema import sweep as spaces
 from tests.support.small_sweep import Small
 from tests.support.starts import finish
 from trainables.storage import atomic_files
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
 
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "scipy": "1.17.1"}

@@ -17,7 +17,8 @@ from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
 from tests.support.starts import write_evaluation
 from trainables.storage import atomic_files
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
 from trainables.training import model_files

@@ -10,7 +10,7 @@ import pytest
 
 from platform.tracking import tracker
 from tests.support.tracked_store import write_store, write_sweep
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 
 def client_of(store: Storage) -> Any:

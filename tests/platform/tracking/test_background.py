@@ -12,7 +12,7 @@ import pytest
 from platform.tracking import tracker
 from platform.tracking.background import Mirror
 from tests.support import tracked_store
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 
 class Recorder:

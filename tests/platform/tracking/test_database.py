@@ -10,7 +10,7 @@ import mlflow
 import pytest
 
 from platform.tracking import database
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 
 class Migrations:

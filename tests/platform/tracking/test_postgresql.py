@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from platform.tracking import __main__ as command
 from tests.support.ports import free_port
 from tests.support.tracked_store import all_runs, series, write_store
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 pytestmark = pytest.mark.slow
 PASSWORD = "for-this-test-alone"

@@ -15,7 +15,7 @@ from platform.tracking import __main__ as command
 from platform.tracking import tracker, views
 from tests.support.tracked_store import TRIALS, all_runs, parent_of, run_of, series, write_result, write_sweep
 from trainables.config.settings import Rectifier
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 DONE = ("finished", "rectified", "diverged", "failed")
 

@@ -19,7 +19,7 @@ from platform.tracking import database, tracker
 from platform.tracking.background import Mirror
 from tests.support.tracked_store import TRIALS, all_runs, parent_of, run_of, series, write_result, write_sweep
 from trainables.common.errors import InputError
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 
 def everything(client: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from trainables.config.settings import Benchmark, Model, Objective, Rectifier, T
 from trainables.config.trial import Trial
 from trainables.data import raw_rows, text_blocks
 from trainables.storage.atomic_files import read_rows
-from trainables.storage.base import STEPS
+from trainables.storage.names import STEPS
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 

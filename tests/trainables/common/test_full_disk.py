@@ -20,7 +20,7 @@ from trainables.common import cli
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 CONFIG = Trial(method="ga", target=Model(path="models/full", fingerprint="files:1"))
 

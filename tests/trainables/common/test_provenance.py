@@ -11,7 +11,7 @@ import pytest
 from trainables.common import code_hash, provenance
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.workers import ray_processes
 
 

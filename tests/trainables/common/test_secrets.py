@@ -29,7 +29,7 @@ from tests.support.small_sweep import Small
 from trainables.common import redaction
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.trial import record
 from trainables.trial.runner import TrialRun
 

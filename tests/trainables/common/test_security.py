@@ -19,7 +19,7 @@ from trainables import run
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Training
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 # Names and paths
 

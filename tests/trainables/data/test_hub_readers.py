@@ -19,7 +19,7 @@ from trainables.config.ids import hashed_part
 from trainables.config.settings import Benchmark, Model
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, find_commits, find_folder
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
 

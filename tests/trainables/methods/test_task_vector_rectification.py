@@ -17,7 +17,7 @@ from tests.support.naive_vectors import Naive, make, recipe
 from trainables.common.errors import InputError
 from trainables.methods import task_vector_rectification
 from trainables.storage import atomic_files
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.training.task_vectors import forget_batches
 
 SIZES = (3, 4)

@@ -11,7 +11,7 @@ from tests.support import machines
 from tests.support.machines import Machine, names, write_trial
 from trainables.common.errors import InputError, Unreachable
 from trainables.storage import atomic_files, connect, object_storage
-from trainables.storage.base import set_aside
+from trainables.storage.folder_storage import set_aside
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage, reopen
 

@@ -16,7 +16,7 @@ from platform.state.typed_commands import storage_option
 from platform.tracking import __main__ as tracking
 from trainables import export
 from trainables.common.cli import STORAGE_VARIABLE
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {
     "sweep": (sweep.main, ["quickstart", "--dry-run"]),

@@ -17,7 +17,8 @@ from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files, object_storage, object_store
-from trainables.storage.base import CHECKPOINT, CONFIG, EVALUATIONS, PROGRESS, RESULT, STEPS, WEIGHTS, set_aside
+from trainables.storage.folder_storage import set_aside
+from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.object_store import Entry, is_same
 from trainables.storage.trial_files import read_result
 

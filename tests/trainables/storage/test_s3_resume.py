@@ -13,7 +13,8 @@ from tests.support.machines import Machine
 from trainables.benchmarks.local_paths import localize
 from trainables.config.settings import Rectifier, TaskVector
 from trainables.storage import atomic_files
-from trainables.storage.base import CONFIG, RESULT, ROWS, STEPS, WEIGHTS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CONFIG, RESULT, ROWS, STEPS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 

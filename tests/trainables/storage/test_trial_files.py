@@ -12,7 +12,8 @@ from trainables.config.settings import Model
 from trainables.config.trial import Trial
 from trainables.storage import trial_files
 from trainables.storage.atomic_files import read_json, sha256, write_json, write_rows
-from trainables.storage.base import RESULT, ROWS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT, ROWS
 from trainables.storage.trial_files import read_result
 
 

@@ -19,7 +19,7 @@ from tests.support import fake_step
 from trainables import benchmarks as kinds
 from trainables.config.settings import Model, Objective, Rectifier, Resources, Shape
 from trainables.config.trial import Trial
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 from trainables.training import activations, memory
 
 EIGHTY = 80e9

@@ -22,7 +22,8 @@ from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
 from trainables.methods import task_vector_rectification
 from trainables.storage import atomic_files
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT
 from trainables.storage.opening import open_storage
 from trainables.training import model_files
 from trainables.training.runtime import prepare_process

@@ -24,7 +24,8 @@ from trainables.config.settings import (
 )
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import ROWS, WEIGHTS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import ROWS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial import step_selection
 from trainables.trial.runner import TrialRun

@@ -22,7 +22,8 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import RESULT, WEIGHTS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial import setup
 from trainables.trial.export import model_folder, verify

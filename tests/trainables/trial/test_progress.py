@@ -10,7 +10,8 @@ from platform.state.status import format_progress, read_progress
 from tests.support.interrupted import configuration
 from trainables.common import process_identity
 from trainables.storage import atomic_files
-from trainables.storage.base import PROGRESS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import PROGRESS
 from trainables.trial import progress
 from trainables.trial.runner import TrialRun
 

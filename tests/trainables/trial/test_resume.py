@@ -22,7 +22,8 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import CHECKPOINT, META, STEPS, WEIGHTS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CHECKPOINT, META, STEPS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 from trainables.workers import launcher

@@ -25,7 +25,8 @@ from trainables.config.settings import Benchmark, Model, Rectifier, Resources, R
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
-from trainables.storage.base import PROGRESS, RESULT, STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import PROGRESS, RESULT, STEPS
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 from trainables.trial.search_stop_rule import StopRule

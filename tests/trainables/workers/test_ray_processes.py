@@ -14,7 +14,8 @@ from trainables.common import process_identity
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import PROGRESS, RESULT, STEPS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import PROGRESS, RESULT, STEPS
 from trainables.trial import progress
 from trainables.trial.runner import TrialRun
 from trainables.workers import ray_processes

@@ -17,7 +17,8 @@ from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.shared_artifacts import Direction
 from trainables.storage.atomic_files import mark_complete, publish, write_json, write_rows
-from trainables.storage.base import RESULT, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
 from trainables.training.task_vectors.compute_direction import LoadRows, open_trainer
 from trainables.training.task_vectors.sharded_model import ShardedModel

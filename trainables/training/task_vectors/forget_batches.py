@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainables.common.errors import InputError
 from trainables.config.shared_artifacts import Direction
-from trainables.storage.base import Storage
+from trainables.storage.folder_storage import Storage
 
 SPLIT = 11
 """Added to the seed, so that the random split differs from other streams of the same seed."""

@@ -23,7 +23,8 @@ from trainables.config.ids import digest, hashed_part
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import EVALUATED, ROWS, WEIGHTS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import EVALUATED, ROWS, WEIGHTS
 from trainables.trial import step_selection
 from trainables.trial.export import model_card, verify
 

@@ -14,7 +14,8 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.base import ROWS, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import ROWS
 from trainables.training import model_files
 
 TOLERANCE = 1e-3

@@ -14,22 +14,8 @@ from typing import Any
 from trainables.common.errors import InputError
 from trainables.storage import result_file
 from trainables.storage.atomic_files import read_json, write_json
+from trainables.storage.names import CHECKPOINT, CONFIG, META, PROGRESS, RESULT
 
-RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
-PROGRESS, RETRY = "progress.json", "retry.json"
-CHECKPOINT, EVALUATIONS, WEIGHTS = "checkpoint", "evaluations", "weights"
-META = "meta.json"
-"""Makes a checkpoint count; written last."""
-UNFINISHED = (CHECKPOINT, EVALUATIONS, PROGRESS)
-"""What a trial has only while it is under way."""
-STOPPED = "stopped"
-"""Outcome of a trial that the stop rule of a search ended (trainables.trial.search_stop_rule)."""
-EVALUATED = ("finished", "collapsed", STOPPED)
-"""Outcomes that come with metrics."""
-LOST = "lost"
-"""Outcome of a trial whose process, machine or disk failed: it goes on from its checkpoint when resumed."""
-FAILURES = ("failed", "out_of_memory", LOST)
-"""Outcomes that are accidents; every other one (`finished`, `diverged`, ...) is a result."""
 OUTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
 """Error numbers of a disk that is full or gone."""
 NO_ROOM = 2**20

@@ -1,0 +1,19 @@
+"""Names of the files and folders of a trial, and its outcomes as result.json spells them."""
+
+from __future__ import annotations
+
+RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
+PROGRESS, RETRY = "progress.json", "retry.json"
+CHECKPOINT, EVALUATIONS, WEIGHTS = "checkpoint", "evaluations", "weights"
+META = "meta.json"
+"""Makes a checkpoint count; written last."""
+UNFINISHED = (CHECKPOINT, EVALUATIONS, PROGRESS)
+"""What a trial has only while it is under way."""
+STOPPED = "stopped"
+"""Outcome of a trial that the stop rule of a search ended (trainables.trial.search_stop_rule)."""
+EVALUATED = ("finished", "collapsed", STOPPED)
+"""Outcomes that come with metrics."""
+LOST = "lost"
+"""Outcome of a trial whose process, machine or disk failed: it goes on from its checkpoint when resumed."""
+FAILURES = ("failed", "out_of_memory", LOST)
+"""Outcomes that are accidents; every other one (`finished`, `diverged`, ...) is a result."""
