@@ -1,4 +1,4 @@
-"""What methods, rectifiers, splits and numbers are called in tables, figures and sentences, and in which order."""
+"""What methods, rectifiers and splits are called in tables, figures and sentences, and in which order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.number_format import DASH, setting_text
 from trainables.config.method_tables import METHODS, RECTIFIERS
 
-DASH = "—"
-DECIMALS = 4
-"""Decimals of a number in a table, and of a difference between two."""
 REFERENCES = {"original": "Original", "retain": "Retrain"}
 """The reference models, which stand in tables and tidy frames as methods of these names."""
 TASK_VECTORS = tuple(sorted(name for name, row in METHODS.items() if row.strength))
@@ -58,29 +56,9 @@ def split_label(split: str) -> str:
     return f"{split} ({int(match[1])}%)" if match else {"own": "own rows"}.get(split, split)
 
 
-def format_number(value: float, decimals: int = DECIMALS) -> str:
-    """Return a number as tables print it (see `round_printed`), a dash for NaN."""
-    return DASH if pd.isna(value) else f"{round_printed(value, decimals):.{decimals}f}"
-
-
-def round_printed(value: float, decimals: int = DECIMALS) -> float:
-    """Return a number rounded as tables print it; zero has no sign."""
-    return round(value, decimals) + 0.0
-
-
 def takes(rectifier: str, setting: str) -> bool:
     """Return whether gamma or tau is a setting of a rectifier."""
     return rectifier in RECTIFIERS and setting in RECTIFIERS[rectifier].takes
-
-
-def setting_text(value: float) -> str:
-    """Return a value of gamma, tau or strength as tables and tidy frames spell it."""
-    return "none" if pd.isna(value) else f"{value:g}"
-
-
-def plain_setting(setting: str) -> str:
-    """Return a text of gamma or tau in one spelling: 1 for 1.0."""
-    return setting if setting in ("", "none") else f"{float(setting):g}"
 
 
 def describe_settings(row: Mapping[Any, Any]) -> dict[str, str]:

@@ -15,8 +15,9 @@ from matplotlib.patches import Rectangle
 
 from analysis.figures import panel_data
 from analysis.figures.style import HALO, STYLE
-from analysis.labels import format_number, method_label, plain_setting
+from analysis.labels import method_label
 from analysis.load.goal_columns import Column
+from analysis.number_format import format_number, plain_setting
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "gamma", "tau", "value", "sd", "n", "chosen"]
 COLOURS = "cividis"

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.tri import Triangulation
 
 from analysis.figures.style import STYLE, marker
-from analysis.labels import setting_text
 from analysis.load.goal_columns import Goals
+from analysis.number_format import setting_text
 from analysis.stats.importance import is_numeric, is_wide, varied_settings
 
 MARK = 3.5

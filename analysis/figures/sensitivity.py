@@ -22,7 +22,8 @@ from analysis.figures.style import (
     legend_entry,
     marker,
 )
-from analysis.labels import method_label, plain_setting
+from analysis.labels import method_label
+from analysis.number_format import plain_setting
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "knob", "setting", "value", "sd", "n"]
 COLUMNS += ["chosen"]

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.labels import (
-    DECIMALS,
-    format_number,
-    join_names,
-    method_label,
-    order_methods,
-    order_rectifiers,
-    rectifier_label,
-    split_label,
-)
+from analysis.labels import join_names, method_label, order_methods, order_rectifiers, rectifier_label, split_label
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated
+from analysis.number_format import DECIMALS, format_number
 from analysis.stats import significance, tidy
 from analysis.stats.selection import STUDY_COLUMNS, varied
 from analysis.stats.sweep_results import Results

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ttest_rel
 
-from analysis.labels import DECIMALS
 from analysis.load.goal_columns import Goals
 from analysis.load.trials import evaluated
+from analysis.number_format import DECIMALS
 from analysis.stats.row_bootstrap import Array, interval
 from trainables.benchmarks import Goal
 

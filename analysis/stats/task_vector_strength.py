@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import pandas as pd
 
-from analysis.labels import DECIMALS, TASK_VECTORS
+from analysis.labels import TASK_VECTORS
 from analysis.load.goal_columns import TOFU_METRICS
+from analysis.number_format import DECIMALS
 from analysis.stats.selection import describe_other_settings
 from analysis.stats.sweep_results import Results
 

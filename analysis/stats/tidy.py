@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.labels import REFERENCES, setting_text, takes
+from analysis.labels import REFERENCES, takes
 from analysis.load.goal_columns import TOFU_METRICS
+from analysis.number_format import setting_text
 from analysis.stats import equal_utility
 from analysis.stats.selection import SHORT, STUDY_COLUMNS, describe_other_settings, sort_studies
 from analysis.stats.sweep_results import Results

@@ -13,18 +13,16 @@ import pandas as pd
 
 from analysis import paper
 from analysis.labels import (
-    DASH,
     REFERENCES,
-    format_number,
     method_label,
     order_methods,
     order_names,
     order_rectifiers,
-    plain_setting,
     rectifier_label,
     row_label,
     split_label,
 )
+from analysis.number_format import DASH, format_number, plain_setting
 from analysis.stats.tidy import CHECKS
 from analysis.tables import fill_commands
 from analysis.tables.layout import KEY, Layout, target_text

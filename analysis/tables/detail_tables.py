@@ -7,18 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import (
-    DASH,
-    DECIMALS,
-    TASK_VECTORS,
-    describe_settings,
-    format_number,
-    join_names,
-    method_label,
-    rectifier_label,
-    split_label,
-)
+from analysis.labels import TASK_VECTORS, describe_settings, join_names, method_label, rectifier_label, split_label
 from analysis.load.goal_columns import ARROWS, Goals
+from analysis.number_format import DASH, DECIMALS, format_number
 from analysis.stats import row_bootstrap
 from analysis.stats.selection import SHORT, STUDY_COLUMNS, varied
 from analysis.stats.significance import KS

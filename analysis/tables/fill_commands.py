@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from analysis.labels import DASH
+from analysis.number_format import DASH
 from analysis.tables.layout import Layout
 
 START = re.compile(r"(?:python -m platform\.|unlearn )sweep (\S+)")

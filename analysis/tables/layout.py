@@ -12,8 +12,9 @@ from typing import Any, Literal
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import DECIMALS, REFERENCES, plain_setting, round_printed
+from analysis.labels import REFERENCES
 from analysis.load.goal_columns import FLOOR, find_goals
+from analysis.number_format import DECIMALS, plain_setting, round_printed
 from analysis.stats.tidy import CHECKS
 from analysis.tables.markdown_latex import Heading
 

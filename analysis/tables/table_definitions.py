@@ -9,8 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import DASH, DECIMALS, REFERENCES, method_label
+from analysis.labels import REFERENCES, method_label
 from analysis.load.goal_columns import TOFU, Goals
+from analysis.number_format import DASH, DECIMALS
 from analysis.stats.selection import rule_text
 from analysis.stats.sweep_results import Results
 from analysis.stats.tidy import CHECKS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis import paper, report
-from analysis.labels import DASH
+from analysis.number_format import DASH
 from analysis.stats import tidy
 from analysis.tables import table_definitions
 from analysis.tables.layout import Layout

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from analysis import paper
-from analysis.labels import DASH
+from analysis.number_format import DASH
 from analysis.page import html
 from analysis.paper import TABLES
 from analysis.tables import table_definitions

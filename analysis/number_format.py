@@ -1,0 +1,29 @@
+"""Numbers and settings as tables, figures and sentences print them."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+DASH = "—"
+DECIMALS = 4
+"""Decimals of a number in a table, and of a difference between two."""
+
+
+def format_number(value: float, decimals: int = DECIMALS) -> str:
+    """Return a number as tables print it (see `round_printed`), a dash for NaN."""
+    return DASH if pd.isna(value) else f"{round_printed(value, decimals):.{decimals}f}"
+
+
+def round_printed(value: float, decimals: int = DECIMALS) -> float:
+    """Return a number rounded as tables print it; zero has no sign."""
+    return round(value, decimals) + 0.0
+
+
+def setting_text(value: float) -> str:
+    """Return a value of gamma, tau or strength as tables and tidy frames spell it."""
+    return "none" if pd.isna(value) else f"{value:g}"
+
+
+def plain_setting(setting: str) -> str:
+    """Return a text of gamma or tau in one spelling: 1 for 1.0."""
+    return setting if setting in ("", "none") else f"{float(setting):g}"
