@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import typer
+from rich.console import Console
 
 from analysis.figures import catalog
 from analysis.load.opening import find_sweep, open_storage
@@ -24,13 +26,18 @@ from analysis.stats.sweep_results import read_results
 from analysis.tables import detail_tables
 from trainables.common import cli
 from trainables.common.errors import InputError
+from trainables.common.wording import format_count
 from trainables.storage.sweep_file import SweepFile
 
 
 def build(
-    name: str, storage: str | Path = "runs", output: str | Path | None = None, source: Source = Source.RUNS
+    name: str,
+    storage: str | Path = "runs",
+    output: str | Path | None = None,
+    source: Source = Source.RUNS,
+    say: Callable[[str], object] | None = None,
 ) -> Path:
-    """Write the report of a sweep and return its folder: index.html, tables/, figures/.
+    """Write the report of a sweep and return its folder: index.html, tables/, figures/. `say`: told what it does.
 
     `source`: with the paper's numbers beside the runs' (both), or the paper's alone (`paper_report.build`).
 
@@ -42,7 +49,10 @@ def build(
     store = open_storage(storage)
     sweep = find_sweep(name, store)
     folder = Path(output) if output else store.root / "reports" / sweep.label
+    say = say or str
+    say(f"reading {format_count(len(sweep.trials), 'trial')} of {sweep.label}")
     report = Report(folder, read_results(sweep, store), store)
+    say(f"drawing figures and writing tables to {folder}")
     try:
         _write(report, sweep, source, str(storage))
     except OSError as error:
@@ -138,7 +148,8 @@ def main(
     """
 
     def run() -> int:
-        folder = build(name, storage, output, source)
+        with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
+            folder = build(name, storage, output, source, status.update)
         printed = ("paper",) if source == Source.PAPER else ("verdict", "main", "retain_free", "uwc")
         for path in (folder / "tables" / f"{stem}.md" for stem in printed):
             if path.exists():

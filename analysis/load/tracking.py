@@ -34,8 +34,8 @@ NOT_HELD = {
 }
 """Columns of `analysis.runs.load` that a frame from a tracking server has not, or has empty, and why."""
 
-DRAWN = "tau"
-"""The param that is there for MLflow's charts only (platform.tracking.views)."""
+BESIDE = ("tau", "constants")
+"""Params that repeat what the configuration says: for MLflow's charts, and with a preset's numbers."""
 NAMES = ("rectifier.name",)
 """Settings of which `none` is a name; of every other it stands for no value."""
 
@@ -127,8 +127,8 @@ def _config(params: Mapping[str, str]) -> dict[str, Any]:
     """Return the configuration whose dotted paths are params, every value of the type that it has in result.json."""
     nested: dict[str, Any] = {}
     for path, text in params.items():
-        if path != DRAWN:
-            *parts, last = path.split(".")
+        *parts, last = path.split(".")
+        if path.partition(".")[0] not in BESIDE:
             reduce(lambda place, part: place.setdefault(part, {}), parts, nested)[last] = _value(path, text)
     try:
         return Trial.model_validate(nested).model_dump(mode="json")

@@ -12,7 +12,7 @@ from typing import Any
 from platform.driver.live_table import print_line
 from platform.plan.plan import Plan
 from platform.state import manifest
-from platform.state.typed_commands import spell_command, storage_option
+from platform.state.typed_commands import resume_command, spell_command, storage_option
 from trainables.common import provenance, typed_paths
 from trainables.common.wording import format_count
 from trainables.config.ids import digest
@@ -22,13 +22,15 @@ from trainables.storage.names import ERROR, FAILURES, LOST, STOPPED
 
 MADE_FROM = "of.json"
 """File in a report's folder that says what it was made from. A start that changed nothing does not make it again."""
+MLFLOW_UI = "http://127.0.0.1:5000"
+"""Where MLflow's UI listens, unless it is told otherwise."""
 TABLES = ("verdict", "main", "retain_free", "uwc")
 """The tables of a report that a start prints, as far as it has them."""
 AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
 
 
-def print_end(plan: Plan, store: Storage) -> int:
-    """Print how a start ended; return 1 if trials of the plan failed, else 0."""
+def print_end(plan: Plan, store: Storage, page: str) -> int:
+    """Print how a start ended; return 1 if trials of the plan failed, else 0. `page`: the sweep's view in MLflow."""
     shown = typed_paths.shorten(store.root)
     sweep = manifest.load_manifest(plan.name, store)
     results = {key: result for key in sweep.trials if (result := store.result(key))}
@@ -38,16 +40,11 @@ def print_end(plan: Plan, store: Storage) -> int:
     if plan.sweep.search.stop_dominated is not None and plan.strategy == "optuna":
         print_line(describe_saving(results.values()))
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
-    server = os.environ.get("MLFLOW_TRACKING_URI")
+    server = os.environ.get("MLFLOW_TRACKING_URI", "")
     program = typed_paths.shorten(Path(sys.executable).with_name("mlflow"))
-    own = f"{program} ui --backend-store-uri sqlite:///{shown / 'mlflow.db'}  (http://127.0.0.1:5000)"
-    print_line(f"MLflow: {server or own}")
-    again = f"{spell_command('analysis.report', '.venv/bin/')} {plan.name}{storage_option(store)}"
-    again += "   (or another seed: --seeds 0,1,2)"
-    if plan.sweep.name == "quickstart":
-        again = f"{spell_command('platform.sweep', '.venv/bin/')} {AFTER_QUICKSTART}"
-        again += "   (TOFU's real rows, 10 of its 165 trials)"
-    print_line(f"next:   {again}")
+    begin = "" if server else f"{program} ui --backend-store-uri sqlite:///{shown / 'mlflow.db'}\n        "
+    print_line(f"MLflow: {begin}{server if server.startswith('http') else MLFLOW_UI}/{page}")
+    print_line(f"next:   {suggest_next(plan, sweep.command, storage_option(store))}")
     planned = (trial.id() for trial in plan.trials)
     failed = [key for key in planned if key in results and results[key]["status"] in FAILURES]
     for key in failed:
@@ -59,6 +56,16 @@ def print_end(plan: Plan, store: Storage) -> int:
     if len(failed) > lost:
         print_line(f"{format_count(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
     return 1 if failed else 0
+
+
+def suggest_next(plan: Plan, command: str, storage: str) -> str:
+    """Return the command to type after `command`, which is done: more seeds where there was one, else the export."""
+    if plan.sweep.name == "quickstart":
+        command = spell_command("platform.sweep", ".venv/bin/")
+        return f"{command} {AFTER_QUICKSTART}   (TOFU's real rows, 10 of its 165 trials)"
+    if len({trial.seed for trial in plan.trials}) == 1 and plan.strategy != "optuna" and "seed=" not in command:
+        return f"{resume_command(command, storage)} --seeds 0,1,2   (one seed gives no verdict)"
+    return f"{spell_command('trainables.export')} ID --output DIR{storage}   (ID: the report's column Trial)"
 
 
 def describe_saving(results: Iterable[Mapping[str, Any]]) -> str:
@@ -74,6 +81,7 @@ def _print_report(plan: Plan, store: Storage, made_from: Mapping[str, Any]) -> N
     folder = store.root / "reports" / plan.name
     tables = [folder / "tables" / f"{name}.md" for name in TABLES]
     if read_json(folder / MADE_FROM) != made_from or not tables[0].is_file():
+        print_line("making the report")
         command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
         done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
         if done.returncode:

@@ -49,7 +49,7 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
     plan = add_recorded(plan, store)
     print_line(describe_run(replace(state, plan=plan), store, time.monotonic() - started))
-    status = print_end(plan, store)
+    status = print_end(plan, store, mirror.page)
     _show_report(plan, store, mirror)
     if stopper.reason:
         return max(status, _print_stop(plan, store, stopper))

@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections.abc import Callable
 
-from platform.tracking import tracker
+from platform.tracking import tracker, views
 from platform.tracking.tracker import Tracker
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
@@ -52,6 +52,12 @@ class Mirror:
         elif self.problem is None:
             self.problem = self._try(lambda tracker: tracker.finish(counts))
         return self.problem
+
+    @property
+    def page(self) -> str:
+        """Return the part of an address that opens MLflow at the sweep's view, empty if MLflow has not been reached."""
+        told = self.tracker
+        return views.LINK.format(experiment=told.experiment, sweep=told.sweep.label) if told else ""
 
     def log_report(self) -> None:
         """Show the sweep's report at its parent run; after `close`, and not where something failed."""

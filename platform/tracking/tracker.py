@@ -5,6 +5,7 @@ MLflow's client repeats a request that was not answered in time, which makes two
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -131,7 +132,8 @@ class Tracker:
                 self.client.delete_tag(run.id, KEPT_TAG)
         results = (self.store.result(trial_id) for trial_id in self.sweep.trials)
         benchmark = next((found["config"]["benchmark"]["name"] for found in results if found), Benchmark().name)
-        self.client.set_experiment_tag(self.experiment, views.TAG, views.saved_view(benchmark, self.sweep.varied))
+        view = views.saved_view(self.sweep.label, benchmark, self.sweep.varied)
+        self.client.set_experiment_tag(self.experiment, views.TAG.format(sweep=self.sweep.label), view)
         self.client.set_terminated(self.parent, "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED")
 
     def _log_counts(self, counts: dict[str, int]) -> None:
@@ -184,8 +186,11 @@ def _ensure_parent(client: Any, experiment: str, sweep: SweepFile) -> str:
     parent, *others = found
     for other in others:
         client.delete_run(other.info.run_id)
-    client.set_tag(parent.info.run_id, "mlflow.note.content", "\n\n".join([sweep.title, *sweep.settings]))
-    client.set_tag(parent.info.run_id, "selection", sweep.selection.model_dump_json())
+    told = {"strategy": sweep.strategy, "command": sweep.command, "axes": json.dumps(sweep.axes)}
+    told |= {"selection": sweep.selection.model_dump_json()}
+    told |= {"mlflow.note.content": "\n\n".join([sweep.title, *sweep.settings, f"    {sweep.command}"])}
+    for name, value in told.items():
+        client.set_tag(parent.info.run_id, name, value)
     if parent.info.status in ENDED:  # by an earlier start
         client.update_run(parent.info.run_id, "RUNNING")
     return parent.info.run_id

@@ -13,10 +13,10 @@ from trainables import benchmarks
 from trainables.config.method_tables import RECTIFIERS
 from trainables.config.settings import Rectifier
 
-KEY = "trials"
-TAG = f"mlflow.sharedViewState.{KEY}"
-LINK = f"#/experiments/{{experiment}}/runs?viewStateShareKey={KEY}"
-NAME = "Trials: gamma, tau and the trade-off"
+TAG = "mlflow.sharedViewState.{sweep}"
+LINK = "#/experiments/{experiment}/runs?viewStateShareKey={sweep}&compareRunsMode=CHART"
+"""The part of an address that opens MLflow at the charts of a sweep's view; `sweep`: NAME-HASH."""
+NAME = "{sweep}: gamma, tau and the trade-off"
 TAU = "tau"
 """A param that repeats `rectifier.tau` as words: MLflow leaves out runs where an axis mixes numbers and words."""
 AXES = ("rectifier.gamma", TAU)
@@ -26,11 +26,12 @@ RUNS_PER_CHART = 100
 """How many runs a chart draws at most; MLflow's default is 10."""
 
 
-def saved_view(benchmark: str, varied: Iterable[str] = ()) -> str:
-    """Return the tag's value for the goals of a benchmark and the axes that a sweep varied."""
+def saved_view(sweep: str, benchmark: str, varied: Iterable[str] = ()) -> str:
+    """Return the tag's value for the trials of a sweep, NAME-HASH, the goals of its benchmark and its axes."""
     others = tuple(path for path in varied if path not in COLUMNS)
-    state = json.dumps(_page_state([f"eval/{goal.metric}" for goal in benchmarks.find(benchmark).GOALS], others))
-    return json.dumps({"name": NAME, "createdAt": 0, "updatedAt": 0, "state": state})
+    goals = [f"eval/{goal.metric}" for goal in benchmarks.find(benchmark).GOALS]
+    state = _page_state(goals, others) | {"searchFilter": f"tags.sweep_id = '{sweep}' and tags.trial_id != ''"}
+    return json.dumps({"name": NAME.format(sweep=sweep), "createdAt": 0, "updatedAt": 0, "state": json.dumps(state)})
 
 
 def chart_params(rectifier: Rectifier) -> dict[str, str]:
@@ -45,7 +46,6 @@ def _page_state(goals: list[str], others: tuple[str, ...]) -> dict[str, Any]:
     shown = [*(f"metrics.`{goal}`" for goal in goals), *(f"params.`{name}`" for name in (*COLUMNS, *others))]
     sections = [("tradeoff", "Trade-off", 2), ("steps", "Along training", 3)]
     return {
-        "searchFilter": "tags.trial_id != ''",
         "orderByKey": f"metrics.`{goals[0]}`",
         "orderByAsc": False,
         "startTime": "ALL",

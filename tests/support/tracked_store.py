@@ -72,6 +72,8 @@ def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> SweepFile:
         "hash": digest,
         "title": "An invented sweep",
         "created": "2026-11-20T09:00:00+00:00",
+        "strategy": "paper",
+        "axes": {"training.lr": [4e-4]},
         "trials": [trial.id() for trial in TRIALS.values()],
     }
     atomic_files.write_json(store.sweep("tiny", digest), sweep)

@@ -103,12 +103,13 @@ def test_mlflow_shows_the_saved_view_its_charts_and_a_run(server: tuple[str, str
     address, experiment = server
     trial = TRIALS["rectified"].label()
     (run,) = MlflowClient(tracking_uri=address).search_runs([experiment], f"attributes.run_name = '{trial}'")
-    view, kind = f"{address}/{views.LINK.format(experiment=experiment)}", "workflowType=machine_learning"
+    charts = f"{address}/{views.LINK.format(experiment=experiment, sweep='tiny-0a1b2c3d')}"
+    view, kind = charts.removesuffix("&compareRunsMode=CHART"), "workflowType=machine_learning"
     labels = [trial.label() for trial in TRIALS.values() if trial != TRIALS["missing"]]
     axes = ("rectifier.gamma", "eval/forget_quality", "eval/model_utility")
     pages = {
-        f"{view}&{kind}": (*labels, views.NAME, "forget_quality", "rectifier.tau"),
-        f"{view}&compareRunsMode=CHART&{kind}": ("Trade-off", "Along training", *axes),
+        f"{view}&{kind}": (*labels, views.NAME.format(sweep="tiny-0a1b2c3d"), "forget_quality", "rectifier.tau"),
+        f"{charts}&{kind}": ("Trade-off", "Along training", *axes),
         f"{address}/#/experiments/{experiment}/runs/{run.info.run_id}": (trial, *axes, "outcome", "benchmark.split"),
     }
     for number, (url, expected) in enumerate(pages.items()):

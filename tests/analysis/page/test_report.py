@@ -71,7 +71,9 @@ def test_report_command(copy: Path) -> None:
     expected |= {f"tables/{name}.{kind}" for name in ("main", "tofu_main") for kind in ("csv", "md", "tex")}
     expected |= {f"figures/{name}.{kind}" for name in ("tradeoff", "pairs") for kind in ("svg", "csv")}
     assert expected | {"index.html", "tables/verdict.md"} <= names
-    again = report.build("tiny", copy, copy / "again")
+    said: list[str] = []
+    again = report.build("tiny", copy, copy / "again", say=said.append)
+    assert [words.split()[0] for words in said] == ["reading", "drawing"]
     for name in names:
         assert (again / name).read_bytes() == (folder / name).read_bytes(), name
     assert len(pd.read_csv(folder / "figures/tradeoff.csv")) == 33 + 17 + 12 + 4

@@ -179,6 +179,17 @@ def test_the_quickstart_ends_with_a_command_that_can_be_typed(small: Small, tmp_
     assert "strategy grid, 10 trials, 0 done" in dry_run(small, tmp_path, *words.split())
 
 
+def test_what_is_next_has_not_just_been_done(small: Small, store: Storage) -> None:
+    """More seeds where there was one, by the command that was typed; else what is done with a trial's model."""
+    typed, here = "python -m platform.sweep tofu_tiny --new --storage there", f" --storage {store.root}"
+    plan = small.plan(store, only=["benchmark.split=forget01"])
+    seeds = f"python -m platform.sweep tofu_tiny --resume{here} --seeds 0,1,2   "
+    assert finish.suggest_next(plan, typed, here).startswith(seeds)
+    for done, more in ((small.plan(store, "seed=0,1"), ""), (plan, " --set seed=3")):
+        export = f"python -m trainables.export ID --output DIR{here}   "
+        assert finish.suggest_next(done, typed + more, here).startswith(export)
+
+
 def test_dry_run_says_how_many_steps_there_are(small: Small, tmp_path: Path) -> None:
     """`max_steps` only cuts a trial short: that epochs and batches allow no more is said."""
     typed = ["--set", "training.max_steps=500", "--set", "training.epochs=1", "--set", "training.batch_size=2"]

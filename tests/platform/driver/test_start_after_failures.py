@@ -167,7 +167,7 @@ def test_a_result_that_vanishes_from_the_bucket_meanwhile_is_missed_at_the_end(
         return mirror
 
     monkeypatch.setattr(run_sweep, "start_mirror", lose)
-    monkeypatch.setattr(run_sweep, "print_end", lambda plan, store: 0)
+    monkeypatch.setattr(run_sweep, "print_end", lambda plan, store, page: 0)
     options = run_sweep.Options()
     assert run_sweep.run(scan(plan, store), store, "python -m platform.sweep tofu_tiny", options) == 1
     assert "1 trial without a result that can be read; --resume runs them again" in capsys.readouterr().out

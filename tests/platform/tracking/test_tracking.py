@@ -29,6 +29,8 @@ def test_one_parent_and_one_child_for_each_result(client: Any) -> None:
     parent = parent_of(client)
     assert parent.info.run_name == "tiny-0a1b2c3d"
     assert parent.info.status == "KILLED"  # one is missing
+    told = {"strategy": "paper", "axes": '{"training.lr": [0.0004]}', "command": "python -m platform.sweep tiny"}
+    assert told.items() <= parent.data.tags.items()
     assert parent.data.metrics == counts(finished=2, diverged=1, failed=1, missing=1)
     children = [run for run in all_runs(client) if run.info.run_id != parent.info.run_id]
     assert sorted((run.data.tags["trial_id"], run.info.run_name) for run in children) == sorted(
@@ -57,7 +59,9 @@ def test_params_are_the_whole_configuration(client: Any) -> None:
     params = run_of(client, "rectified").data.params
     expected = {"method": "npo", "rectifier.gamma": "0.8", "rectifier.tau": "none", "tau": "none", "seed": "0"}
     expected |= {"training.lr": "0.0004", "benchmark.fingerprint": "files:0"}
+    expected |= {"objective.beta": "none", "constants.beta": "0.1", "constants.forget_coefficient": "1.0"}
     assert expected.items() <= params.items()
+    assert "constants.alpha" not in params, "RMU's"
     assert "tau" not in run_of(client, "finished").data.params  # which has no rectifier
     assert views.chart_params(Rectifier(name="clip", tau=0.01)) == {"tau": "≤ 0.01"}
 
@@ -90,7 +94,7 @@ def test_outcome_is_told(client: Any) -> None:
 def test_the_view_of_the_trials_shows_params_and_metrics_that_they_have(client: Any) -> None:
     """As MLflow's page reads it: a tag of the experiment that holds JSON in JSON, and names columns and axes."""
     experiment = client.get_experiment_by_name("tiny")
-    state = json.loads(json.loads(experiment.tags["mlflow.sharedViewState.trials"])["state"])
+    state = json.loads(json.loads(experiment.tags["mlflow.sharedViewState.tiny-0a1b2c3d"])["state"])
     run, parent = run_of(client, "rectified"), parent_of(client).info.run_id
     columns = [column.partition(".")[::2] for column in state["selectedColumns"]]
     have = {"metrics": run.data.metrics, "params": run.data.params, "tags": run.data.tags}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import operator
 import shutil
 import sqlite3
@@ -46,6 +47,8 @@ def test_syncing_and_mirroring_again_change_nothing(copied: tuple[Storage, Any])
     for trial in TRIALS.values():
         mirror.add_trial(trial.id())
     assert mirror.close(count_outcomes(write_sweep(store), store)) is None
+    (view,) = (name for name in client.get_experiment(mirror.page.split("/")[2]).tags if "sharedViewState" in name)
+    assert mirror.page.endswith(f"/runs?viewStateShareKey={view.rpartition('.')[2]}&compareRunsMode=CHART")
     assert everything(client) == before
     for part in ("info.run_id", "info.status", "data.tags"):
         assert operator.attrgetter(part)(parent_of(client)) == operator.attrgetter(part)(parent)
@@ -176,6 +179,10 @@ def test_requests_that_made_two_runs_leave_one(server: tuple[Storage, Any], monk
     assert len(all_runs(client)) == number + 2
     (run,) = [run for run in all_runs(client) if run.data.tags.get("mlflow.parentRunId") == first.parent]
     assert run.info.status == "FINISHED"
+    experiment = client.get_experiment(first.experiment)
+    for label, count in (("tiny-0a1b2c3d", 4), ("tiny-ffffffff", 1)):
+        state = json.loads(json.loads(experiment.tags[f"mlflow.sharedViewState.{label}"])["state"])
+        assert len(client.search_runs([first.experiment], state["searchFilter"])) == count, "of one sweep alone"
 
 
 def test_the_journal_of_a_search_is_made_within_the_lock(
