@@ -1,7 +1,8 @@
-"""`python -m trainables.export ID --storage URI --output DIR`: a trial's kept weights as a model folder."""
+"""`python -m trainables.export ID --storage URI --output DIR`: a trial's weights as a model folder."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -17,19 +18,25 @@ def main(
     output: Annotated[Path, typer.Option(help="Folder to write.")],
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> None:
-    """Export a trial's kept weights with a model card, and verify them by evaluating them again.
+    """Export a trial's weights with a model card, and verify them by evaluating them again.
+
+    A trial whose weights were not kept runs again first.
 
     Example: python -m trainables.export ID --output DIR
     """
 
     def run() -> int:
-        from trainables.trial.export.model_folder import export, load_kept_result
+        from trainables.trial.export import model_folder, run_again
 
-        store = open_storage(location, writable=False)
-        load_kept_result(trial_id, store)
+        store, folder = open_storage(location, writable=False), typed_paths.expand(str(output)).absolute()
+        result = model_folder.load_result(trial_id, store)
         cli.silence_libraries()
-        folder = typed_paths.expand(str(output)).absolute()
-        facts = export(trial_id, store, folder)
+        if model_folder.is_kept(trial_id, store):
+            facts = model_folder.export(trial_id, store, folder)
+        else:
+            model_folder.check_output(folder)
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
+                facts = model_folder.export(trial_id, run_again.run_again(result, store, Path(place)), folder)
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
         print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")
         return 0

@@ -83,6 +83,26 @@ def test_it_loads_with_plain_transformers_and_gives_the_metrics_again(
     assert found == facts["verified_metrics"] == {name: known[name] for name in found}
 
 
+def test_a_trial_whose_weights_were_not_kept_runs_again(
+    kept: Any, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives the same weights, and leaves the storage as it was."""
+    monkeypatch.setattr(setup, "check_inputs", lambda trial: None)
+    store, trial_id = doctored(kept, tmp_path)
+    shutil.rmtree(store.trial(trial_id) / WEIGHTS)
+    before = {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
+    done = CliRunner().invoke(APP, [trial_id, "--storage", str(store.root), "--output", str(tmp_path / "model")])
+    assert done.exit_code == 0, done.output
+    first, *steps, last = done.stdout.splitlines()
+    assert first.startswith(f"the weights of trial {trial_id} were not kept: it runs again; it took ")
+    assert [line.split(" loss")[0] for line in steps] == [f"step {step}/4" for step in (1, 2, 3, 4)]
+    assert last.startswith("gru-npo-forget25-g0.8-t1-s0: FQ null, MU ")
+    weights, again = (load_file(folder / "model.safetensors") for folder in (exported, tmp_path / "model"))
+    assert all(torch.equal(again[name], tensor) for name, tensor in weights.items())
+    assert {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "runs"]
+
+
 def test_the_card(kept: Any, exported: Path, trained_inputs: Any) -> None:
     store, trial_id = kept
     result = store.result(trial_id) or {}
@@ -119,6 +139,8 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     bare, _ = doctored(kept, tmp_path / "bare")
     shutil.rmtree(bare.trial(trial_id) / WEIGHTS)
+    many, _ = doctored(kept, tmp_path / "many", config=config_of(kept, "resources", ranks=2))
+    shutil.rmtree(many.trial(trial_id) / WEIGHTS)
     doctored(kept, tmp_path / "unknown", config=known | {"method": "nobodys"})
     doctored(kept, tmp_path / "changed", config=config_of(kept, "benchmark", fingerprint="files:0"))
     for name, storage, output, message in (
@@ -128,11 +150,17 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
         ("tofu_tiny", store.root, "model", f"; weights are kept of: {trial_id} ({label})"),
         (trial_id, store.root, "taken", "is there already, a folder with files in it; give a new folder"),
         (trial_id, store.root, "taken/file", "is there already, a file; give a new folder"),
-        (trial_id, "bare/runs", "model", "were not kept; run its sweep again with --new"),
         ("../../elsewhere", "nowhere", "model", "'../../elsewhere' names nothing in"),
         ("abc", "nowhere", "model", "nowhere; there is no such folder\n"),
         ("abc", "empty", "model", "empty; it holds none\n"),
-        ("abc", "bare/runs", "model", "runs; it holds none whose weights are kept\n"),
+        ("abc", "bare/runs", "model", f"; there are: {trial_id} ({label})\n"),
+        (trial_id, "bare/runs", "taken", "is there already, a folder with files in it; give a new folder"),
+        (
+            trial_id,
+            "many/runs",
+            "model",
+            "cannot run again by itself: it takes 2 ranks; run its sweep",
+        ),
         (trial_id, "unknown/runs", "model", "is none of this checkout's: method: "),
         (trial_id, "changed/runs", "model", "holds has changed since this trial was planned"),
     ):

@@ -188,7 +188,7 @@ def _as_question(raw: dict[str, Any]) -> dict[str, Any]:
     roles = [role for turn in turns if (role := turn.get("role")) not in ("system", "developer")]
     if roles != ["user", "assistant"] or turns[-1]["role"] != "assistant":
         raise InputError("has other 'messages' than of one user and the assistant's answer; give each answer a row")
-    *before, answer = (turn.get("content") for turn in turns)
-    if not all(isinstance(text, str) for text in before):
+    before = [text for turn in turns[:-1] if isinstance(text := turn.get("content"), str)]
+    if len(before) < len(turns) - 1:
         raise InputError("has a message in 'messages' whose content is no text")
-    return raw | {"question": "\n\n".join(before), "answer": answer}
+    return raw | {"question": "\n\n".join(before), "answer": turns[-1].get("content")}

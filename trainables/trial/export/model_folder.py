@@ -44,20 +44,17 @@ def export(
     reported. Raises InputError if the trial has no weights, `output` is taken, the rows are no longer those of the
     trial, or the written weights do not give its metrics again.
     """
-    result = load_kept_result(trial_id, store)
-    try:
-        trial = localize(Trial.model_validate(result["config"]), store)
-    except ValidationError as error:  # such as an objective's file
-        known = f"the configuration of trial {trial_id} is none of this checkout's"
-        raise InputError(f"ID: {known}: {cli.describe_invalid(error)}") from error
+    result = load_result(trial_id, store)
+    trial = read_trial(result, store)
+    if not is_kept(trial_id, store):
+        raise InputError(
+            f"ID: the weights of trial {trial_id} were not kept; python -m trainables.export {trial_id} --output DIR "
+            "runs it again"
+        )
     weights = store.trial(trial_id) / WEIGHTS
     for needed in (weights, store.trial(trial_id) / ROWS):
         store.fetch(needed)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        what = "a folder with files in it" if output.is_dir() else "a file"
-        raise InputError(f"--output: '{output}' is there already, {what}; give a new folder")
-    if not output.is_dir():
-        atomic_files.check_writable(output, "--output")
+    check_output(output)
     evaluation.check_data(trial.benchmark)
     if rule is None:  # by which the step was chosen; the default, which reports all rows, if none was
         rule = trial.selection if result["chosen_step"] is not None else Selection()
@@ -76,33 +73,52 @@ def export(
     return facts
 
 
-def load_kept_result(trial_id: str, store: Storage) -> dict[str, Any]:
-    """Return the result of a trial whose weights are kept. Raises InputError if there is none."""
+def check_output(output: Path) -> None:
+    """Raise InputError if a folder cannot be written, or there is something in it."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        what = "a folder with files in it" if output.is_dir() else "a file"
+        raise InputError(f"--output: '{output}' is there already, {what}; give a new folder")
+    if not output.is_dir():
+        atomic_files.check_writable(output, "--output")
+
+
+def read_trial(result: dict[str, Any], store: Storage) -> Trial:
+    """Return a result's trial with this machine's paths. Raises InputError if it is none of this checkout's."""
+    try:
+        return localize(Trial.model_validate(result["config"]), store)
+    except ValidationError as error:  # such as an objective's file
+        known = f"the configuration of trial {result['id']} is none of this checkout's"
+        raise InputError(f"ID: {known}: {cli.describe_invalid(error)}") from error
+
+
+def is_kept(trial_id: str, store: Storage) -> bool:
+    """Return whether a trial's weights are there."""
+    return store.exists(store.trial(trial_id) / WEIGHTS)
+
+
+def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
+    """Return the result of a trial that was evaluated. Raises InputError if there is none."""
     store.sync_trials([trial_id])
     result = store.result(trial_id)
     if result is None:
         raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {_suggest(trial_id, store)}")
     if result["status"] not in EVALUATED:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
-    if not store.exists(store.trial(trial_id) / WEIGHTS):
-        raise InputError(
-            f"ID: the weights of trial {trial_id} were not kept; run its sweep again with --new --keep all "
-            "(--keep pareto, the default, and best keep only the weights that a study's later trials do not beat)"
-        )
     return result
 
 
 def _suggest(typed: str, store: Storage) -> str:
-    """Return the trials that can be exported, by id and label; first those that may be meant."""
-    labels = {key: _label(key, store) for key in store.finished_trials() if store.exists(store.trial(key) / WEIGHTS)}
+    """Return the trials whose weights are kept, by id and label, or else all; first those that may be meant."""
+    known = store.finished_trials()
+    labels = {key: _label(key, store) for key in [key for key in known if is_kept(key, store)] or known}
     if not labels:
-        return store.explain_empty() + " whose weights are kept" * bool(store.finished_trials())
+        return store.explain_empty()
     near = [key for key, label in labels.items() if typed == label or key.startswith(typed)]
     near = near or difflib.get_close_matches(typed, labels, n=1, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near[:LISTED]))}? " if near else ""
     listed = ", ".join([f"{key} ({label})" for key, label in labels.items()][:LISTED])
     more = f" and {len(labels) - LISTED} more" if len(labels) > LISTED else ""
-    return f"{hint}weights are kept of: {listed}{more}"
+    return f"{hint}{'weights are kept of' if is_kept(next(iter(labels)), store) else 'there are'}: {listed}{more}"
 
 
 def _label(trial_id: str, store: Storage) -> str:
