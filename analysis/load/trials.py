@@ -18,8 +18,8 @@ import pandas as pd
 from analysis.load import tracking as mlflow_server
 from analysis.load.goal_columns import Goals, find_goals
 from analysis.load.opening import find_sweep, open_storage
+from analysis.load.same_settings import canonical, drop_twins
 from trainables.benchmarks import selection
-from trainables.config.ids import PLANNING, without_paths
 from trainables.config.settings import Benchmark, Selection
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATED, RESULT
@@ -60,7 +60,7 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     `configuration`: the settings apart from the seed as canonical JSON, equal for trials that differ in the seed only;
     `backbone`: the sweep's, empty where unknown; `strength`: of a task vector, TRU's stg or TV's strength;
     `calibrated`: what UWC found, None where not asked for; `chosen_step`: the step that a trial chose among several
-    evaluations; and what `_measured` adds. Of trials that are there with and without a calibration `_without_twins`
+    evaluations; and what `_measured` adds. Of trials that are there with and without a calibration `drop_twins`
     keeps one.
     """
     if tracking:
@@ -86,26 +86,7 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
     first = [*FIRST, *goals.metrics, OF_ALL_ROWS, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)
-    return _without_twins(frame.astype({"id": "str", "status": "str"}))
-
-
-def _without_twins(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return of trials that are equal in what makes their model, seed included, the one that counts; in the same order.
-
-    Starts of one sweep, one of them with `calibration.targets` or `observe`, leave such twins: one training, which must
-    not count twice. The one with more of them counts if it was evaluated, else another; `twins` says how many were
-    left out for it.
-    """
-    known = frame.loc[frame["configuration"].notna()]
-    targets = known.reindex(columns=["calibration.targets"]).iloc[:, 0]
-    asked = targets.map(lambda found: len(found) if isinstance(found, list) else 0)
-    asked += known.reindex(columns=["observe"]).iloc[:, 0].notna() / 2
-    ranked = known.assign(rank=asked.where(evaluated(known), -asked), able=evaluated(known))
-    ranked = ranked.sort_values(["able", "rank"], ascending=False, kind="stable")
-    same = ranked.groupby(["configuration", "seed"], dropna=False, sort=False)["id"]
-    twins = (same.transform("size") - 1).reindex(frame.index, fill_value=0)
-    dropped = ranked.index[same.cumcount() > 0]
-    return frame.assign(twins=twins).drop(index=dropped).reset_index(drop=True)
+    return drop_twins(frame.astype({"id": "str", "status": "str"}))
 
 
 def _benchmark(configs: Iterable[dict[str, Any]]) -> str:
@@ -165,35 +146,6 @@ def _numeric(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """Return the frame with these columns as numbers; null, infinite and not-a-number become NaN."""
     numbers = frame[columns].apply(pd.to_numeric, errors="coerce").astype(float)
     return frame.assign(**numbers.where(np.isfinite(numbers)))
-
-
-def canonical(config: dict[str, Any]) -> str | None:
-    """Return the settings apart from the seed as canonical JSON, None for an empty configuration.
-
-    As in a trial's id, places are left out where a fingerprint names the content, and what changes no number: a moved
-    folder or file changes no configuration. So are a task vector and a choice of the step that are not asked for:
-    results from before there were any are equal to later ones. And a calibration and observations, asked for or not:
-    they measure mixtures and gradients of a model that is the same without them.
-    """
-    training = config.get("training") or {}
-    left_out = {
-        "seed": True,
-        "calibration": True,
-        "observe_in_id": True,
-        "observe": training.get("stop_above") is None,  # a bar on the retain loss looks at what it measures
-        "task_vector": config.get("task_vector") is None,
-        "selection": not training.get("eval_every"),  # a trial's own rule chooses among its evaluations
-    }
-    chosen = {key: value for key, value in config.items() if not left_out.get(key)}
-    settings = {key: _without_planning(value) for key, value in without_paths(chosen).items()}
-    return json.dumps(settings, sort_keys=True) if settings else None
-
-
-def _without_planning(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    unset = [name for name in ("eval_every", "stop_above", "stop_below") if value.get(name) is None]
-    return {key: _without_planning(item) for key, item in value.items() if key not in [*PLANNING, *unset]}
 
 
 def settings(runs: pd.DataFrame) -> pd.DataFrame:
