@@ -25,8 +25,9 @@ from analysis.labels import (
 from analysis.number_format import DASH, format_number, plain_setting
 from analysis.stats.tidy import CHECKS
 from analysis.tables import fill_commands
-from analysis.tables.layout import KEY, Layout, target_text
+from analysis.tables.layout import Layout
 from analysis.tables.markdown_latex import BOLD, Cell, Heading, Row, Table
+from analysis.tables.select_numbers import KEY, target_text
 
 COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
 MISPRINT = "¶"
