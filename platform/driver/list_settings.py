@@ -7,7 +7,8 @@ from typing import Any
 
 from platform.plan.overrides import BACKBONE, list_settable_paths
 from platform.plan.space import read_setting
-from search_spaces.schema.axes import axis_paths, is_read, value_type
+from search_spaces.schema.axes import axis_paths, value_type
+from search_spaces.schema.settings_with_effect import has_effect
 from search_spaces.schema.sweep import FILES, Sweep
 
 SIGNS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
@@ -37,7 +38,7 @@ def describe_field(path: str, sweep: Sweep) -> dict[str, str]:
         read = value is not None
     else:
         value = sweep.axes.get(path, read_setting(sweep, path))
-        read = any(is_read(path, *cell) for cell in cells) if axis else path not in FILES or sweep.name == "own"
+        read = any(has_effect(path, *cell) for cell in cells) if axis else path not in FILES or sweep.name == "own"
         schema = value_type(path, Sweep).json_schema()
         accepts = describe_schema(schema, schema.get("$defs", {}))
     note = ("may be an axis" if axis else "") if read else "nothing here reads it"

@@ -15,8 +15,9 @@ from pydantic import BaseModel, ValidationError
 
 import search_spaces.backbones
 from platform.plan.space import Space, nearest
-from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis, list_unread
+from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis
 from search_spaces.schema.backbones import Backbone
+from search_spaces.schema.settings_with_effect import list_without_effect
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest
@@ -71,7 +72,7 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     if "benchmark.split" in axes and not set(document["axes"]["benchmark.split"]) & set(sweep.splits):
         document["tables"] = ()  # the paper has none of these splits
     changed = _validate(document, problems)
-    for path in list_unread({path: axis for path, axis in changed.axes.items() if path in (*axes, *STUDY)}):
+    for path in list_without_effect({path: axis for path, axis in changed.axes.items() if path in (*axes, *STUDY)}):
         methods, names = ", ".join(changed.axes["method"]), ", ".join(changed.axes["rectifier.name"])
         raise InputError(
             f"--set {path}={axes[path]}: an axis that no trial reads, with method {methods} and rectifier.name {names}"

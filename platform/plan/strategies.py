@@ -12,7 +12,8 @@ from typing import Any
 
 from platform.plan.models import read_architecture
 from platform.plan.space import Space, nearest
-from search_spaces.schema.axes import STUDY, Axis, Range, is_read, requires_value
+from search_spaces.schema.axes import STUDY, Axis, Range
+from search_spaces.schema.settings_with_effect import has_effect, requires_value
 from search_spaces.schema.sweep import Published, Sweep
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
@@ -99,7 +100,9 @@ def _make_space(
     """Return the space of a study, None if its rectifier takes no value of an axis."""
     method, rectifier = study[1:]
     row, (target, retain_evaluation) = METHODS[method], models
-    axes = {path: axis for path, axis in sweep.axes.items() if path not in STUDY and is_read(path, method, rectifier)}
+    axes = {
+        path: axis for path, axis in sweep.axes.items() if path not in STUDY and has_effect(path, method, rectifier)
+    }
     published = _fix_published(sweep, strategy, study, axes)
     for path, axis in axes.items():
         if not isinstance(axis, Range) and requires_value(rectifier, path):

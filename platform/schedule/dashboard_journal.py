@@ -19,7 +19,8 @@ from optuna.trial import TrialState
 from platform.plan.space import read_setting
 from platform.schedule.parameters import spell_value
 from platform.schedule.samplers import silence_optuna
-from search_spaces.schema.axes import STUDY, Range, is_read, name_trial, read_axis
+from search_spaces.schema.axes import STUDY, Range, read_axis
+from search_spaces.schema.settings_with_effect import has_effect, name_trial
 from trainables import benchmarks
 from trainables.benchmarks.selection import metrics_of
 from trainables.config.trial import Trial
@@ -156,7 +157,9 @@ def describe_parameters(trial: Trial, axes: Mapping[str, Any]) -> tuple[dict[str
     for path, axis in axes.items():
         value = read_setting(trial, path)
         values = [value] if isinstance(axis, Range) else list(dict.fromkeys((*axis, value)))
-        if not is_read(path, trial.method, trial.rectifier.name) or (len(values) == 1 and not isinstance(axis, Range)):
+        if not has_effect(path, trial.method, trial.rectifier.name) or (
+            len(values) == 1 and not isinstance(axis, Range)
+        ):
             continue
         if all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
             ends = [axis.low, axis.high] if isinstance(axis, Range) else []

@@ -15,7 +15,7 @@ from platform.state import lock
 from platform.state.best_trials import choose_best, goal_points, pareto_front, target_utilities
 from platform.state.trial_outcomes import Results, describe_cause, read_trial_results
 from platform.state.typed_commands import resume_command, storage_option
-from search_spaces.schema.axes import name_trial
+from search_spaces.schema.settings_with_effect import name_trial
 from trainables import benchmarks
 from trainables.common import process_identity
 from trainables.common.wording import format_duration

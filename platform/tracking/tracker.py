@@ -19,7 +19,7 @@ from platform.state.lock import acquire_lock
 from platform.state.trial_outcomes import count_outcomes, is_unfinished, read_trial_results
 from platform.tracking import bulk, database, views
 from platform.tracking.run_content import RunContent, describe_run
-from search_spaces.schema.axes import name_trial
+from search_spaces.schema.settings_with_effect import name_trial
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage

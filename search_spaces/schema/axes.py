@@ -1,20 +1,19 @@
-"""Axes of a sweep: which settings may be varied, over which values or which range, and which trials read them."""
+"""Axes of a sweep: which settings may be varied, and over which values or which range."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
 from trainables.config.settings import Benchmark, Objective, Rectifier, TaskVector, Training, Value
 from trainables.config.trial import Trial
 
 STUDY = ("benchmark.split", "method", "rectifier.name")
-"""Axes whose values have a study each; the others are the parameters of a study. Their values are words."""
+"""Each combination of values of these axes is one Optuna study. They take words, never ranges."""
 SECTIONS: dict[str, type[Value]] = {
     "rectifier": Rectifier,
     "objective": Objective,
@@ -22,11 +21,8 @@ SECTIONS: dict[str, type[Value]] = {
     "task_vector": TaskVector,
 }
 SINGLE = ("method", "seed")
-PRESET, LENGTH = "objective.preset", "training.max_length"
 PAIR = "training.betas"
 """A setting whose one value is two numbers."""
-BATCHED = ("task_vector.batches", "task_vector.normalise")
-"""Settings of task vectors that are made of several batches."""
 
 
 @dataclass(frozen=True)
@@ -105,23 +101,6 @@ def check_axis(path: str, axis: Any) -> Axis:
     return tuple(check_value(path, value) for value in axis)
 
 
-def is_read(path: str, method: str, rectifier: str) -> bool:
-    """Return whether a setting changes the trials of a method with a rectifier, as METHODS and RECTIFIERS say."""
-    row, (section, _, name) = METHODS[method], path.rpartition(".")
-    match section:
-        case "rectifier":
-            return name == "name" or name in RECTIFIERS[rectifier].takes
-        case "objective":
-            return not row.strength and (row.custom or name in row.reads or (path == PRESET and bool(row.presets)))
-        case "task_vector":
-            other = name in ("stg", "strength") and name != row.strength
-            return bool(row.strength) and not other and (row.batched or path not in BATCHED)
-        case "training":
-            return not row.strength or path == LENGTH
-        case _:
-            return path != "seed" or not row.strength or row.batched  # in other vectors nothing is random
-
-
 def write_axis(axis: Axis) -> Any:
     """Return an axis as JSON."""
     return {"low": axis.low, "high": axis.high, "log": axis.log} if isinstance(axis, Range) else list(axis)
@@ -130,25 +109,3 @@ def write_axis(axis: Axis) -> Any:
 def read_axis(written: Any) -> Axis:
     """Return what `write_axis` wrote."""
     return Range(**written) if isinstance(written, dict) else tuple(written)
-
-
-def list_unread(axes: Mapping[str, Any]) -> list[str]:
-    """Return the axes with several values that no method and rectifier of a sweep reads."""
-    cells = [(method, name) for method in axes["method"] for name in axes["rectifier.name"]]
-    return [
-        path
-        for path, axis in axes.items()
-        if path not in STUDY and (isinstance(axis, Range) or len(axis) > 1)
-        if not any(is_read(path, *cell) for cell in cells)
-    ]
-
-
-def name_trial(trial: Trial, axes: Iterable[str]) -> str:
-    """Return a trial's readable name, with its values on those of these axes that it reads."""
-    return trial.label([path for path in axes if is_read(path, trial.method, trial.rectifier.name)])
-
-
-def requires_value(rectifier: str, path: str) -> bool:
-    """Return whether a rectifier needs a value of gamma or tau, so that `none` is no point of its axis."""
-    section, _, name = path.rpartition(".")
-    return section == "rectifier" and name in SETTINGS and name in RECTIFIERS[rectifier].requires

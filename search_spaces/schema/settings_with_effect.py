@@ -1,0 +1,53 @@
+"""Which settings change a trial of a method and a rectifier, as METHODS and RECTIFIERS say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from search_spaces.schema.axes import STUDY, Range
+from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
+from trainables.config.trial import Trial
+
+PRESET, LENGTH = "objective.preset", "training.max_length"
+BATCHED = ("task_vector.batches", "task_vector.normalise")
+"""Settings of task vectors that are made of several batches."""
+
+
+def has_effect(path: str, method: str, rectifier: str) -> bool:
+    """Return whether a setting changes the trials of a method with a rectifier."""
+    row, (section, _, name) = METHODS[method], path.rpartition(".")
+    match section:
+        case "rectifier":
+            return name == "name" or name in RECTIFIERS[rectifier].takes
+        case "objective":
+            return not row.strength and (row.custom or name in row.reads or (path == PRESET and bool(row.presets)))
+        case "task_vector":
+            other = name in ("stg", "strength") and name != row.strength
+            return bool(row.strength) and not other and (row.batched or path not in BATCHED)
+        case "training":
+            return not row.strength or path == LENGTH
+        case _:
+            return path != "seed" or not row.strength or row.batched  # in other vectors nothing is random
+
+
+def list_without_effect(axes: Mapping[str, Any]) -> list[str]:
+    """Return the axes with several values that change the trials of no method and rectifier of a sweep."""
+    cells = [(method, name) for method in axes["method"] for name in axes["rectifier.name"]]
+    return [
+        path
+        for path, axis in axes.items()
+        if path not in STUDY and (isinstance(axis, Range) or len(axis) > 1)
+        if not any(has_effect(path, *cell) for cell in cells)
+    ]
+
+
+def name_trial(trial: Trial, axes: Iterable[str]) -> str:
+    """Return a trial's readable name, with its values on those of these axes that have an effect on it."""
+    return trial.label([path for path in axes if has_effect(path, trial.method, trial.rectifier.name)])
+
+
+def requires_value(rectifier: str, path: str) -> bool:
+    """Return whether a rectifier needs a value of gamma or tau, so that `none` is no point of its axis."""
+    section, _, name = path.rpartition(".")
+    return section == "rectifier" and name in SETTINGS and name in RECTIFIERS[rectifier].requires
