@@ -15,7 +15,7 @@ from trainables.storage.names import CONFIG, LOST, RESULT, ROWS, STEPS
 from trainables.storage.sweep_file import SweepFile
 
 KEPT = (CONFIG, RESULT, STEPS, ROWS, "weights")
-OTHER_COUNTS = [f"trials/{name}" for name in ("collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")]
+OTHERS = ("collapsed", "stopped", "diverged", "failed", "out_of_memory", "lost", "missing")
 TIMING = ("tokens_per_second", "peak_memory_bytes")
 
 
@@ -119,7 +119,8 @@ def mirrored(store: Storage, uri: str | None = None, sweep: SweepFile | None = N
     shown = [str(run.data.tags.get("trial_id")) for run in children]
     if sorted(shown) != sorted(sweep.trials):
         yield f"{len(shown)} runs of {len(set(shown))} trials"
-    wanted = dict.fromkeys(OTHER_COUNTS, 0) | dict.fromkeys(("trials/total", "trials/finished"), len(sweep.trials))
+    wanted = dict.fromkeys((f"trials/{name}" for name in OTHERS), 0)
+    wanted |= dict.fromkeys(("trials/total", "trials/finished"), len(sweep.trials))
     if (parents[0].info.status, parents[0].data.metrics) != ("FINISHED", wanted):
         yield f"the parent is {parents[0].info.status} and tells {parents[0].data.metrics}"
     for run in children:
