@@ -169,8 +169,10 @@ def _draw_sensitivity(frame: pd.DataFrame, knob: str) -> Iterator[Picture]:
 
 def _draw_heat_maps(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
     points = heatmap.cell_points(frame)
-    grid = points.groupby(["backbone", "split", "method"])[["gamma", "tau"]].transform("nunique")
-    points = points.loc[(grid["gamma"] > 1) & (grid["tau"] > 1)]
+    pairs = points.assign(pair=points["gamma"] + " " + points["tau"]).groupby(["backbone", "split", "method"])
+    grid = pairs[["gamma", "tau", "pair"]].transform("nunique")
+    mostly_run = 2 * grid["pair"] > grid["gamma"] * grid["tau"]  # else the map is of gaps
+    points = points.loc[(grid["gamma"] > 1) & (grid["tau"] > 1) & mostly_run]
     for split, here in points.groupby("split"):
         points = here.reset_index(drop=True)
         yield _make_picture("heat", heatmap.draw(here), points, stem=f"heat-{split}", split=str(split))
@@ -183,11 +185,12 @@ def _draw_shares(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
 
 
 def draw_training(measured: pd.DataFrame) -> Iterator[Picture]:
-    """Yield figures 1 and 7 of the paper, one picture for each split, from `steps.load_steps`."""
+    """Yield figures 1 and 7 of the paper, one for each split that has several steps, from `steps.load_steps`."""
     for kind, points, draw in (
         ("dynamics", training.step_points(measured), training.draw_steps),
         ("angles", training.angle_points(measured), training.draw_angles),
     ):
-        for split, rows in points.groupby("split"):
+        steps = points.groupby(["split", "method"])["step"].transform("nunique")
+        for split, rows in points.loc[steps.to_numpy() > 1].groupby("split"):
             here = rows.reset_index(drop=True)
             yield _make_picture(kind, draw(here, str(split)), here, stem=f"{kind}-{split}", split=str(split))

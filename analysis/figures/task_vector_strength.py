@@ -28,7 +28,8 @@ def draw(points: pd.DataFrame) -> Figure:
     """Draw `strength_points`: FQ above MU for every split, over each method's strength and over the relative change."""
     strengths = points.loc[points["kind"] == "strength"]
     splits = sorted(strengths["split"].unique())
-    methods = [method for method in TASK_VECTORS if method in set(strengths["method"])]
+    several = strengths.groupby("method")["strength"].nunique() > 1  # a panel of one point shows nothing
+    methods = [method for method in TASK_VECTORS if several.get(method)]
     knobs = [*methods, *["relative_change"] * bool(strengths["relative_change"].notna().any())]
     figure = Figure(figsize=(1.0 + 2.13 * len(knobs), 3.2 * len(splits) + 0.6), layout="constrained")
     for part, split in zip(figure.subfigures(len(splits), 1, squeeze=False).flatten(), splits, strict=True):

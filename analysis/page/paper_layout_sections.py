@@ -37,7 +37,9 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     for sheet in made:
         sheet.save(report.folder / "tables")
     on_page = [sheet for sheet in made if both or not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
-    others = tuple(map(report.save_picture, catalog.draw_sweep(report.frame, report.results.runs, both)))
+    drawn = catalog.draw_sweep(report.frame, report.results.runs, both)
+    # The bars of runs alone are the trade-off's arrows and the main table once more.
+    others = tuple(report.save_picture(one) for one in drawn if both or one.stem != "pairs")
     along = tuple(
         map(report.save_picture, catalog.draw_training(training_curves.load_steps(report.results, report.store)))
     )
@@ -46,7 +48,7 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in on_page)
     found = [
         Section("In the paper's layout", tables, text=BESIDE if compared else ""),
-        Section("Without and with GRU", figures=others, text=APART if apart else ""),
+        Section("In the paper's figures", figures=others, text=APART if apart else ""),
         Section("Along training", figures=along),
     ]
     return [section for section in found if section.tables or section.figures]

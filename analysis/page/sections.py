@@ -165,7 +165,8 @@ def _write_retain_free(report: Report) -> Section | None:
     if report.results.goals.benchmark != "tofu" or not detail_tables.has_task_vectors(report.results.runs):
         return None
     points = task_vector_strength.strength_points(report.results)
-    pictures = [report.save_picture(catalog.draw_strengths(points))] if any(points["kind"] == "strength") else []
+    counts = points.groupby("method")["strength"].nunique()
+    pictures = [report.save_picture(catalog.draw_strengths(points))] if max(counts, default=0) > 1 else []
     free = report.results.with_runs(paper_tables.retain_free_trials(report.results.runs))
     table = report.save_table(table_definitions.RETAIN_FREE, tidy.from_runs(free))
     return Section("Without retain data", (TableItem(table),), tuple(pictures))

@@ -31,10 +31,10 @@ def _explain_floor(results: Results) -> list[str]:
     damage = "below that, forgetting is damage"
     if not chosen["kept"].any():
         return [f"No chosen setting keeps {what}: {damage}."]
-    sides = results.pairs.loc[results.pairs["bar"].notna()].groupby("rectifier.name")["kept"]
-    counts = {side: f"{sum(kept)} of {len(kept)}" for side, kept in sides}
-    told = f" ({counts['none']} alone, {counts['gru']} w/ GRU)" if set(SIDES) <= set(counts) else ""
-    return [f"Only {sum(chosen['kept'])} of {len(chosen)} chosen settings keep {what}{told}: {damage}."]
+    counts = {side: f"{sum(kept)} of {len(kept)}" for side, kept in chosen.groupby("rectifier.name")["kept"]}
+    told = f" ({counts['none']} alone, {counts['gru']} w/ GRU)" if set(SIDES) == set(counts) else ""
+    keep = "keeps" if sum(chosen["kept"]) == 1 else "keep"
+    return [f"Only {sum(chosen['kept'])} of {len(chosen)} chosen settings {keep} {what}{told}: {damage}."]
 
 
 def list_caveats(results: Results) -> list[str]:
