@@ -10,7 +10,7 @@ from typing import Any
 
 from platform.plan.overrides import flatten_settings
 from platform.tracking import views
-from search_spaces.schema.axes import is_read
+from search_spaces.schema.settings_with_effect import has_effect
 from trainables import benchmarks
 from trainables.config.trial import Trial
 from trainables.methods.method_constants import constants
@@ -56,7 +56,7 @@ def describe_run(trial: Trial, name: str, tags: dict[str, str], result: dict[str
 def _params(trial: Trial, config: dict[str, Any]) -> dict[str, str]:
     """Return the configuration, flat, the objective's numbers with its preset's, and what the view's charts need."""
     numbers = asdict(constants(trial.method, trial.objective, trial.benchmark.split))
-    read = [name for name in numbers if is_read(f"objective.{name}", trial.method, trial.rectifier.name)]
+    read = [name for name in numbers if has_effect(f"objective.{name}", trial.method, trial.rectifier.name)]
     flat = flatten_settings(config) | {f"constants.{name}": numbers[name] for name in read}
     flat |= views.chart_params(trial.rectifier)
     return {name: "none" if value is None else str(value) for name, value in flat.items()}

@@ -8,7 +8,8 @@ from typing import Any
 
 from trainables.common.errors import InputError
 from trainables.common.wording import format_duration
-from trainables.storage.base import STOPPED, Storage
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import STOPPED
 from trainables.trial.export import verify
 from trainables.trial.export.model_folder import read_trial
 
