@@ -1,4 +1,4 @@
-"""README.md, "Add something", done word for word in a copy of the checkout: each in one file of under twenty lines."""
+"""docs/adding.md, done word for word in a copy of the checkout: each in one file of under twenty lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.names import RESULT
 
-FILES = pages.files(pages.read("README.md").split("\n## Add something\n")[1].split("\n## ")[0])
+FILES = pages.files(pages.read("docs/adding.md"))
 SWEEP, OBJECTIVE, RECTIFIER, BENCHMARK, MEASURE, BACKBONE = (
     "search_spaces/npo_gammas.py",
     "trainables/methods/custom/known.py",
@@ -77,7 +77,7 @@ def test_the_section_adds_six_things_in_few_lines() -> None:
 
 
 def test_what_is_added_passes_the_style(copy: Path) -> None:
-    """ruff knows the README's blocks too (`make lint` formats them)."""
+    """ruff knows the page's blocks too (`make lint` formats them)."""
     for words in (("check",), ("format", "--check")):
         done = subprocess.run([sys.executable, "-m", "ruff", *words, *FILES], cwd=copy, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,13 @@ def test_python_m_platform_prints_what_it_always_did(args: tuple[str, ...], root
 def test_libraries_that_use_the_standard_module_import_from_the_root(root: Path) -> None:
     code = "import uuid, pandas, pydantic, platform; print(platform.__file__)"
     assert python(root, "-c", code).strip() == str(root / "platform" / "__init__.py")
+
+
+def test_the_readme_says_what_python_answers_in_another_folder(root: Path, tmp_path: Path) -> None:
+    (quoted,) = re.findall("Python says `([^`]+)`", (root / "README.md").read_text(encoding="utf-8"))
+    done = subprocess.run([sys.executable, "-m", "platform.sweep"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert quoted in done.stderr
 
 
 def test_installing_puts_nothing_of_ours_on_the_path(root: Path, tmp_path: Path) -> None:

@@ -26,6 +26,19 @@ available_node_types:
 """
 
 
+@pytest.mark.parametrize(("visible", "count"), [(None, 3), ("0,2", 2), ("", 0), ("0,1,2,3,4", 3)])
+def test_gpus_of_this_machine_are_those_that_cuda_leaves(
+    visible: str | None, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(capacity, "DEVICES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert capacity.count_local_gpus() == count
+
+
 def node(resources: dict[str, float], alive: bool = True) -> dict[str, Any]:
     return {"Alive": alive, "Resources": {"memory": 1e9, **resources}}
 

@@ -1,6 +1,6 @@
 """Measures of a row: each file here is one. Its mean over the rows of a task is the metric `TASK_NAME`.
 
-A file has `MEASURE`: README.md, "Add something". It is computed for every benchmark whose rows have what it reads, and
+A file has `MEASURE`: docs/adding.md. It is computed for every benchmark whose rows have what it reads, and
 is in result.json, in evaluation.parquet and in the frame of a report.
 """
 

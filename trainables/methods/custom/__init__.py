@@ -1,6 +1,6 @@
 """Objectives and rectifiers beside the published ones, a file each: its name is theirs (docs/decisions/0011).
 
-An objective has `make(constants, seed) -> Objective`, a rectifier a class `Rectifier`: README.md, "Add something". A
+An objective has `make(constants, seed) -> Objective`, a rectifier a class `Rectifier`: docs/adding.md. A
 file whose name begins with `_` is neither, but may hold what several share.
 """
 
