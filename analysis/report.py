@@ -17,6 +17,7 @@ from analysis.figures import catalog
 from analysis.load.opening import find_sweep, open_storage
 from analysis.load.trials import CHOICE, settings
 from analysis.page import html, paper_layout_sections, published_numbers, sections
+from analysis.page.interactive import write_block
 from analysis.page.paper_layout_sections import Source
 from analysis.page.sections import Report
 from analysis.prose import verdict
@@ -95,6 +96,7 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str) -> No
         caveats=list_caveats(results),
         changes=detail_tables.list_changes(results),
         tradeoff=tradeoff,
+        interactive=write_block(results, storage),
         main=main,
         sections=parts,
         chosen=detail_tables.list_chosen(results),

@@ -18,19 +18,20 @@ from analysis.figures import (
     tradeoff,
     training,
 )
-from analysis.page import published_numbers, sections
+from analysis.page import interactive, published_numbers, sections
 
 DRAWING = (bars, heatmap, sensitivity, search_settings, task_vector_strength, tradeoff, training, equal_utility)
 
 
 @pytest.fixture(autouse=True)
 def _undrawn_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave an empty picture in the place of each figure of a report, which take most of its time.
+    """Leave an empty picture in the place of each figure of a report, which take most of its time, and no libraries.
 
     A test that asks for `drawn_figures` has them, and has their files if it asks for `written_figures`.
     """
     if "written_figures" in request.fixturenames:
         return
+    monkeypatch.setattr(interactive, "load_script", str)  # its libraries take seconds
     for module in (sections, published_numbers):
         monkeypatch.setattr(module, "save_figure", _save_points)
     if "drawn_figures" in request.fixturenames:
