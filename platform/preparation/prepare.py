@@ -18,6 +18,7 @@ from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
 from platform.state.best_trials import planned_utilities
+from platform.state.status import describe_making
 from platform.state.trial_outcomes import SweepState
 from trainables import benchmarks
 from trainables.benchmarks import selection
@@ -30,6 +31,8 @@ from trainables.training.task_vectors import forget_batches
 from trainables.workers import launcher, shared_artifacts
 
 PrintLine = Callable[[str], None]
+TELL_SECONDS = 20.0
+"""Between two lines of how far what is made is."""
 LOW_EXTRACTION = 0.3
 """Extraction strength of the rows to forget below which the template may be the wrong one."""
 
@@ -89,7 +92,7 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
         gpus = min(1, resources.gpus)
         make: Any = ray.remote(shared_artifacts.make_model).options(num_cpus=1, num_gpus=gpus)
         made = [make.remote(recipe, store.location, gpus, resources.micro_batch) for recipe in ready]
-        _wait_for(made, [f"the model for {recipe.configs[0]} is trained" for recipe in ready], print_line)
+        _wait_for(made, [f"the model for {recipe.configs[0]} is trained" for recipe in ready], store, print_line)
         waiting = [recipe for recipe in waiting if recipe not in ready]
 
 
@@ -106,16 +109,19 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
             retain = plan.retain_reference(ref.split) if role == "original" else None
             parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain and retain.evaluation
             made.append(make.remote(*parts, store.location, resources))
-        _wait_for(made, [f"the {role} model is evaluated on {ref.split}" for ref in missing], print_line)
+        _wait_for(made, [f"the {role} model is evaluated on {ref.split}" for ref in missing], store, print_line)
 
 
-def _wait_for(tasks: list[Any], messages: list[str], print_line: PrintLine) -> None:
-    """Say when each task has ended. Raises what one raised."""
+def _wait_for(tasks: list[Any], messages: list[str], store: Storage, print_line: PrintLine) -> None:
+    """Say when each task has ended, and meanwhile now and then how far they are. Raises what one raised."""
     begun, waiting = time.monotonic(), tasks
     while waiting:
-        (ended,), waiting = ray.wait(waiting)
-        ray.get(ended)
-        print_line(f"{messages[tasks.index(ended)]} (after {format_duration(time.monotonic() - begun)})")
+        ended, waiting = ray.wait(waiting, timeout=TELL_SECONDS)
+        for task in ended:
+            ray.get(task)
+            print_line(f"{messages[tasks.index(task)]} (after {format_duration(time.monotonic() - begun)})")
+        for line in () if ended else describe_making(store):
+            print_line(line)
 
 
 def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from platform.plan.plan import Plan
 from platform.state.lock import read_lock
+from platform.state.status import describe_making
 from platform.state.trial_outcomes import SweepState
 from platform.state.typed_commands import list_commands
 from search_spaces.schema.axes import Axis, write_axis
@@ -109,5 +110,6 @@ def load_manifests(name: str, store: Storage) -> list[SweepFile]:
                 continue
             if process_identity.is_alive(owner) is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
-            raise InputError(f"sweep {file.stem} is still being prepared (data, models, reference evaluations)")
+            making = "; ".join(describe_making(store)) or "data, models, reference evaluations"
+            raise InputError(f"sweep {file.stem} is still being prepared ({making})")
     return find_sweeps(name, store)

@@ -24,6 +24,7 @@ from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, ERROR, FAILURES, LOST, PROGRESS, WEIGHTS
 from trainables.storage.sweep_file import SweepFile
+from trainables.trial.progress import MAKING
 
 LOST_SECONDS = 60.0
 """A trial of another machine whose last progress is so many seconds from this clock may have died."""
@@ -124,6 +125,18 @@ def format_progress(progress: dict[str, Any]) -> tuple[str, str, str, str]:
     phase = f"{phase}, {work['done']} of {work['total']} {work['what']}" if work else phase
     step = "" if progress["steps"] is None else f"{progress['step']}/{progress['steps']}"
     return phase, step, format_duration(progress["seconds"]), "" if left is None else format_duration(left)
+
+
+def describe_making(store: Storage) -> list[str]:
+    """Return how far each model and evaluation is that is being made here for the trials of a sweep, in words."""
+    lines = []
+    for file in sorted((store.root / MAKING).glob(f"*/{PROGRESS}")):
+        found = atomic_files.read_json(file)
+        if found and found.keys() >= KEYS and process_identity.is_alive(found):
+            phase, step, elapsed, left = format_progress(found | {"remaining_seconds": found["training_left"]})
+            parts = (phase, step and f"step {step}", f"for {elapsed}", left and f"about {left} left")
+            lines.append(f"{found['label']}: {', '.join(filter(None, parts))}")
+    return lines
 
 
 def _estimate_rest(running: list[dict[str, Any]], left: int, total: float | None) -> float | None:

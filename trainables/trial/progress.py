@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from trainables.storage.names import PROGRESS
 
 WRITE_SECONDS, HEARTBEAT_SECONDS, PUSH_SECONDS = 2.0, 10.0, 30.0
 """Between two writes of something new; between two without anything new; between two copies for other machines."""
+MAKING = "shared/making"
+"""Where the progress of what trials share lies in a storage."""
 LOST_SECONDS = 60.0
 """After which a process of another machine without a heartbeat counts as ended."""
 
@@ -34,6 +37,20 @@ def find_other_process(folder: Path) -> process_identity.Identity | None:
     alive = process_identity.is_alive(progress)
     recent = abs(time.time() - progress.get("beat", 0.0)) <= LOST_SECONDS
     return progress if alive or (alive is None and recent) else None
+
+
+@contextlib.contextmanager
+def note_making(label: str, key: str, store: Storage) -> Iterator[Progress]:
+    """Tell in STORAGE/shared/making/KEY how far a model or an evaluation is that trials share."""
+    folder = store.root / MAKING / key
+    progress = Progress(folder, store, None)
+    progress.identity["label"] = label
+    try:
+        with progress:
+            yield progress
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 class Progress:
@@ -55,7 +72,7 @@ class Progress:
         self.thread = threading.Thread(target=self._write_on, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
-        self.identity = {**process_identity.describe_self(), "started": provenance.now(), "attempt": self.attempt}
+        self.identity |= {**process_identity.describe_self(), "started": provenance.now(), "attempt": self.attempt}
         self.started = self.phase_started = time.monotonic()
         self._write()
         self.thread.start()

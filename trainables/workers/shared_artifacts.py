@@ -13,10 +13,12 @@ from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model, Resources, Selection
 from trainables.config.shared_artifacts import Direction, Recipe, evaluation_id
 from trainables.data import raw_rows
+from trainables.inference.progress import report_to
 from trainables.storage import atomic_files
 from trainables.storage.names import RESULT, ROWS
 from trainables.storage.opening import reopen
 from trainables.training import model_files
+from trainables.trial.progress import note_making
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 COLUMNS = ("question", "answer")
@@ -52,8 +54,9 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
         micro_batch=micro_batch,
     )
     training = engine.create_engine(network.to(device).train(), recipe.training, resources)
-    for _ in loop.train(training, task):
-        pass
+    with note_making(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
+        for entry in loop.train(training, task):
+            progress.note({"phase": "training", "step": entry["step"], "steps": task.count_steps()})
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = {**recipe.model_dump(mode="json"), **provenance.stamp()}
     model_files.save_model(training.module, tokenizer, folder, made, shared=True)
@@ -85,9 +88,12 @@ def make_evaluation(
         store.fetch(store.evaluation(retain) / RESULT)
         reference = evaluation.read_reference(store.evaluation(retain) / RESULT, on)
     network, tokenizer = model_files.load_model(subject, resources.precision)
-    found, records = evaluation.evaluate(
-        network.to(device), tokenizer, on, reference, token_budget=resources.evaluation_tokens
-    )
+    with note_making(f"the reference evaluation on {on.split}", key, store) as progress:
+        progress.note({"phase": "evaluation"})
+        with report_to(progress.count):
+            found, records = evaluation.evaluate(
+                network.to(device), tokenizer, on, reference, token_budget=resources.evaluation_tokens
+            )
     atomic_files.write_rows(folder / ROWS, records)
     result = {
         "id": key,

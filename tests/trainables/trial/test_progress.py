@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from platform.state.status import format_progress, read_progress
+from platform.preparation import prepare
+from platform.state import lock
+from platform.state.manifest import load_manifest
+from platform.state.status import describe_making, format_progress, read_progress
 from tests.support.interrupted import configuration
 from trainables.common import process_identity
+from trainables.common.errors import InputError
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import PROGRESS
@@ -53,3 +58,21 @@ def test_rows_of_an_evaluation_are_counted_until_the_next_phase(store: Storage) 
             running._write()
             shown.append(format_progress(read_progress("abc", store, {"evaluation": None}) or {})[0])
     assert shown == ["evaluation, 310 of 717 answers", "calibration"]
+
+
+def test_what_trials_share_is_told_of_while_it_is_made(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the driver between its starts and ends, and by every command that is asked for the sweep meanwhile."""
+    answers, said = iter([([], ["task"]), (["task"], [])]), []
+    monkeypatch.setattr(prepare.ray, "wait", lambda tasks, timeout: next(answers))
+    monkeypatch.setattr(prepare.ray, "get", lambda task: None)
+    atomic_files.write_json(store.lock("tiny", "0a1b2c3d"), lock.describe_owner("python -m platform.sweep tiny"))
+    far = r"the model for full: training, step 2/8, for \d+ s, about \d+ s left"
+    with progress.note_making("the model for full", "77b1", store) as making:
+        for step in (1, 2):
+            making.note({"phase": "training", "step": step, "steps": 8})
+        making._write()
+        prepare._wait_for(["task"], ["it is trained"], store, said.append)
+        with pytest.raises(InputError, match=rf"^sweep tiny-0a1b2c3d is still being prepared \({far}\)$"):
+            load_manifest("tiny", store)
+    assert [bool(re.fullmatch(far, said[0])), said[1].partition(" (")[0]] == [True, "it is trained"]
+    assert describe_making(store) == []
