@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from trainables.benchmarks import Records
 from trainables.data.prompts import TEMPLATES, encode_all
-from trainables.inference.scoring import IGNORED, collate
+from trainables.inference.padded_batch import IGNORED, collate
 
 ROWS, TOKENS = 32, 200
 

@@ -22,7 +22,7 @@ from bench import _plain_evaluation, _script
 from trainables.benchmarks import Records, tofu
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
-from trainables.inference import scoring
+from trainables.inference.padded_batch import collate, pad_of
 from trainables.training import model_files
 
 TOFU = tofu.TofuBenchmark()
@@ -38,7 +38,7 @@ def collapsed(network: Any, tokenizer: Any, benchmark: Benchmark) -> Any:
     optimizer = torch.optim.AdamW(network.parameters(), lr=ASCENT_RATE)
     for step in range(ASCENT_STEPS):
         chosen = [rows[(step * ASCENT_ROWS + k) % len(rows)] for k in range(ASCENT_ROWS)]
-        (-network(**scoring.collate(chosen, scoring.pad_of(tokenizer))).loss).backward()
+        (-network(**collate(chosen, pad_of(tokenizer))).loss).backward()
         optimizer.step()
         optimizer.zero_grad()
     return network.eval()

@@ -218,13 +218,13 @@ def _knowmem(benchmark: Benchmark) -> Records:
 
 def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token_budget: int) -> Records:
     """The records with what the model writes and its ROUGE."""
-    from trainables.inference import scoring
+    from trainables.inference import greedy_answers
 
     scorer = rouge_words.scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
         prompts = [row["question"] for row in chosen]
-        texts = scoring.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
+        texts = greedy_answers.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
         for row, text in zip(chosen, texts, strict=True):
             text = text if verbatim else until_stop(text)
             text = text.strip() if rules.strip else text
@@ -241,6 +241,7 @@ def until_stop(text: str) -> str:
 def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
     """Min-40 % of every forget and hold-out text, which are not kept themselves."""
     from trainables.inference import scoring
+    from trainables.inference.padded_batch import pad_of
 
     rules = RULES[benchmark.dialect]
     asked: list[tuple[str, int, Example]] = []
@@ -248,7 +249,7 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
         length = rules.text_tokens + 1 if rules.text_tokens else None
         for index, text in enumerate(texts):
             asked.append((task, index, Example(tuple(text_blocks.tokenize(tokenizer, text)[:length]), 1)))
-    pad = scoring.pad_of(tokenizer)
+    pad = pad_of(tokenizer)
     scores = scoring.score_labels(network, [[example] for _, _, example in asked], pad=pad, token_budget=token_budget)
     records = []
     for (task, index, _), ((losses, _),) in zip(asked, scores, strict=True):

@@ -192,7 +192,8 @@ def evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
 
 def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget: int) -> Records:
     """Return a record a question: summed losses and token counts of every answer, the generation and its ROUGE."""
-    from trainables.inference import scoring
+    from trainables.inference import greedy_answers, scoring
+    from trainables.inference.padded_batch import pad_of
 
     rules, template = RULES[benchmark.dialect], resolve_template(benchmark.template, tokenizer)
     records, asked, prompts = [], [], []
@@ -205,9 +206,9 @@ def evaluate(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget
             records.append({"task": task, "index": index, "question": row["question"], "answer": row["answer"]})
     settings = {"max_length": rules.max_length, "tag_is_answer": rules.tag_is_answer}
     encoded = iter(encode_all(tokenizer, template, [pair for pairs in asked for pair in pairs], **settings))
-    groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], scoring.pad_of(tokenizer)
+    groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], pad_of(tokenizer)
     scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
-    texts = scoring.generate(
+    texts = greedy_answers.generate(
         network,
         tokenizer,
         prompts,

@@ -1,40 +1,17 @@
-"""Losses of given answers, and greedy answers of a model."""
+"""Losses of given answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
 
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import CACHED_PER_PASS
-from trainables.inference import generation, kv_cache, shared_prefix, threads_and_ranks
+from trainables.inference import kv_cache, shared_prefix, threads_and_ranks
 from trainables.inference.progress import Counter
-
-IGNORED = -100
-
-
-def pad_of(tokenizer: Any) -> int:
-    """Return the token that rows are padded with: its own, else the one that ends a text."""
-    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-
-
-def collate(examples: Sequence[Example], pad: int, width: int | None = None) -> dict[str, torch.Tensor]:
-    """Pad on the right to the longest, or to `width`: input_ids, attention_mask and labels, each (rows, tokens)."""
-    width = max(width or 0, *(len(example.input_ids) for example in examples))
-    input_ids = torch.full((len(examples), width), pad, dtype=torch.long)
-    labels = torch.full_like(input_ids, IGNORED)
-    mask = torch.zeros_like(input_ids)
-    for row, example in enumerate(examples):
-        length = len(example.input_ids)
-        input_ids[row, :length] = torch.tensor(example.input_ids)
-        labels[row, example.answer_start : length] = input_ids[row, example.answer_start : length]
-        mask[row, :length] = 1
-    return {"input_ids": input_ids, "attention_mask": mask, "labels": labels}
 
 
 class LabelScores(NamedTuple):
@@ -121,44 +98,3 @@ def _scores(examples: list[Example], logits: torch.Tensor, labels: torch.Tensor)
     counts = [example.answer_tokens for example in examples]
     parts = zip(examples, losses.split(counts), hits.split(counts), strict=True)
     return {example: LabelScores(lost.tolist(), hit.tolist()) for example, lost, hit in parts}
-
-
-def generate(
-    network: Any,
-    tokenizer: Any,
-    prompts: Sequence[str],
-    *,
-    token_budget: int,
-    new_tokens: int,
-    total: bool = False,
-    scored: Sequence[tuple[Example, Sequence[bool]]] = (),
-) -> list[str]:
-    """Return greedy continuations, special tokens removed; `total`: `new_tokens` counts the prompt as well.
-
-    `scored`: of each prompt an example and the hits of its labels; hits before the first miss are not generated again.
-    """
-    encoded = [tuple(ids) for ids in tokenizer(list(prompts))["input_ids"]] if prompts else []
-    end = tokenizer.eos_token_id
-    encoded = [ids[:-1] if ids and ids[-1] == end else ids for ids in encoded]
-    limits = [max(new_tokens - len(ids), 0) if total else new_tokens for ids in encoded]
-    continued = generation.continue_prompts(
-        network,
-        encoded,
-        limits,
-        end=end,
-        pad=pad_of(tokenizer),
-        token_budget=CACHED_PER_PASS * token_budget,
-        known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,
-    )
-    return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
-
-
-def _leading_labels(prompt: tuple[int, ...], example: Example, hits: Sequence[bool]) -> tuple[int, ...]:
-    """Return the labels before the first miss: none if the prompt is another, as where a token has a part of both."""
-    start = example.answer_start
-    return example.input_ids[start : start + count_leading_hits(hits)] if example.input_ids[:start] == prompt else ()
-
-
-def count_leading_hits(hits: Sequence[bool]) -> int:
-    """Return how many there are before the first miss."""
-    return sum(1 for _ in takewhile(bool, hits))

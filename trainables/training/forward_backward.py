@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import torch
 
 from trainables.common.tokenized_row import Example
-from trainables.inference import kv_cache, scoring
+from trainables.inference import kv_cache
+from trainables.inference.padded_batch import collate
 from trainables.methods import objectives
 from trainables.methods.objectives import ForwardOutput, Term, Totals
 
@@ -85,7 +86,7 @@ def forward(
     model sees it: without a mask only the outputs at padding differ, and attention needs no matrix of who sees whom.
     """
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
-    batch = {name: tensor.to(engine.device) for name, tensor in scoring.collate(rows, task.pad, width).items()}
+    batch = {name: tensor.to(engine.device) for name, tensor in collate(rows, task.pad, width).items()}
     where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
     inputs = {
         "input_ids": batch["input_ids"],

@@ -17,7 +17,7 @@ from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial, check_runnable
-from trainables.inference import scoring
+from trainables.inference.padded_batch import pad_of
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import read_json
 from trainables.training import checkpoints, loop, memory, model_files
@@ -91,7 +91,7 @@ def make_task(
         rectifier=rectifiers.make_rectifier(trial.rectifier.name, trial.rectifier.gamma, trial.rectifier.tau),
         training=trial.training,
         seed=trial.seed,
-        pad=scoring.pad_of(tokenizer),
+        pad=pad_of(tokenizer),
         micro_batch=micro_batch,
         observe=trial.observe,
         frozen=frozen,

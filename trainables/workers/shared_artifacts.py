@@ -33,7 +33,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     if folder.is_dir():
         store.push(folder)
         return str(folder)
-    from trainables.inference import scoring
+    from trainables.inference.padded_batch import pad_of
     from trainables.methods import method_constants, objectives, rectifiers
     from trainables.training import engine, loop
     from trainables.training.runtime import prepare_process
@@ -50,7 +50,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
         rectifier=rectifiers.make_rectifier("clip", None, recipe.clip),
         training=recipe.training,
         seed=recipe.seed,
-        pad=scoring.pad_of(tokenizer),
+        pad=pad_of(tokenizer),
         micro_batch=micro_batch,
     )
     training = engine.create_engine(network.to(device).train(), recipe.training, resources)

@@ -21,7 +21,7 @@ from trainables.benchmarks import tofu
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model
 from trainables.data.prompts import TEMPLATES, encode, prompt_text
-from trainables.inference import scoring
+from trainables.inference import greedy_answers, scoring
 from trainables.training import model_files
 
 
@@ -63,7 +63,7 @@ def test_leading_hits_are_what_greedy_decoding_shares_with_an_answer(budget: int
         groups.append([Example((*ids, *answer), len(ids)) for answer in (first, own, own[:4])])
         expected.append(min(right, 9))
     found = scoring.score_labels(model, groups, pad=PAD, token_budget=budget)
-    assert [scoring.count_leading_hits(group[0].hits) for group in found] == expected
+    assert [greedy_answers.count_leading_hits(group[0].hits) for group in found] == expected
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +78,10 @@ def test_an_evaluation_of_a_model_that_knows_its_rows(
     """The same texts, with fewer of them generated."""
     model, tokenizer = taught
     benchmark = Benchmark(data=str(trained_inputs.data), split=trained_inputs.split, dialect=dialect, limit=8)
-    generated, steps = scoring.generate, []
+    generated, steps = greedy_answers.generate, []
     texts = []
     for changed in (generated, lambda *given, scored, **more: generated(*given, **more)):
-        monkeypatch.setattr(scoring, "generate", changed)
+        monkeypatch.setattr(greedy_answers, "generate", changed)
         with PassCounter(model) as counted:
             records = tofu.evaluate(model, tokenizer, benchmark, token_budget=700)
         steps.append(sum(rows for rows, tokens in counted.passes if tokens == 1))
@@ -99,7 +99,7 @@ def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(trained_inputs:
     prompt = prompt_text(template, row["question"], tag_is_answer=True)
 
     def text(*scored: tuple[Example, list[bool]]) -> list[str]:
-        return scoring.generate(model, tokenizer, [prompt], token_budget=700, new_tokens=10, scored=scored)
+        return greedy_answers.generate(model, tokenizer, [prompt], token_budget=700, new_tokens=10, scored=scored)
 
     start = whole.answer_start
     changed = whole.input_ids[:start] + tuple(reversed(whole.input_ids[start:]))

@@ -10,7 +10,7 @@ import torch
 from tests.support.families import generate_alone
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
-from trainables.inference import scoring
+from trainables.inference import greedy_answers
 from trainables.training import model_files
 
 KINDS = [(dialect, template) for dialect in tofu.RULES for template in ("llama2", "phi")]
@@ -94,7 +94,7 @@ def test_the_limit_counts_the_prompt_in_the_papers_dialect_alone(batched: dict[s
     prompts = sorted((prompt_of(batched["kind"], record["question"]) for record in batched["records"]), key=len)[::3]
     lengths = [len(batched["tokenizer"](prompt)["input_ids"]) for prompt in prompts]
     assert min(lengths) < 30 < max(lengths)
-    found = scoring.generate(
+    found = greedy_answers.generate(
         batched["network"], batched["tokenizer"], prompts, token_budget=64, new_tokens=30, total=total
     )
     assert found == [naive_generation(batched, prompt, 30, total=total) for prompt in prompts]

@@ -12,7 +12,7 @@ import transformers
 
 from tests.support import tiny
 from trainables.common.tokenized_row import Example
-from trainables.inference import scoring
+from trainables.inference.padded_batch import collate
 from trainables.methods import method_constants, objectives
 from trainables.methods.objectives import ForwardOutput, Term
 from trainables.training import forward_backward, model_files
@@ -62,7 +62,7 @@ def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, flo
     totals, total = forward_backward.count_totals(rows()), 0.0
     for term in terms:
         width = totals.longest if term.width is None or term.width == "batch" else term.width
-        batch = scoring.collate(rows(), 0, width)
+        batch = collate(rows(), 0, width)
         inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "use_cache": False}
         said, kept = (net(**inputs, output_hidden_states=True) for net in (model, frozen))
         where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
@@ -100,7 +100,7 @@ def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: 
     """Its own loss over labels, with whole logits, a mask and rows in the order drawn."""
     model, theirs = network(family), network(family)
     loss = ours(model, (objectives.NLL,), None, size, None)
-    wanted = theirs(**scoring.collate(rows(), 0), use_cache=False).loss
+    wanted = theirs(**collate(rows(), 0), use_cache=False).loss
     wanted.backward()
     agree(model, theirs, (loss, wanted.item()))
 

@@ -70,9 +70,10 @@ def score_sets(
 ) -> Records:
     """Return a record of each question or block of each set. Raises TrialStopped if a loss is not finite."""
     from trainables.inference import scoring
+    from trainables.inference.padded_batch import pad_of
 
     items = [item for name, rows in sets.items() for item in cut_rows(tokenizer, template, name, rows, limit)]
-    groups, pad = [[item.example] for item in items], scoring.pad_of(tokenizer)
+    groups, pad = [[item.example] for item in items], pad_of(tokenizer)
     scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
     rows = [_make_record(item, losses, hits) for item, ((losses, hits),) in zip(items, scores, strict=True)]
     scored = [Scored(item, hits, row) for item, ((_, hits),), row in zip(items, scores, rows, strict=True)]
@@ -132,11 +133,11 @@ def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str,
 def _answer_questions(
     network: Any, tokenizer: Any, template: Template, asked: Sequence[Scored], token_budget: int
 ) -> None:
-    from trainables.inference import scoring
+    from trainables.inference import greedy_answers
 
     prompts = [prompt_text(template, item.row.question or "", tag_is_answer=False) for item, _, _ in asked]
     scored = [(item.example, hits) for item, hits, _ in asked]
-    texts = scoring.generate(
+    texts = greedy_answers.generate(
         network, tokenizer, prompts, token_budget=token_budget, new_tokens=NEW_TOKENS, scored=scored
     )
     for (item, _, row), text in zip(asked, texts, strict=True):
@@ -145,7 +146,8 @@ def _answer_questions(
 
 def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
     """Generate the second halves of the blocks after their first halves."""
-    from trainables.inference import generation, scoring
+    from trainables.inference import generation, greedy_answers
+    from trainables.inference.padded_batch import pad_of
 
     starts, truths, known = [], [], []
     for item, hits, _ in asked:
@@ -153,13 +155,13 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         half, first = len(ids) // 2, len(ids) // 2 - item.example.answer_start
         starts.append(ids[:half])
         truths.append(ids[half:])
-        known.append(ids[half:][: scoring.count_leading_hits(hits[first:]) if first >= 0 else 0])
+        known.append(ids[half:][: greedy_answers.count_leading_hits(hits[first:]) if first >= 0 else 0])
     found = generation.continue_prompts(
         network,
         starts,
         [len(truth) for truth in truths],
         end=tokenizer.eos_token_id,
-        pad=scoring.pad_of(tokenizer),
+        pad=pad_of(tokenizer),
         token_budget=CACHED_PER_PASS * token_budget,
         known=known,
     )

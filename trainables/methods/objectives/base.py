@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch.nn import functional
 
-from trainables.inference.scoring import IGNORED
+from trainables.inference.padded_batch import IGNORED
 
 Side = Literal["forget", "retain"]
 Positions = Literal["labels", "attended", "all", "none"]

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from trainables.inference.scoring import IGNORED
+from trainables.inference.padded_batch import IGNORED
 from trainables.methods.method_constants import Constants
 from trainables.methods.objectives.base import ForwardOutput, Loss, Objective, Term, Totals
 

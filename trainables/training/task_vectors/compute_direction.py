@@ -18,7 +18,7 @@ from trainables.common.errors import TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import TaskVector
 from trainables.config.shared_artifacts import Direction
-from trainables.inference import scoring
+from trainables.inference.padded_batch import pad_of
 from trainables.methods import objectives, task_vector_rectification
 from trainables.training import forward_backward, model_files, weights_on_disk
 from trainables.training.task_vectors import forget_batches, sharded_model
@@ -144,7 +144,7 @@ def open_trainer(
         rows=rows,
         batches=forget_batches.divide_batches(len(rows), count, direction.seed),
         target=target,
-        pad=scoring.pad_of(tokenizer),
+        pad=pad_of(tokenizer),
         micro_batch=micro_batch,
     )
 
