@@ -46,7 +46,7 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     import ray.exceptions
 
     from trainables.trial.export import model_folder
-    from trainables.workers import shared_artifacts
+    from trainables.workers import model_export
 
     folder = store.root / "exports" / trial.id()
     if store.exists(folder):
@@ -56,7 +56,7 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
         return shown
     if folder.exists():
         shown += f" (the one of an earlier run is in {set_aside([folder], store)})"
-    make: Any = ray.remote(shared_artifacts.make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
+    make: Any = ray.remote(model_export.make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
     try:
         ray.get(make.remote(trial.id(), store.location, str(folder), why, plan.sweep.selection))
     except ray.exceptions.RayTaskError as error:

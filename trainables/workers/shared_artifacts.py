@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, tofu
 from trainables.benchmarks.local_paths import localize
 from trainables.common import provenance
-from trainables.config.settings import Benchmark, Model, Resources, Selection
+from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.shared_artifacts import Direction, Recipe, evaluation_id
 from trainables.data import raw_rows
 from trainables.inference.progress import report_to
@@ -118,19 +117,6 @@ def make_direction(direction: Direction, root: str, resources: Resources, micro_
     direction = localize(direction, store)
     prepare_process(resources, direction.seed)
     ensure_direction(direction, store, load_forget_rows, micro_batch, resources.gradient_checkpointing)
-
-
-def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
-    """Write a chosen trial's model into a folder of the storage, verified, with its card."""
-    from trainables.common import cli
-
-    cli.silence_libraries()
-    from trainables.trial.export import model_folder
-
-    store = reopen(root)
-    place = Path(store.local_path(folder))
-    model_folder.export(trial_id, store, place, why, rule)
-    store.push(place)
 
 
 def _load_rows(recipe: Recipe, configs: Sequence[str]) -> list[raw_rows.Row]:
