@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.figures import panel_data
-from analysis.figures.style import LINES, STYLE, even_columns, legend_entry, make_grid
+from analysis.figures.style import CHANCE, LINES, STYLE, even_columns, legend_entry, make_grid
 from analysis.labels import REFERENCES, method_label
 from analysis.load.goal_columns import Column
 
@@ -84,6 +84,8 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Colu
     bars = rows.loc[rows["source"] == ("runs" if runs else "paper")]
     for row in bars.loc[bars["method"].isin(REFERENCES)].dropna(subset=["none"]).to_dict("records"):
         axes.axhline(row["none"], **LINES[row["method"]], zorder=1)
+    if column.chance is not None:
+        axes.axhline(column.chance, **CHANCE, zorder=4.5)
     values = [rows[side] + sign * rows[f"{side}_sd"].fillna(0) for side in ("none", "gru") for sign in (-1, 1)]
     low, high = (float(end([0.0, *pd.concat(values).dropna()])) for end in (min, max))
     room = ROOM * ((high - low) or 1.0)
@@ -135,6 +137,8 @@ def _list_legend_entries(points: pd.DataFrame) -> list[Any]:
     for role in REFERENCES:
         if role in set(points["method"]):
             handles.append(legend_entry(f"{role} model", **LINES[role]))
+    if any(column.chance is not None for column in panel_data.compared_columns(points)):
+        handles.append(legend_entry("chance", **CHANCE))
     if panel_data.has_both_sources(points):
         handles.append(legend_entry("the paper's numbers", **PAPER))
     return handles

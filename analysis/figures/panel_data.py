@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from analysis.labels import REFERENCES, order_methods, split_label
+from analysis import paper
+from analysis.labels import REFERENCES, order_methods, order_names, split_label
 from analysis.load.goal_columns import Column, find_goals
 from analysis.stats.tidy import SOURCE
+from trainables.config.method_tables import METHODS
 
 BACKBONES = {"llama": "Llama", "phi": "Phi", "zephyr": "Zephyr", "iclm": "ICLM"}
 
@@ -32,7 +34,7 @@ def near_chosen(frame: pd.DataFrame) -> pd.DataFrame:
 
     Sweeps may vary the learning rate and more beside them: a curve over gamma is of one of these.
     """
-    same = ["split", "method", "rectifier", "other"]
+    same = ["backbone", "split", "method", "rectifier", "other"]
     return frame.merge(frame.loc[frame["chosen"], same].drop_duplicates(), on=same)
 
 
@@ -46,8 +48,11 @@ def compared_columns(frame: pd.DataFrame) -> tuple[Column, ...]:
 
 
 def list_methods(points: pd.DataFrame) -> list[str]:
-    """Return the methods that are drawn, without the reference models, in their order."""
-    return order_methods(set(points["method"]) - set(REFERENCES))
+    """Return the methods that are drawn, without the reference models, in the order of the paper's table."""
+    benchmark = str(points["benchmark"].iloc[0]) if "benchmark" in points and len(points) else ""
+    table = "tofu_main" if benchmark == "tofu" else benchmark
+    published = paper.load_table(table)["method"] if table in paper.TABLES else []
+    return order_names(set(points["method"]) - set(REFERENCES), dict.fromkeys([*published, *METHODS]))
 
 
 def list_places(points: pd.DataFrame) -> list[tuple[str, str]]:

@@ -73,6 +73,8 @@ LINES: dict[str, dict[str, Any]] = {
     "retain": {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.4},
 }
 """The reference models, drawn as lines across."""
+CHANCE: dict[str, Any] = {"color": "#D55E00", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 0.9}
+"""What guessing reaches."""
 SIGNIFICANT = float(np.log(0.05))
 STYLE: dict[Any, Any] = {
     "font.size": 8,

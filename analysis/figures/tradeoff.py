@@ -10,9 +10,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation, Transform
 
 from analysis.figures import panel_data
 from analysis.figures.style import (
+    CHANCE,
     GREY,
     SIGNIFICANT,
     STYLE,
@@ -41,6 +43,8 @@ FRONT: dict[str, Any] = {"color": "#999999", "marker": "s", "ms": 2.5}
 GREY_MARKER: dict[str, Any] = {"color": GREY, "marker": "o", "linestyle": "none", "ms": 6, "mew": 1.5}
 FAINT_MARKER: dict[str, Any] = {"ms": 4.5, "mew": 0.9, "alpha": 0.5}
 """How the paper's numbers look beside those of runs."""
+NEAR, SIDEWAYS = 0.03, 9.0
+"""The share of a panel within which points count as one place, and by how many points arrows there stand apart."""
 CROWD = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
@@ -130,9 +134,11 @@ def _draw_trials(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection
     for (method, rectifier), cloud in kinds["trial"].groupby(["method", "rectifier"], sort=False):
         style = marker(str(method), str(rectifier)) | {"ms": 4, "alpha": 0.5, "rasterized": faint}
         axes.plot(cloud[x], cloud[y], **style, zorder=3)
+    places = _place_side_by_side(axes, kinds["chosen"], goals)
     for row in kinds["chosen"].to_dict("records"):
         bars = [None if pd.isna(sd) or sd == 0 else sd for sd in (row[f"{x}_sd"], row[f"{y}_sd"])]
         style = {"fmt": "none", "ecolor": colour(row["method"]), "elinewidth": 0.7, "zorder": 4}
+        style["transform"] = places[row["method"]]
         axes.errorbar(row[x], row[y], xerr=bars[0], yerr=bars[1], **style)
     _draw_methods(axes, pd.concat([kinds["reference"], kinds["chosen"]]), goals)
 
@@ -140,6 +146,7 @@ def _draw_trials(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection
 def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool = False) -> None:
     """Draw reference models as stars, chosen settings as markers, and arrows from each method to itself with GRU."""
     x, y = goals.removal.metric, goals.retention.metric
+    places = _place_side_by_side(axes, rows, goals)
     for row in rows.to_dict("records"):
         if row["method"] in REFERENCES:
             style = star(row["method"], 8) | {"alpha": 0.45} if faint else star(row["method"])
@@ -147,14 +154,38 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool = Fa
         else:
             style = opaque(row["method"], row["rectifier"])
             style |= FAINT_MARKER if faint else {"ms": 7, "mew": 1.5}
-            axes.plot(row[x], row[y], **style, zorder=3 if faint else 6)
+            axes.plot(row[x], row[y], **style, transform=places[row["method"]], zorder=3 if faint else 6)
     for method, pair in rows.groupby("method"):
         ends = {row["rectifier"]: (row[x], row[y]) for row in pair.to_dict("records")}
         if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:
             style: dict[str, Any] = {"arrowstyle": "-|>", "color": colour(str(method)), "shrinkB": 3.5}
             style |= {"linestyle": dashes(str(method)), "linewidth": 1.2, "shrinkA": 0}
             style |= {"alpha": 0.45, "linewidth": 0.8, "shrinkA": 3.5} if faint else {}
-            axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=2.8 if faint else 5)
+            at = places[str(method)]
+            axes.annotate("", ends["gru"], ends["none"], at, at, arrowprops=style, zorder=2.8 if faint else 5)
+
+
+def _place_side_by_side(axes: Axes, rows: pd.DataFrame, goals: Goals) -> dict[str, Transform]:
+    """Return each method's coordinates: upright arrows that would lie on one another move to the worse side, in points.
+
+    On MUSE most methods remove all there is to remove, alone and with GRU.
+    """
+    x, y = goals.removal.metric, goals.retention.metric
+    width, height = (NEAR * abs(high - low) for low, high in (axes.get_xlim(), axes.get_ylim()))
+    methods = rows.loc[~rows["method"].isin(REFERENCES)].groupby("method", sort=False)
+    boxes = {str(name): (*pair[x].agg(["min", "max"]), *pair[y].agg(["min", "max"])) for name, pair in methods}
+    shifts: dict[str, int] = {}
+    for name, (left, right, low, high) in boxes.items():
+        near = {
+            shift
+            for other, shift in shifts.items()
+            if max(right, boxes[other][1]) - min(left, boxes[other][0]) < width
+            and low - height < boxes[other][3]
+            and boxes[other][2] < high + height
+        }
+        shifts[name] = next(shift for shift in range(len(boxes)) if shift not in near)
+    inch = axes.figure.dpi_scale_trans
+    return {name: axes.transData + ScaledTranslation(-SIDEWAYS * shift / 72, 0, inch) for name, shift in shifts.items()}
 
 
 def _draw_front(axes: Axes, front: pd.DataFrame, goals: Goals) -> None:
@@ -189,7 +220,7 @@ def draw_arrows(points: pd.DataFrame) -> Figure:
         axes.set_ylabel(labels[1] if number % columns == 0 else "")
     add_method_legend(figure, panel_data.list_methods(points))
     signs = rectifier_entries(points.loc[~points["method"].isin(REFERENCES), "rectifier"], _chosen_sign)
-    signs += _list_model_signs(set(points["method"]))
+    signs += [*_list_model_signs(set(points["method"])), *_list_chance(goals)]
     if panel_data.has_both_sources(points):
         signs.append(legend_entry("small and faint: the paper", **(GREY_MARKER | FAINT_MARKER)))
     figure.legend(handles=[*signs, *_list_significance(goals)], loc="outside lower center", ncols=3)
@@ -216,6 +247,8 @@ def _scale_x(axes: Axes, values: list[float], goal: Goal) -> None:
     axes.set_xlim((left, right) if goal.best == "highest" else (right, left))
     if goal.metric == QUALITY:
         axes.axvline(SIGNIFICANT, color=GREY, linestyle=":", linewidth=0.8, zorder=1)
+    if goal.chance is not None:
+        axes.axvline(goal.chance, **CHANCE, zorder=1)
 
 
 def _y_limits(values: Sequence[float]) -> tuple[float, float]:
@@ -245,6 +278,10 @@ def _list_significance(goals: Goals) -> list[Line2D]:
     return [legend_entry("p = 0.05", **line)] if goals.removal.metric == QUALITY else []
 
 
+def _list_chance(goals: Goals) -> list[Line2D]:
+    return [legend_entry("chance", **CHANCE)] if goals.removal.chance is not None else []
+
+
 def _list_legend_entries(points: pd.DataFrame, goals: Goals, rule: Selection) -> Iterator[Line2D]:
     """Yield a legend entry for every kind of sign that is drawn with all trials."""
     kinds = dict(list(points.groupby("kind")))
@@ -260,4 +297,4 @@ def _list_legend_entries(points: pd.DataFrame, goals: Goals, rule: Selection) ->
             label = f"{rule.share:.0%} of the original's {goals.retention.short}"
             yield legend_entry(label, color=GREY, linestyle="--", linewidth=0.8)
     if len(points):
-        yield from _list_significance(goals)
+        yield from [*_list_significance(goals), *_list_chance(goals)]

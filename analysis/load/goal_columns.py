@@ -29,6 +29,7 @@ class Column:
     label: str
     best: Literal["highest", "lowest"] | None
     text: str
+    chance: float | None = None
 
     @property
     def head(self) -> str:
@@ -58,7 +59,7 @@ class Goals:
     @property
     def columns(self) -> tuple[Column, ...]:
         """Return what tables show, the goals first."""
-        goals = [Column(goal.metric, goal.short, goal.best, goal.title) for goal in self.compared]
+        goals = [Column(goal.metric, goal.short, goal.best, goal.title, goal.chance) for goal in self.compared]
         return (*goals, *BESIDE.get(self.benchmark, ()))
 
     @property
@@ -78,7 +79,7 @@ class Goals:
         if len(self.removals) == 1:
             return first
         name = f"mean of {join_names(goal.short for goal in self.removals)}"
-        return Goal("removal", "removal", first.best, name, name)
+        return Goal("removal", "removal", first.best, name, name, chance=first.chance)
 
     @property
     def explanation(self) -> str:

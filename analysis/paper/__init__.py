@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pandas as pd
 
+CITATION = "Wang et al., GRU: Mitigating the Trade-off between Unlearning and Retention for LLMs, ICML 2025"
 TABLES: tuple[str, ...] = tuple(
-    "tofu_main tofu_retain_free wmdp muse wmdp_rmu tofu_tau tofu_gamma tofu_ablation tofu_uwc_ga tofu_uwc_npo".split()
+    "tofu_retain_free tofu_main wmdp muse wmdp_rmu tofu_tau tofu_gamma tofu_ablation tofu_uwc_ga tofu_uwc_npo".split()
 )
 
 

@@ -36,8 +36,8 @@ LAYOUTS = {table: _read_layout(table, fields) for table, fields in tomllib.loads
 
 def uwc_layout(method: str) -> Layout:
     """Return the layout of a method's UWC table; the paper has those of GA and NPO. MU is held equal, so never bold."""
-    caption = f"TOFU at equal utility (UWC): {method_label(method)}"
-    return replace(LAYOUTS["tofu_uwc_ga"], table=f"tofu_uwc_{method}", caption=caption, methods=(method,))
+    table, caption = f"tofu_uwc_{method}", f"TOFU at equal utility (UWC): {method_label(method)}"
+    return LAYOUTS.get(table) or replace(LAYOUTS["tofu_uwc_ga"], table=table, caption=caption, methods=(method,))
 
 
 def main_layout(results: Results) -> Layout:

@@ -34,6 +34,8 @@ class Goal:
     short: str
     title: str
     digits: int = 3
+    chance: float | None = None
+    """What guessing reaches, where that is known: of questions with four answers a quarter."""
 
     def gain(self, value: float) -> float:
         """Return the value, turned so that more is better."""

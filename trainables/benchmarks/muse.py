@@ -88,8 +88,8 @@ class MuseBenchmark(BenchmarkBase):
 
     GOALS = (
         Goal("verbmem_f", "removal", "lowest", "VerbMem", "VerbMem on the forget set"),
-        Goal("knowmem_f", "removal", "lowest", "KnowMem", "KnowMem on the forget set"),
-        Goal("knowmem_r", "retention", "highest", "KnowMem_r", "KnowMem on the retain set"),
+        Goal("knowmem_f", "removal", "lowest", "KnowMem-U", "KnowMem on the forget set"),
+        Goal("knowmem_r", "retention", "highest", "KnowMem-R", "KnowMem on the retain set"),
     )
     UTILITY_COLUMNS = ("rougeL_f1",)
 

@@ -54,9 +54,9 @@ class WmdpBenchmark(BenchmarkBase):
     """WMDP without a retain model: nobody has trained one without what it asks for."""
 
     GOALS = (
-        Goal("wmdp_bio", "removal", "lowest", "bio", "WMDP-bio accuracy"),
-        Goal("wmdp_cyber", "removal", "lowest", "cyber", "WMDP-cyber accuracy"),
-        Goal("mmlu", "retention", "highest", "MMLU", "MMLU accuracy"),
+        Goal("wmdp_bio", "removal", "lowest", "Bio", "WMDP-bio accuracy", chance=0.25),
+        Goal("wmdp_cyber", "removal", "lowest", "Cyber", "WMDP-cyber accuracy", chance=0.25),
+        Goal("mmlu", "retention", "highest", "MMLU", "MMLU accuracy", chance=0.25),
     )
     UTILITY_COLUMNS = ("correct",)
 

@@ -18,8 +18,8 @@ from tests.support.sweep_store import grid, read
 
 BENCHMARKS = ["muse", "wmdp", "own"]
 HEADS = {
-    "muse": ["VerbMem ↓", "KnowMem ↓", "KnowMem_r ↑", "PrivLeak"],
-    "wmdp": ["bio ↓", "cyber ↓", "MMLU ↑"],
+    "muse": ["VerbMem ↓", "KnowMem-U ↓", "KnowMem-R ↑", "PrivLeak"],
+    "wmdp": ["Bio ↓", "Cyber ↓", "MMLU ↑"],
     "own": ["ES ↓", "utility ↑", "EM ↓", "ROUGE ↓", "prob ↓"],
 }
 # Means of two seeds; with GRU the setting of the least removal metrics that keeps 90 % of the original's utility.
@@ -51,15 +51,15 @@ SHOWN = {
     },
 }
 VERDICTS = {
-    "muse": "On news, with GRU VerbMem is worse for GA and NPO; KnowMem is better for NPO, worse for GA; KnowMem_r is "
-    "better for GA and NPO.",
-    "wmdp": "On bio_cyber, with GRU bio is better for NPO, worse for GA; cyber is worse for GA and NPO; MMLU is better "
+    "muse": "On news, with GRU VerbMem is worse for GA and NPO; KnowMem-U is better for NPO, worse for GA; KnowMem-R "
+    "is better for GA and NPO.",
+    "wmdp": "On bio_cyber, with GRU Bio is better for NPO, worse for GA; Cyber is worse for GA and NPO; MMLU is better "
     "for GA and NPO.",
     "own": "On own rows, with GRU ES is better for NPO, worse for GA; utility is better for GA and NPO.",
 }
 REMOVAL = {
-    "muse": "removal (mean of VerbMem and KnowMem, less is more)",
-    "wmdp": "removal (mean of bio and cyber, less is more)",
+    "muse": "removal (mean of VerbMem and KnowMem-U, less is more)",
+    "wmdp": "removal (mean of Bio and Cyber, less is more)",
     "own": "removal (ES, less is more)",
 }
 

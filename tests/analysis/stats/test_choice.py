@@ -66,7 +66,7 @@ def test_halves_choose_on_one_half_and_report_the_other(tmp_path: Path) -> None:
     assert SAME_ROWS not in markdown
     chosen = pd.read_csv(folder / "tables/chosen.csv").set_index("Method")
     assert chosen.loc["NPO w/ GRU", "gamma"] == "0.05"
-    assert chosen["Keeps 90% of KnowMem_r"].to_dict() == {"NPO": "no (115.9%)", "NPO w/ GRU": "yes (90.9%)"}
+    assert chosen["Keeps 90% of KnowMem-R"].to_dict() == {"NPO": "no (115.9%)", "NPO w/ GRU": "yes (90.9%)"}
     page = (folder / "index.html").read_text()
     assert "99.0000" not in page
     for stem in ("figures/tradeoff", "tables/trials"):
@@ -87,7 +87,7 @@ def test_what_has_no_halves_cannot_be_chosen_and_the_report_says_so(tmp_path: Pa
     lack = "metrics on either half of the evaluation rows"
     assert f"Evaluated trials without {lack}, which the selection rule asks for, are left out: 1." in page
     assert f"news: the original model&#39;s evaluation original-news has no {lack}" in page
-    assert "the original model&#39;s KnowMem_r is not known, so the highest KnowMem_r was chosen everywhere" in page
+    assert "the original model&#39;s KnowMem-R is not known, so the highest KnowMem-R was chosen everywhere" in page
     chosen = pd.read_csv(folder / "tables/chosen.csv").set_index("Method")
     assert chosen.loc["NPO w/ GRU", ["gamma", "n of planned", "Chosen from"]].tolist() == ["0.05", "1 of 1", 2]
 
@@ -95,7 +95,7 @@ def test_what_has_no_halves_cannot_be_chosen_and_the_report_says_so(tmp_path: Pa
 @pytest.mark.parametrize(
     ("rule", "gamma", "words"),
     [
-        ({"rule": "highest_removal"}, "0.8", "the most removal (mean of bio and cyber, less is more), whatever the"),
+        ({"rule": "highest_removal"}, "0.8", "the most removal (mean of Bio and Cyber, less is more), whatever the"),
         ({"rule": "highest_utility"}, "0.05", "the highest MMLU, whatever the removal"),
         ({"rule": "utility_floor", "share": 0.6}, "0.8", "with at least 60% of the target model's MMLU"),
         ({}, "0.05", "with at least 90% of the target model's MMLU"),

@@ -16,7 +16,7 @@ from trainables.config.method_tables import METHODS
 KEY = ["benchmark", "backbone", "split", "method", "rectifier", "gamma", "tau", "target", "metric"]
 ROWS = {"forget05": 200, "forget10": 300}  # that TOFU's evaluation compares: min(300, size of the forget set)
 QUESTIONS = {"wmdp_bio": 1273, "wmdp_cyber": 1987}
-COUNTS = dict(zip(TABLES, (128, 56, 33, 36, 6, 54, 70, 12, 28, 28), strict=True))
+COUNTS = dict(zip(TABLES, (56, 128, 33, 36, 6, 54, 70, 12, 28, 28), strict=True))
 FQ, MU = "forget_quality", "model_utility"
 TOFU = [table for table in TABLES if table.startswith("tofu")]
 
