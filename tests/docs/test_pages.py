@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from analysis import paper
+from analysis.tables.table_definitions import LAYOUTS
 from tests.platform.plan.test_dry_runs import FACTS
 from tests.support import pages
 from tests.support.starts import in_process
@@ -70,6 +71,15 @@ def test_hours_of_the_grids(tmp_path: Path) -> None:
         done = in_process(name, "--dry-run", "--json", "--storage", tmp_path / "runs")
         plan = json.loads(done.stdout)
         assert written[name] == [str(len(plan["trials"])), f"{plan['gpu_hours']:.2f}"], name
+
+
+def test_every_table_has_the_command_of_the_sweeps_that_fill_it() -> None:
+    listed = pages.rows(pages.read("docs/reproduction.md"), "in the paper")
+    tables = {name: (file.strip("`"), set(command.strip("`").split()[3:])) for name, command, file in listed}
+    for layout in LAYOUTS.values():
+        number = layout.caption.partition(".")[0]
+        assert tables.pop(number) == (layout.table, set(layout.sweeps.values()))
+    assert list(tables) == [f"Figure {number}" for number in (1, 4, 5, 6, 7)]
 
 
 def test_errata_are_listed() -> None:
