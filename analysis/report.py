@@ -1,22 +1,22 @@
-"""`python -m analysis.report NAME`: tables, the trade-off picture and one self-contained page about a sweep."""
+"""`python -m analysis.report NAME ...`: tables, the trade-off picture and one self-contained page about sweeps."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 import typer
 from rich.console import Console
 
 from analysis.figures import catalog
-from analysis.load.opening import find_sweep, open_storage
+from analysis.load.opening import open_storage
 from analysis.load.trials import CHOICE, settings
-from analysis.page import html, paper_layout_sections, published_numbers, sections
+from analysis.page import html, paper_layout_sections, published_numbers, sections, several_sweeps
 from analysis.page.interactive import write_block
 from analysis.page.paper_layout_sections import Source
 from analysis.page.sections import Report
@@ -32,30 +32,39 @@ from trainables.storage.sweep_file import SweepFile
 
 
 def build(
-    name: str,
+    name: str | Sequence[str],
     storage: str | Path = "runs",
     output: str | Path | None = None,
     source: Source = Source.RUNS,
-    say: Callable[[str], object] | None = None,
+    say: Callable[[str], object] = str,
 ) -> Path:
-    """Write the report of a sweep and return its folder: index.html, tables/, figures/. `say`: told what it does.
+    """Write the report of a sweep, or of several together, and return its folder: index.html, tables/, figures/.
 
-    `source`: with the paper's numbers beside the runs' (both), or the paper's alone (`paper_report.build`).
+    `say` is told what it does.
 
-    The folder is STORAGE/reports/NAME-HASH unless `output` says otherwise. Raise InputError if the sweep or the storage
-    cannot be read or the folder cannot be written; trials that failed are reported, never an error.
+    `source`: with the paper's numbers beside the runs' (both), or the paper's alone (`published_numbers.build`).
+
+    The folder is STORAGE/reports/NAME-HASH, of several NAME-HASH+NAME-HASH, unless `output` says otherwise. Raise
+    InputError if a sweep or the storage cannot be read or the folder cannot be written; trials that failed are
+    reported, never an error.
     """
+    names = list(dict.fromkeys([name] if isinstance(name, str) else name))
     if source == Source.PAPER:
-        return published_numbers.build(name, storage, output)
+        return published_numbers.build(names, storage, output)
     store = open_storage(storage)
-    sweep = find_sweep(name, store)
-    folder = Path(output) if output else store.root / "reports" / sweep.label
-    say = say or str
-    say(f"reading {format_count(len(sweep.trials), 'trial')} of {sweep.label}")
-    report = Report(folder, read_results(sweep, store), store)
+    sweeps = several_sweeps.find_sweeps(names, store)
+    label = "+".join(sweep.label for sweep in sweeps.values())
+    folder = Path(output) if output else store.root / "reports" / label
+    say(f"reading {format_count(sum(len(sweep.trials) for sweep in sweeps.values()), 'trial')} of {label}")
+    results = {name: read_results(sweep, store) for name, sweep in sweeps.items()}
     say(f"drawing figures and writing tables to {folder}")
     try:
-        _write(report, sweep, source, str(storage))
+        if len(sweeps) > 1:
+            command = _repeat_command(label.replace("+", " "), str(storage), source)
+            several_sweeps.write(sweeps, results, folder, source == Source.BOTH, command)
+        else:
+            ((name, sweep),) = sweeps.items()
+            _write(Report(folder, results[name], store), sweep, source, str(storage))
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
     if output is None:
@@ -104,7 +113,7 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str) -> No
         models=detail_tables.list_models(results.models, results.goals),
         settings=_list_settings(results.runs),
         versions=_list_versions(results.runs),
-        command=_repeat_command(sweep, storage, source),
+        command=_repeat_command(sweep.label, storage, source),
     )
     (folder / "index.html").write_text(page, encoding="utf-8")
 
@@ -131,28 +140,36 @@ def _join_values(column: Iterable[Any]) -> str:
     return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")
 
 
-def _repeat_command(sweep: SweepFile, storage: str, source: Source) -> str:
+def _repeat_command(labels: str, storage: str, source: Source) -> str:
     """Return the command that makes this report again."""
     where = "" if storage == cli.DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
     whose = "" if source == Source.RUNS else f" --source {source}"
-    return f"python -m analysis.report {sweep.label}{where}{whose}"
+    return f"python -m analysis.report {labels}{where}{whose}"
 
 
 def main(
-    name: cli.SweepArgument,
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="Sweep: NAME (its newest) or NAME-HASH. Several fill the paper's tables together.",
+            autocompletion=cli.list_stored_sweeps,
+        ),
+    ],
     storage: cli.StorageOption = cli.DEFAULT_STORAGE,
     output: Path | None = typer.Option(None, help="Where to write; none: STORAGE/reports/NAME-HASH."),
     source: Source = typer.Option(Source.RUNS, help="Whose numbers; paper needs no storage."),
 ) -> None:
-    """Write a sweep's tables, figures and index.html; print the verdict, the tables and where they are.
+    """Write the tables, figures and index.html of a sweep or of several; print verdict, tables and where they are.
 
-    Example: python -m analysis.report tofu_tiny
+    Example: python -m analysis.report tofu_llama tofu_phi
     """
 
     def run() -> int:
         with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
-            folder = build(name, storage, output, source, status.update)
-        printed = ("paper",) if source == Source.PAPER else ("verdict", "main", "retain_free", "uwc")
+            folder = build(names, storage, output, source, status.update)
+        printed = ("verdict", "main", "retain_free", "uwc") if len(names) == 1 else ("several",)
+        printed = ("paper",) if source == Source.PAPER else printed
         for path in (folder / "tables" / f"{stem}.md" for stem in printed):
             if path.exists():
                 typer.echo(path.read_text(encoding="utf-8"))

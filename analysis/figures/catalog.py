@@ -24,7 +24,6 @@ from analysis.figures import (
 )
 from analysis.labels import join_names, method_label, row_label
 from analysis.load.goal_columns import Goals, find_goals, full_title
-from analysis.stats import tidy
 from analysis.stats.selection import STUDY_COLUMNS
 from analysis.stats.sweep_results import Results
 
@@ -98,17 +97,20 @@ def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:
         yield _make_picture("mixtures", figure, here, stem=f"uwc-{split}", split=str(split))
 
 
-def draw_sweep(frame: pd.DataFrame, runs: pd.DataFrame, beside: bool = False) -> list[Picture]:
-    """Return the pictures that the paper has too, but for those along training, from `tidy.from_runs` and `runs.load`.
+def draw_sweeps(frames: Mapping[str, pd.DataFrame], beside: bool = False, several: bool = False) -> list[Picture]:
+    """Return the pictures that the paper has too, but for those along training.
 
-    `beside` lays the paper's numbers over a figure whose backbone, split and dialect are the paper's.
+    `frames` are tidy rows of runs by the kinds of PAPER. `beside` lays the paper's numbers over a figure whose
+    backbone and split are the paper's. `several` sweeps have their trade-off as arrows, one alone has all its trials.
     """
-    if frame.empty:
+    if frames["main"].empty:
         return []
-    beside = beside and tidy.in_paper_dialect(runs)
-    near = panel_data.near_chosen(frame)
-    parts = {kind: _add_published(frame, kind, beside) for kind in ("main", "uwc")}
-    parts |= {kind: _add_published(near, kind, beside) for kind in ("gamma", "tau")} | {"heat": near}
+    near = {kind: panel_data.near_chosen(frames[kind]) for kind in ("gamma", "tau")}
+    parts = {kind: _add_published(frame, kind, beside) for kind, frame in ({**frames} | near).items()}
+    if several or len(parts["main"]) > len(frames["main"]):
+        parts["arrows"] = parts["main"]
+    if not several:
+        parts["heat"] = panel_data.near_chosen(frames["main"])
     return list(_draw_parts(parts))
 
 
@@ -121,6 +123,7 @@ def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
     parts = {
         kind: pd.concat([paper.mended(name, tables[name]) for name in names]) for kind, names in kept.items() if names
     }
+    parts |= {"arrows": parts["main"]} if "main" in parts else {}
     mended = CAPTIONS["any"]["mended"]
     return [
         one._replace(stem=f"paper-{one.stem}", subject=f"The paper: {one.subject}", caption=f"{mended} {one.caption}")
@@ -137,23 +140,28 @@ def _add_published(frame: pd.DataFrame, kind: str, beside: bool) -> pd.DataFrame
 
 def _draw_parts(parts: dict[str, pd.DataFrame]) -> Iterator[Picture]:
     """Yield the pictures of tidy frames, by kind."""
-    draw = {"main": _draw_main, "gamma": _draw_sensitivity, "tau": _draw_sensitivity}
+    draw = {"arrows": _draw_arrows, "main": _draw_main, "gamma": _draw_sensitivity, "tau": _draw_sensitivity}
     draw |= {"heat": _draw_heat_maps, "uwc": _draw_shares}
     for kind, make in draw.items():
         if kind in parts:
             yield from make(parts[kind], kind)
 
 
+def _draw_arrows(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
+    """Yield the trade-off of the chosen settings."""
+    points, goals = tradeoff.arrow_points(frame), find_goals(frame["benchmark"].iloc[0])
+    if len(points):
+        names = {"x": full_title(goals.removal), "y": full_title(goals.retention)}
+        yield _make_picture("arrows", tradeoff.draw_arrows(points), points, more=_sources(points), **names)
+
+
 def _draw_main(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
-    """Yield the trade-off where the paper's numbers take part (runs alone have the one with all trials), and pairs."""
-    points = tradeoff.arrow_points(frame)
-    goals = find_goals(frame["benchmark"].iloc[0])
-    if "paper" in set(points["source"]):
-        figure, names = tradeoff.draw_arrows(points), {"x": full_title(goals.removal), "y": full_title(goals.retention)}
-        yield _make_picture("arrows", figure, points, more=_sources(points), **names)
+    """Yield the pairs."""
     points = bars.pair_points(frame)
     if any(points["improvement"].notna()):
-        yield _make_picture("pairs", bars.draw(points), points, more=_sources(points), labels=_list_labels(points))
+        number = tuple({*points["benchmark"]} & CAPTIONS["pairs"].keys())
+        more = (*number, *_sources(points))
+        yield _make_picture("pairs", bars.draw(points), points, more=more, labels=_list_labels(points))
 
 
 def _list_labels(points: pd.DataFrame) -> str:

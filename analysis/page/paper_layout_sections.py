@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 
+from analysis import paper
 from analysis.figures import catalog
+from analysis.figures.catalog import Picture
+from analysis.figures.style import save_figure
 from analysis.page.sections import Report, Section, TableItem
-from analysis.stats import training_curves
+from analysis.stats import tidy, training_curves
 from analysis.tables import paper_tables
+from analysis.tables.paper_tables import FillingSweep, Sheet
+from analysis.tables.table_definitions import LAYOUTS
 from trainables.storage.sweep_file import SweepFile
 
 ON_THE_PAGE = ("tofu_main", "tofu_retain_free", "wmdp", "muse")
 """Tables whose numbers a report of runs has in its other sections already; UWC's are too."""
 BESIDE = "Under each number the paper's, and the difference to it; a dash where the paper has none."
+NUMBERED = f"Numbered and named as in {paper.CITATION}. "
 APART = (
     "The paper has no numbers of this model, split and dialect, so none are drawn here: "
     "--source paper shows what it has of others."
@@ -27,19 +35,42 @@ class Source(StrEnum):
     BOTH = "both"
 
 
+def write_parts(
+    sweeps: Mapping[str, FillingSweep], folder: Path, both: bool, stem: str = "", bars: bool = True
+) -> tuple[list[Sheet], tuple[Picture, ...]]:
+    """Write into `tables/` and `figures/` what sweeps of one benchmark, by their labels, have of the paper's.
+
+    `stem` begins the names of the figures' files; `bars`: whether methods with and without GRU are drawn as bars.
+    """
+    sheets = paper_tables.make_sheets(sweeps, both)
+    for sheet in sheets:
+        sheet.save(folder / "tables")
+    frames = {
+        kind: tidy.join(
+            {label: one.frame for label, one in sweeps.items()},
+            {name for table in tables for name in LAYOUTS[table].sweeps.values()},
+        )
+        for kind, tables in catalog.PAPER.items()
+    }
+    beside = both and all(tidy.in_paper_dialect(one.results.runs) for one in sweeps.values())
+    drawn = catalog.draw_sweeps(frames, beside, several=len(sweeps) > 1)
+    pictures = [one._replace(stem=f"{stem}{one.stem}") for one in drawn if bars or one.stem != "pairs"]
+    for picture in pictures:
+        save_figure(picture.figure, folder / "figures", picture.stem, picture.points)
+    return sheets, tuple(pictures)
+
+
 def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Section]:
     """Write into `tables/` and `figures/` what the sweep has of the paper's, and return it in the page's order.
 
     With both sources all its tables are on the page; without, those that no other part of the report has.
     """
     both = source == Source.BOTH
-    made = paper_tables.make_sheets(report.frame, report.results, sweep.command, both)
-    for sheet in made:
-        sheet.save(report.folder / "tables")
+    # The bars of a sweep that is none of the paper's are the trade-off's arrows and the main table once more.
+    bars = both or bool(paper_tables.tables_of_sweep(sweep.name))
+    filling = FillingSweep(report.results, report.frame, sweep.command)
+    made, others = write_parts({sweep.label: filling}, report.folder, both, bars=bars)
     on_page = [sheet for sheet in made if both or not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
-    drawn = catalog.draw_sweep(report.frame, report.results.runs, both)
-    # The bars of runs alone are the trade-off's arrows and the main table once more.
-    others = tuple(report.save_picture(one) for one in drawn if both or one.stem != "pairs")
     along = tuple(
         map(report.save_picture, catalog.draw_training(training_curves.load_steps(report.results, report.store)))
     )
@@ -47,7 +78,7 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     apart = both and not any("paper" in set(one.points["source"]) for one in others)
     tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in on_page)
     found = [
-        Section("In the paper's layout", tables, text=BESIDE if compared else ""),
+        Section("In the paper's layout", tables, text=f"{NUMBERED}{BESIDE * compared}"),
         Section("In the paper's figures", figures=others, text=APART if apart else ""),
         Section("Along training", figures=along),
     ]

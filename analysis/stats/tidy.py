@@ -5,6 +5,8 @@ It has the columns of `analysis.paper`'s frames, so that tables and figures are 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import pandas as pd
 
 from analysis.labels import REFERENCES, takes
@@ -58,6 +60,22 @@ def from_runs(results: Results) -> pd.DataFrame:
         n=frame["n"].astype(int),
     )
     return frame.reindex(columns=COLUMNS).reset_index(drop=True)
+
+
+def join(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ()) -> pd.DataFrame:
+    """Return the rows of several sweeps as one frame, `sweep` saying which each is of; of one sweep its own frame.
+
+    `frames` are by NAME or NAME-HASH. What several sweeps have, a method with a rectifier on a split of a backbone, is
+    of one of them: of one with results, then of one named in `first`, then of the one given earlier.
+    """
+    if len(frames) == 1:
+        return next(iter(frames.values()))
+    order = sorted(frames, key=lambda label: not {label, label.rpartition("-")[0]} & set(first))
+    rows = pd.concat([frames[label].assign(sweep=label) for label in order], ignore_index=True)
+    study = [*(rows[name] for name in ("backbone", "split", "method", "rectifier")), rows["target"].notna()]
+    measured = (rows["n"] > 0).groupby([*study, rows["sweep"]]).transform("any")
+    rank = rows["sweep"].map(order.index) + (~measured).astype(int).mul(len(order))
+    return rows.loc[rank == rank.groupby(study).transform("min")].reset_index(drop=True)
 
 
 def in_paper_dialect(runs: pd.DataFrame) -> bool:

@@ -168,8 +168,8 @@ class Grid:
         ordered = sorted(values, key=lambda value: float("inf") if value == "none" else float(value))
         return {value: texts.get(value, value) for value in ordered}
 
-    def print_table(self, command: str) -> Table:
-        """Return the table as printed; `command` is the sweep's, from which the one that fills its gaps is made."""
+    def print_table(self, commands: Mapping[str, str]) -> Table:
+        """Return the table as printed; from `commands`, by backbone, those that fill its gaps are made."""
         printed, gaps = [], set()
         known = {key if self.layout.axis else key[2:5] for key in self.records}
         for row_key, row in self.planned_rows:
@@ -183,7 +183,7 @@ class Grid:
                     gaps.add(key["backbone"])
             printed.append(replace(row, cells=tuple(cells)))
         marks = "".join(cell.marks for row in printed for cell in row.cells)
-        notes = [*self._list_notes(), *fill_commands.list_notes(self.layout, gaps, command)]
+        notes = [*self._list_notes(), *fill_commands.list_notes(self.layout, gaps, commands)]
         notes += [f"{sign} {note}" for sign, note in DOUBTS.items() if sign in marks]
         return Table(
             leaves=tuple(head for _, head, _ in self.planned_columns),

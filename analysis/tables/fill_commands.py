@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from analysis.number_format import DASH
 from analysis.tables.layout import Layout
@@ -19,16 +20,14 @@ def find_name(command: str) -> str:
     return found[1] if found else ""
 
 
-def list_notes(layout: Layout, backbones: set[str], command: str = "") -> list[str]:
+def list_notes(layout: Layout, backbones: set[str], commands: Mapping[str, str]) -> list[str]:
     """Return what a table with missing cells of these backbones says of them: the commands that fill them.
 
-    `command` is the sweep's; without one they are those of the paper's sweeps. Trials that are done do not run again.
-    The published settings are enough for a cell of the main tables; of a sensitivity table only its own sweep's
-    strategy `paper` is the whole line.
+    `commands` are the sweeps', by backbone. Trials that are done do not run again. The published settings are enough
+    for a cell of the main tables; of a sensitivity table only its own sweep's strategy `paper` is the whole line.
     """
-    starts = [f"python -m platform.sweep {sweep}" for backbone, sweep in layout.sweeps.items() if backbone in backbones]
     found = []
-    for start in [command] * bool(backbones) if command else starts:
+    for start in dict.fromkeys(command for backbone, command in commands.items() if backbone in backbones and command):
         typed = STRATEGY.search(start)
         strategy = typed[0] if typed else ""
         if not layout.axis or find_name(start) in layout.sweeps.values():

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import REFERENCES, TASK_VECTORS, split_label
+from analysis.labels import REFERENCES, TASK_VECTORS, order_names, split_label
 from analysis.load.goal_columns import find_goals
 from analysis.stats import tidy
 from analysis.stats.sweep_results import Results
@@ -42,38 +43,88 @@ class Sheet:
             (folder / f"{self.name}.{kind}").write_text(text, encoding="utf-8")
 
 
+@dataclass(frozen=True)
+class FillingSweep:
+    """A sweep that fills tables: its results, these as `tidy.from_runs` has them, and the command that started it."""
+
+    results: Results
+    frame: pd.DataFrame
+    command: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Return what its columns are called: by the backbone."""
+        return str(next(iter(self.frame["backbone"]), ""))
+
+    @property
+    def filling_command(self) -> str:
+        """Return the command that runs what is missing."""
+        failed = self.command and any(self.results.runs["status"].isin(FAILURES))
+        return f"{self.command} --retry-failed" if failed else self.command
+
+
 def make_sheet(
-    layout: Layout, frame: pd.DataFrame, beside: bool = False, command: str = "", name: str = "", title: str = ""
+    layout: Layout,
+    frame: pd.DataFrame,
+    beside: bool = False,
+    commands: Mapping[str, str] = MappingProxyType({}),
+    name: str = "",
+    title: str = "",
 ) -> Sheet:
     """Return a layout's table of a tidy frame: a row for each of its methods.
 
-    `beside`: with the paper's number in each cell. `command`: the command that started the sweep; a table of the paper
-    that this sweep fills has all its rows and columns, and notes say how `command` runs what is missing.
+    `beside`: with the paper's number in each cell. `commands`: by backbone, the command that runs what is missing; a
+    table of the paper that one of these sweeps fills has all its rows and columns.
     """
     ours = "n" in frame
-    whole = not ours or fill_commands.find_name(command) in layout.sweeps.values()
+    whole = not ours or bool(set(map(fill_commands.find_name, commands.values())) & set(layout.sweeps.values()))
     grid = Grid(layout, select_numbers(layout, frame, beside), ours, whole, beside)
     kept = grid.rows.drop(columns=["table", "chosen", "relative_change"], errors="ignore")
     csv = grid.exact_frame() if layout.report else kept.dropna(axis="columns", how="all")
-    return Sheet(name or layout.table, title or layout.caption, layout, grid.print_table(command), grid.rows, csv)
+    return Sheet(name or layout.table, title or layout.caption, layout, grid.print_table(commands), grid.rows, csv)
 
 
-def make_sheets(frame: pd.DataFrame, results: Results, command: str = "", beside: bool = False) -> list[Sheet]:
-    """Return the tables that a sweep fills: by its benchmark and by what it varied.
+def make_sheets(sweeps: Mapping[str, FillingSweep], beside: bool = False) -> list[Sheet]:
+    """Return the paper's tables that sweeps of one benchmark fill, by their labels: by what they varied, in its order.
 
-    `frame` is `tidy.from_runs` of the results, `command` is the sweep's. The paper's numbers are put beside those
-    of its own dialect only.
+    The paper's numbers are put beside those of its own dialect only.
     """
-    runs = results.runs
-    beside = beside and tidy.in_paper_dialect(runs)
-    if command and any(runs["status"].isin(FAILURES)):
-        command = f"{command} --retry-failed"
+    beside = beside and all(tidy.in_paper_dialect(one.results.runs) for one in sweeps.values())
+    layouts = {layout.table: layout for one in sweeps.values() for layout in fitting_layouts(one.frame)}
+    main, free = LAYOUTS["tofu_main"], LAYOUTS["tofu_retain_free"]
+    names = {fill_commands.find_name(one.command) for one in sweeps.values()}
+    if len(sweeps) > 1 and names & set(main.sweeps.values()):
+        layouts[free.table] = free
     sheets = []
-    for layout in fitting_layouts(frame):
-        free = layout.table == "tofu_retain_free"  # WGA's trials with a retain term are no part of it
-        rows = tidy.from_runs(results.with_runs(retain_free_trials(runs))) if free else frame
-        sheets += _make_sheets(layout, rows, beside, command)
+    for layout in (layouts[table] for table in order_names(layouts, LAYOUTS)):
+        frames = {label: one.frame for label, one in sweeps.items()}
+        if layout.table == free.table:  # WGA's trials with a retain term are no part of it
+            trials = {label: retain_free_trials(one.results.runs) for label, one in sweeps.items()}
+            frames = {
+                label: tidy.from_runs(sweeps[label].results.with_runs(runs))
+                for label, runs in trials.items()
+                if len(runs)
+            }
+        rows = tidy.join(frames, set(layout.sweeps.values()))
+        sheets += _make_sheets(layout, rows, beside, _filling_commands(layout, list(sweeps.values())))
     return sheets
+
+
+def _filling_commands(layout: Layout, sweeps: Sequence[FillingSweep]) -> dict[str, str]:
+    """Return the commands that fill a layout's gaps, by backbone: of its own sweep there, if that is given.
+
+    Of several sweeps none of which is the layout's own, its own is named; a line over a setting is of any sweep.
+    """
+    found = {}
+    for one in sweeps:
+        own = layout.sweeps.get(one.heading, "")
+        if fill_commands.find_name(one.command) == own:
+            found[one.heading] = one.filling_command
+        elif own and len(sweeps) > 1 and not layout.axis:
+            found.setdefault(one.heading, f"python -m platform.sweep {own}")
+        else:
+            found.setdefault(one.heading, one.filling_command)
+    return found
 
 
 def retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
@@ -98,7 +149,7 @@ def tables_of_sweep(sweep: str) -> dict[str, str]:
 def published_sheets(tables: Mapping[str, str]) -> list[Sheet]:
     """Return the paper's own tables. `tables` maps a table to a backbone; an empty text means all backbones."""
     parts = [(LAYOUTS[table], paper.load_table(table, backbone)) for table, backbone in tables.items()]
-    return [sheet for layout, frame in parts for sheet in _make_sheets(layout, frame, False, "")]
+    return [sheet for layout, frame in parts for sheet in _make_sheets(layout, frame, False, {})]
 
 
 def fitting_layouts(frame: pd.DataFrame) -> list[Layout]:
@@ -149,7 +200,7 @@ def _axis_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
             yield replace(layout, measures=measures, caption=caption, methods=(), sweeps={}, splits={}, fixed={})
 
 
-def _make_sheets(layout: Layout, frame: pd.DataFrame, beside: bool, command: str) -> Iterator[Sheet]:
+def _make_sheets(layout: Layout, frame: pd.DataFrame, beside: bool, commands: Mapping[str, str]) -> Iterator[Sheet]:
     """Yield a layout's table; of an axis or components one for each split, for which these layouts have no heads."""
     splits = sorted(frame["split"].unique())
     several = bool(layout.axis or layout.components)
@@ -160,4 +211,4 @@ def _make_sheets(layout: Layout, frame: pd.DataFrame, beside: bool, command: str
         alone = not several or len(splits) == 1
         title = layout.caption if alone else f"{layout.caption}, {split_label(split)}"
         stem = layout.table if layout.sweeps else f"{frame['benchmark'].iloc[0]}_{layout.axis}"
-        yield make_sheet(layout, part, beside, command, stem if alone else f"{stem}-{split}", title)
+        yield make_sheet(layout, part, beside, commands, stem if alone else f"{stem}-{split}", title)

@@ -14,7 +14,8 @@ def layout_sheet(results: Results, layout: Layout | None = None) -> Sheet:
 
 
 def paper_sheets(results: Results, command: str = "", with_paper: bool = False) -> list[Sheet]:
-    return paper_tables.make_sheets(tidy.from_runs(results), results, command, with_paper)
+    filling = paper_tables.FillingSweep(results, tidy.from_runs(results), command)
+    return paper_tables.make_sheets({"sweep": filling}, with_paper)
 
 
 def find_row(table: Table, label: str, below: int = 0) -> Row:

@@ -19,7 +19,7 @@ def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None
     assert (done.exit_code, done.stderr) == (0, "")
     said = done.stdout.splitlines()
     assert said[0] == "What the paper prints of what tofu_llama runs."
-    assert "## TOFU: methods without and with GRU" in said
+    assert "## Table 2. TOFU: methods without and with GRU" in said
     assert not any("Phi-1.5" in line for line in said)
     names = {path.name for path in (tmp_path / "out/tables").iterdir()}
     assert names == {"paper.md", "tofu_main.md", "tofu_main.tex", "tofu_main.csv"}

@@ -149,7 +149,7 @@ def write_ablation(store: Path) -> str:
         (lambda store: sweep_store.write_store(store) and "tiny", ["tofu_main"]),
         (
             lambda store: sweep_store.write_vectors(store) and "vectors",
-            ["tofu_main", "tofu_retain_free", "tofu_uwc_ga", "tofu_uwc_npo"],
+            ["tofu_retain_free", "tofu_main", "tofu_uwc_ga", "tofu_uwc_npo"],
         ),
         (write_ablation, ["tofu_main", "tofu_ablation"]),
         (lambda store: write_benchmark(store, "wmdp") and "wmdp", ["wmdp"]),

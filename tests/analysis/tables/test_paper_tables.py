@@ -180,7 +180,9 @@ def compiled(folder: Path, texts: list[str]) -> str:
 def test_html_has_the_rows_and_what_is_bold() -> None:
     table = paper_table("tofu_main")
     sheet = make_sheet(table_definitions.LAYOUTS["tofu_main"], paper.load_table("tofu_main"))
-    page = html.render_page("paper.html.j2", Path(), sweep="x", what="", benchmark="tofu", sheets=[sheet], figures=[])
+    page = html.render_page(
+        "paper.html.j2", Path(), sweep="x", what="", citation="", benchmarks=["tofu"], sheets=[sheet], figures=[]
+    )
     page = page[page.index("<table") : page.index("</table>")]
     assert '<tr><th rowspan="3">Method</th><th colspan="4">Phi-1.5' in page
     assert page.count("<tr") == 3 + len(table.rows)
