@@ -59,7 +59,8 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
                 raise ValueError(f"{path}: set twice, to {typed[path]} and {text}; write all its values once")
             typed[path] = text
             axis = _parse_axis(path, text, sweep)
-            fixed = axis is None or (path not in STUDY and path.split(".")[0] in FIXED and "," not in text)
+            alone = path in (*STUDY, *STRENGTHS)  # other methods have no such field
+            fixed = axis is None or (not alone and path.split(".")[0] in FIXED and "," not in text)
             if fixed and not isinstance(axis, Range):
                 _set_field(document, path, text)  # trials that do not read an axis have the field, too
             if axis is None:

@@ -130,7 +130,9 @@ def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_t
     assert strengths(plan, "stg") == [None] * 5 + list(SWEEP.axes["task_vector.stg"])
     assert strengths(plan, "strength") == list(SWEEP.axes["task_vector.strength"]) + [None] * 5
     assert set(plan.studies()) == {"forget05/tv/none", "forget05/tru/none"}
-    assert strengths(vectors("task_vector.stg=3,4"), "stg") == [None] * 5 + [3.0, 4.0]
+    chosen = vectors("task_vector.stg=3,4", "task_vector.strength=6")
+    assert strengths(chosen, "stg") == [None, 3.0, 4.0]
+    assert strengths(chosen, "strength") == [6.0, None, None]
 
 
 def directions(plan: Plan) -> list[Direction]:
