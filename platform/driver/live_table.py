@@ -69,10 +69,10 @@ def draw_counts(counts: Counts, waiting: str | None, rows: Sequence[Sequence[str
         parts.append(Text(waiting, style="yellow"))
     if rows:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for name in ("running", "phase", "step", "for", "left"):
-            table.add_column(name, no_wrap=True, overflow="ellipsis")
+        for name in ("running", "phase", "step", "for", "left"):  # the first two give way on a narrow terminal
+            table.add_column(name, no_wrap=name in ("step", "for", "left"))
         for row in rows[:SHOWN]:
-            table.add_row(*row)
+            table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
         parts.append(table)
     if len(rows) > SHOWN:
         parts.append(Text(f"and {len(rows) - SHOWN} more"))

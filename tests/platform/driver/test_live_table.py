@@ -40,6 +40,8 @@ def test_table_shows_trials_steps_times_and_why_one_waits() -> None:
     many = text(ROWS * 20, None, width=60)
     assert (len(many), many[-1]) == (3 + live_table.SHOWN + 1, "and 28 more")
     assert max(map(len, many)) <= 60
+    for narrow in (many, text(ROWS, None, width=40)):  # names and phases are cut before steps and times are
+        assert (narrow[3][-22:].split(), narrow[4].endswith("20/20  3.3 min")) == ("5/20 20 s 55 s".split(), True)
 
 
 def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.MonkeyPatch, store: Storage) -> None:
