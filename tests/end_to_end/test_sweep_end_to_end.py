@@ -123,9 +123,11 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
     for label in ("ga-forget25-s0", "gru-npo-forget25-g0.8-t1-s0"):
         assert sum(line.startswith(f"{label}: FQ -") for line in lines) == 1
     assert f"done {TRIALS} | running 0 | failed 0 | left 0" in started.done.stdout
-    assert [line.split(":")[0] for line in lines[-3:]] == ["report", "MLflow", "next"]
-    assert lines[-3] == f"report: runs/reports/{name}/index.html"
-    assert lines[-1].startswith(f"next:   unlearn report {name}  ")
+    assert [line.split(":")[0] for line in lines[-4:]] == ["report", "MLflow", "        http", "next"]
+    assert lines[-4] == f"report: runs/reports/{name}/index.html"
+    assert lines[-2].endswith(f"/runs?viewStateShareKey={name}&compareRunsMode=CHART")
+    assert lines[-1].startswith("next:   unlearn sweep tofu_tiny --set benchmark.data=data ")
+    assert " --resume --seeds 0,1,2   " in lines[-1]
     assert sweep["command"].startswith("unlearn sweep tofu_tiny --set benchmark.data=data ")
     assert started.done.stderr == ""
 
