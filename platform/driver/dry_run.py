@@ -69,7 +69,9 @@ def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
 def _describe_time(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
     """Yield what the trials that are left will take, in GPU-hours or without GPUs in seconds of waiting."""
     if document["gpu_hours"] is not None:
-        yield f"about {format_amount(document['gpu_hours'])} GPU-hours ({document['gpu_hours_basis']})"
+        wait = format_duration(document["gpu_hours"] * 3600 / state.plan.sweep.resources.ranks / slots)
+        passed = f"{wait} with {format_count(slots, 'trial')} at a time"
+        yield f"about {format_amount(document['gpu_hours'])} GPU-hours, {passed} ({document['gpu_hours_basis']})"
     elif document["seconds"] is not None:
         wait, left = format_duration(document["seconds"]), format_count(state.outstanding, "trial")
         missing = any(found["there"] < found["count"] for found in document["shared"].values())

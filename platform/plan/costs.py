@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from platform.plan.fitting_settings import list_fitting_settings
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
 from trainables.common.errors import InputError
@@ -15,11 +16,6 @@ from trainables.config.settings import Shape
 from trainables.config.shared_artifacts import Direction, direction_of
 from trainables.config.trial import Trial
 from trainables.training import flops, memory
-
-ADVICE = (
-    "what helps: more resources.ranks, a higher zero_stage, a smaller micro_batch, gradient_checkpointing=true, "
-    "offload_optimizer=true, or GPUs of a larger resources.gpu_memory"
-)
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,8 @@ class Budget:
     needs: tuple[Need, ...] = ()
     hours: float | None = None
     basis: str | None = None
+    fitting: tuple[str, ...] = ()
+    """Settings with which the trials fit, where one does not."""
 
     @property
     def largest(self) -> Need | None:
@@ -72,7 +70,7 @@ class Budget:
         raise InputError(
             f"resources: {worst.method} with rectifier {worst.rectifier} on {worst.split} needs "
             f"{fit.peak.total / 1e9:.1f} GB on each rank (ZeRO {fit.stage}, micro-batch {fit.micro_batch}: {parts}), "
-            f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; {ADVICE}"
+            f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; what fits: {'; or '.join(self.fitting)}"
         )
 
     def micro_batch(self, made: Direction) -> int | None:
@@ -111,13 +109,16 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
     for key, fit in fits.items():  # of each kind the trial that takes most
         if (known := needs.get(key[:3])) is None or fit.peak.total > known.fit.peak.total:
             needs[key[:3]] = Need(key[0], key[1], key[2], fit)
+    fitting: tuple[str, ...] = ()
+    if device is not None and not all(fit.fits for fit in fits.values()):
+        sized = [(trial, extents[trial].longest) for trial in kinds.values()]
+        fitting = tuple(list_fitting_settings(sized, shape, device))
     operations = [_count_operations(trial, shape, extents[trial]) for trial in counted.values()]
     counts = [each for each in operations if each is not None]
     if len(counts) < len(operations) or not resources.gpus:
-        return Budget(tuple(needs.values()))
-    return Budget(
-        tuple(needs.values()), flops.hours(sum(counts), resources.precision), flops.basis(resources.precision)
-    )
+        return Budget(tuple(needs.values()), fitting=fitting)
+    hours, basis = flops.hours(sum(counts), resources.precision), flops.basis(resources.precision)
+    return Budget(tuple(needs.values()), hours, basis, fitting)
 
 
 def _count_operations(trial: Trial, shape: Shape, extent: benchmarks.SizeEstimate) -> float | None:

@@ -59,11 +59,10 @@ def _require_model(sweep: Sweep, role: str, model: Model) -> HubRequirement:
 
 
 def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
-    """Return what a start needs beyond its plan, as texts: what the storage lacks of the hub, and GPUs."""
-    needs = [describe_requirement(each, store) for each in required if not store.exists(pin_file(each, store))]
+    """Return what a start needs beyond its plan, as texts: GPUs, and what the storage lacks of the hub."""
     gpus = sweep.resources.gpus * sweep.resources.ranks
-    if gpus:
-        needs.append(f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)")
+    needs = [f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)"] if gpus else []
+    needs += [describe_requirement(each, store) for each in required if not store.exists(pin_file(each, store))]
     return tuple(needs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +170,41 @@ def test_what_cannot_fit_is_refused_with_the_numbers(store: Storage) -> None:
         "(ZeRO 1, micro-batch 1: weights 13.5, gradients 40.4, optimizer 80.9, average 27.0, retain_gradient 27.0"
         in text
     )
-    assert "of a GPU 73.6 GB are usable; 27 other kinds of trials do not fit either; what helps: more" in text
+    assert "of a GPU 73.6 GB are usable; 27 other kinds of trials do not fit either; what fits: --set " in text
     assert plan("tofu_llama", store, "resources.ranks=1", "resources.gpu_memory=300").trials
     assert plan("tofu_llama", store, "resources.ranks=1", "resources.gpu_memory=none").trials
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("tofu_llama", "resources.ranks=1", ["ranks=2 offload_optimizer=true", "ranks=4", "lora_rank=8"]),
+        ("tofu_phi", "resources.gpu_memory=16", ["ranks=2 offload_optimizer=true", "lora_rank=8"]),
+        ("tofu_llama_tru", "resources.ranks=1", ["ranks=4"]),  # LoRA makes no task vectors
+        ("tofu_llama", "resources.micro_batch=16", ["micro_batch=none", "micro_batch=none lora_rank=8"]),
+    ],
+)
+def test_settings_that_fit_are_named_and_do(name: str, given: str, expected: list[str], store: Storage) -> None:
+    """Each, typed as it is printed, gives a plan of just the memory that is printed with it; the last names the GPU."""
+    with pytest.raises(InputError) as error:
+        plan(name, store, given)
+    *named, larger = str(error.value).split("what fits: ")[1].split("; or ")
+    found = []
+    for one in named:
+        typed, size = one.removesuffix(")").split(" (")
+        settings = typed.removeprefix("--set ").split(" --set ")
+        found.append(" ".join(setting.partition(".")[2] for setting in settings))
+        changed = {setting.split("=")[0] for setting in settings}
+        need = plan(name, store, *([] if given.split("=")[0] in changed else [given]), *settings).costs.largest
+        assert need is not None
+        fit = need.fit
+        assert size == f"{fit.peak.total / GB:.1f} GB, ZeRO {fit.stage}, micro-batch {fit.micro_batch}"
+    assert found == expected
+    (size,) = re.findall(r"GPUs of (\d+) GB \(--set resources\.gpu_memory=GB\)", larger)
+    kept = [given] if "gpu_memory" not in given else []
+    assert plan(name, store, *kept, f"resources.gpu_memory={size}").trials
+    with pytest.raises(InputError):
+        plan(name, store, *kept, f"resources.gpu_memory={int(size) - 2}")
 
 
 def test_sizes_come_from_the_folder_or_what_makes_the_model(store: Storage, tmp_path: Path) -> None:
