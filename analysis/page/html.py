@@ -49,5 +49,5 @@ def inline_svg(folder: Path, picture: Picture) -> Markup:
     element = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", element, count=4)
     size = re.compile(r'width="([\d.]+)pt" height="[\d.]+pt"')
     wide = 'width="{0:.0f}pt" style="min-width:{1:.0f}px"'
-    element = size.sub(lambda match: wide.format(1.35 * float(match[1]), 1.3 * float(match[1])), element, count=1)
+    element = size.sub(lambda match: wide.format(1.35 * float(match[1]), 1.1 * float(match[1])), element, count=1)
     return Markup(element.replace("<svg", f'<svg role="img" aria-label="{picture.text}"', 1))

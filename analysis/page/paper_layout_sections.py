@@ -36,11 +36,11 @@ class Source(StrEnum):
 
 
 def write_parts(
-    sweeps: Mapping[str, FillingSweep], folder: Path, both: bool, stem: str = "", bars: bool = True
+    sweeps: Mapping[str, FillingSweep], folder: Path, both: bool, stem: str = "", every: bool = True
 ) -> tuple[list[Sheet], tuple[Picture, ...]]:
     """Write into `tables/` and `figures/` what sweeps of one benchmark, by their labels, have of the paper's.
 
-    `stem` begins the names of the figures' files; `bars`: whether methods with and without GRU are drawn as bars.
+    `stem` begins the names of the figures' files; `every`: with those that repeat others.
     """
     sheets = paper_tables.make_sheets(sweeps, both)
     for sheet in sheets:
@@ -54,7 +54,8 @@ def write_parts(
     }
     beside = both and all(tidy.in_paper_dialect(one.results.runs) for one in sweeps.values())
     drawn = catalog.draw_sweeps(frames, beside, several=len(sweeps) > 1)
-    pictures = [one._replace(stem=f"{stem}{one.stem}") for one in drawn if bars or one.stem != "pairs"]
+    repeated = set() if every else _find_repeated(drawn)
+    pictures = [one._replace(stem=f"{stem}{one.stem}") for one in drawn if one.stem not in repeated]
     for picture in pictures:
         save_figure(picture.figure, folder / "figures", picture.stem, picture.points)
     return sheets, tuple(pictures)
@@ -66,11 +67,12 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     With both sources all its tables are on the page; without, those that no other part of the report has.
     """
     both = source == Source.BOTH
-    # The bars of a sweep that is none of the paper's are the trade-off's arrows and the main table once more.
-    bars = both or bool(paper_tables.tables_of_sweep(sweep.name))
+    every = both or bool(paper_tables.tables_of_sweep(sweep.name))
     filling = FillingSweep(report.results, report.frame, sweep.command)
-    made, others = write_parts({sweep.label: filling}, report.folder, both, bars=bars)
-    on_page = [sheet for sheet in made if both or not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
+    made, others = write_parts({sweep.label: filling}, report.folder, both, every=every)
+    drawn = {None, *(one.stem for one in others)}
+    own = [sheet for sheet in made if not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
+    on_page = made if both else [sheet for sheet in own if every or sheet.layout.axis in drawn]
     along = tuple(
         map(report.save_picture, catalog.draw_training(training_curves.load_steps(report.results, report.store)))
     )
@@ -83,3 +85,13 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
         Section("Along training", figures=along),
     ]
     return [section for section in found if section.tables or section.figures]
+
+
+def _find_repeated(drawn: list[Picture]) -> set[str]:
+    """Return the pictures that would show the trials of another part of the page once more.
+
+    Bars are the trade-off's arrows and the main table; over two values of gamma and tau the heat map says it all.
+    """
+    maps = [one.points for one in drawn if one.stem.startswith("heat-")]
+    small = bool(maps) and all(max(points["gamma"].nunique(), points["tau"].nunique()) < 3 for points in maps)
+    return {"pairs", "gamma", "tau"} if small else {"pairs"}
