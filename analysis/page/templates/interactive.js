@@ -8,7 +8,7 @@ const BLACK = "#1a1a1a", GREY = "#666666";
 
 const format = (field, value) => (value === null ? "—" : numbers.includes(field) ? value.toFixed(4) : value);
 const tooltip = columns.map(([field, title]) => ({
-  field, title, ...(numbers.includes(field) ? { type: "quantitative", format: ".4f" } : { type: "nominal" }),
+  field, title: title.replaceAll("\\", ""), ...(numbers.includes(field) ? { type: "quantitative", format: ".4f" } : { type: "nominal" }),
 }));
 const look = (kind, key) => ({
   field: kind, type: key === "fill" ? "ordinal" : "nominal", legend: null,
@@ -102,7 +102,7 @@ function drawLines() {
 }
 
 block.hidden = false;
-const options = { mode: "vega-lite", renderer: "canvas", actions: false, ast: true, logLevel: 1 };
+const options = { mode: "vega-lite", renderer: "canvas", actions: false, logLevel: 1 };
 const cloud = (await vegaEmbed(find("#cloud"), drawCloud(), options)).view;
 const lines = (await vegaEmbed(find("#lines"), drawLines(), options)).view;
 const bounds = [...block.querySelectorAll("[data-bound]")];
@@ -181,7 +181,7 @@ const readRegion = lodashDebounce((found) => {
     if (box !== document.activeElement) box.value = ends ? +ends[place % 2].toFixed(4) : "";
   });
   listTrials();
-}, 60);
+}, 150);
 
 find("thead").append(element("tr", "", ...["Export", ...columns.map(([, title]) => title), "Command"].map((title) => element("th", title))));
 find("details").ontoggle = () => window.dispatchEvent(new Event("resize")); // a folded picture has no width
