@@ -14,6 +14,7 @@ from platform.plan.plan import Plan
 from platform.state import manifest
 from platform.state.typed_commands import resume_command, spell_command, storage_option
 from trainables.common import provenance, typed_paths
+from trainables.common.redaction import redact
 from trainables.common.wording import format_count
 from trainables.config.ids import digest
 from trainables.storage.atomic_files import read_json, write_json
@@ -43,7 +44,8 @@ def print_end(plan: Plan, store: Storage, page: str) -> int:
     server = os.environ.get("MLFLOW_TRACKING_URI", "")
     program = typed_paths.shorten(Path(sys.executable).with_name("mlflow"))
     begin = "" if server else f"{program} ui --backend-store-uri sqlite:///{shown / 'mlflow.db'}\n        "
-    print_line(f"MLflow: {begin}{server if server.startswith('http') else MLFLOW_UI}/{page}")
+    address = redact(server) if server.startswith("http") else MLFLOW_UI
+    print(f"MLflow: {begin}{address}/{page}", flush=True)  # redacted, the view's key would be hidden as a secret
     print_line(f"next:   {suggest_next(plan, sweep.command, storage_option(store))}")
     planned = (trial.id() for trial in plan.trials)
     failed = [key for key in planned if key in results and results[key]["status"] in FAILURES]
