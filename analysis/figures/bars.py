@@ -28,8 +28,9 @@ BETTER: dict[str, Any] = {"facecolor": "#0072B2", **EDGE}
 WORSE: dict[str, Any] = {"facecolor": "#F3B58A", **EDGE, "hatch": "/////"}
 PAPER: dict[str, Any] = {"marker": "D", "ms": 3.2, "color": "white", "mec": "black", "mew": 0.8, "linestyle": "none"}
 WIDTH = 0.36
+"""Of a bar, where the distance between methods is 1."""
 ROOM = 0.3
-"""A bar, of the distance between methods; and of the values' span the strip beyond bars and lines for the numbers."""
+"""For the numbers, beyond bars and lines: this part of the values' span."""
 
 
 def pair_points(frame: pd.DataFrame) -> pd.DataFrame:

@@ -105,12 +105,12 @@ def draw_sweeps(frames: Mapping[str, pd.DataFrame], beside: bool = False, severa
     """
     if frames["main"].empty:
         return []
-    near = {kind: panel_data.near_chosen(frames[kind]) for kind in ("gamma", "tau")}
+    near = {kind: panel_data.vary_only_gamma_tau(frames[kind]) for kind in ("gamma", "tau")}
     parts = {kind: _add_published(frame, kind, beside) for kind, frame in ({**frames} | near).items()}
     if several or len(parts["main"]) > len(frames["main"]):
         parts["arrows"] = parts["main"]
     if not several:
-        parts["heat"] = panel_data.near_chosen(frames["main"])
+        parts["heat"] = panel_data.vary_only_gamma_tau(frames["main"])
     return list(_draw_parts(parts))
 
 

@@ -25,7 +25,7 @@ COLOURS = "cividis"
 
 
 def cell_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each goal, method, gamma and tau of GRU, of a frame of `frames.near_chosen`."""
+    """Return one row for each goal, method, gamma and tau of GRU, of a frame of `panel_data.vary_only_gamma_tau`."""
     rows = panel_data.add_source(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & rows["value"].notna()]
     metrics = [column.metric for column in panel_data.compared_columns(frame)]

@@ -29,8 +29,8 @@ def has_both_sources(points: pd.DataFrame) -> bool:
     return set(points["source"]) == {"runs", "paper"}
 
 
-def near_chosen(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose settings are the chosen one's of their study but for gamma and tau.
+def vary_only_gamma_tau(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that differ from the chosen setting of their study in gamma and tau only.
 
     Sweeps may vary the learning rate and more beside them: a curve over gamma is of one of these.
     """

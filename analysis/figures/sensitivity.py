@@ -35,8 +35,8 @@ CURVE = ["source", "backbone", "split", "method"]
 def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     """Return one row per goal, method and value of `knob` (gamma or tau), of the methods with two values or more.
 
-    Of runs, the other setting is held at its chosen value; `frame` has one row per pair (`frames.near_chosen`). The
-    paper's tables vary only one of the two.
+    Of runs, the other setting is held at its chosen value; `frame` has one row per pair
+    (`panel_data.vary_only_gamma_tau`). The paper's tables vary only one of the two.
     """
     rows = panel_data.add_source(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "") & rows["value"].notna()]

@@ -80,10 +80,10 @@ class Budget:
         return min(found, default=None)
 
 
-def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, studied: int | None = None) -> Budget:
-    """Return the memory of every kind of trial and the GPU-hours of all, or of the first `studied` of each study.
+def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, per_study: int | None = None) -> Budget:
+    """Return the memory of every kind of trial and the GPU-hours of all.
 
-    `shape` is the target model's.
+    `shape` is the target model's. `per_study`: of an Optuna study only so many trials count.
     """
     if shape is None:
         return Budget()
@@ -98,7 +98,7 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
         sizes = (training.batch_size, training.max_length, training.lora_rank, training.optimizer, trial.objective)
         kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split, *sizes), trial)
         asked[trial.study()] += 1
-        if studied is None or asked[trial.study()] <= studied:
+        if per_study is None or asked[trial.study()] <= per_study:
             made = direction_of(trial)  # trials that differ by their strength alone share it
             counted.setdefault(made.id() if made else trial.id(), trial)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)

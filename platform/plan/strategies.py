@@ -33,7 +33,7 @@ def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], m
     ranges = [f"{path}={axis}" for path, axis in sweep.axes.items() if isinstance(axis, Range)]
     if ranges and strategy != "optuna":
         raise InputError(
-            f"{', '.join(ranges)}: --strategy {strategy} has no end of points in a range; write values, such as "
+            f"{', '.join(ranges)}: --strategy {strategy} cannot list every value of a range; write values, such as "
             f"{ranges[0].partition('=')[0]}=V1,V2, or add --strategy optuna"
         )
     return [
@@ -103,7 +103,7 @@ def _make_space(
     axes = {
         path: axis for path, axis in sweep.axes.items() if path not in STUDY and has_effect(path, method, rectifier)
     }
-    published = _fix_published(sweep, strategy, study, axes)
+    published = _apply_published(sweep, strategy, study, axes)
     for path, axis in axes.items():
         if not isinstance(axis, Range) and requires_value(rectifier, path):
             axes[path] = tuple(value for value in axis if value is not None)
@@ -128,7 +128,7 @@ def _make_space(
     return Space(sweep.name, fixed, axes, published)
 
 
-def _fix_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], axes: dict[str, Axis]) -> dict[str, Any]:
+def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], axes: dict[str, Axis]) -> dict[str, Any]:
     """Return the published settings of a study; in `axes` they replace the values that the strategy does not try."""
     split, method, rectifier = study
     takes, strength = RECTIFIERS[rectifier].takes, METHODS[method].strength
@@ -151,8 +151,8 @@ def _fix_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], axe
         if requires_value(rectifier, path) and value is None:
             found.pop(path)
             continue
-        line = takes == SETTINGS and sweep.varied
-        if path not in axes or (path not in sweep.varied if line else strategy == "paper"):
+        varies_gamma_or_tau = takes == SETTINGS and sweep.varied
+        if path not in axes or (path not in sweep.varied if varies_gamma_or_tau else strategy == "paper"):
             axes[path] = (value,)
     if strength and choice.normalise and NORMALISE in axes:
         found[NORMALISE] = choice.normalise

@@ -59,7 +59,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
 
 
 def _keep_halves(plan: Plan, earlier: SweepFile | None) -> Selection:
-    """Return the selection rule; a start of the published settings alone does not undo that of an earlier search."""
+    """Return the selection rule. A later start with --strategy paper keeps `halves` of an earlier search."""
     rule = plan.sweep.selection
     halves = rule.halves or (plan.strategy == "paper" and earlier is not None and earlier.selection.halves)
     return rule.model_copy(update={"halves": halves})

@@ -146,13 +146,13 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     """
     from trainables.benchmarks.local_paths import localize
     from trainables.config.trial import Trial
-    from trainables.storage.opening import reopen
+    from trainables.storage.opening import open_unchecked
     from trainables.trial.runner import TrialRun
 
     wanted = Trial.model_validate(job["trial"])
     if job.get("machines"):
         os.environ.update(UNLEARN_CACHE=f"{job['machines']}-{dist.get_rank()}", LOCAL_RANK="0")
-    store = reopen(job["storage"])
+    store = open_unchecked(job["storage"])
     store.fetch_trial(wanted.id())
     dist.barrier()
 

@@ -18,7 +18,7 @@ UNSPACED = re.compile(
 
 def scorer(*kinds: str, stemmer: bool = True, any_script: bool = False) -> Any:
     """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words or those of any script."""
-    with without_modules("scipy", "sklearn"):  # nltk imports them for what it does beside stems: a second
+    with without_modules("scipy", "sklearn"):  # nltk would import both: a second, and stems need neither
         from rouge_score.rouge_scorer import RougeScorer
 
     return RougeScorer(list(kinds), tokenizer=AnyScriptWords() if any_script else Words() if stemmer else None)

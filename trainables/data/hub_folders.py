@@ -31,8 +31,9 @@ class HubRequirement:
     """A model, a tokenizer, a data set or the questions of a task on the hub.
 
     Of `tasks` the id is lm-eval's task, which names the data set. `part`: of a benchmark, DATA or the name of a source.
-    `setting`: names a folder in its place, such as `target=DIR`. `folder`: its own folder below DIR, where one DIR is
-    for several requirements. `files`: what that folder has to hold; `suffixes`: others that each file may have.
+    `setting`: what a user sets to give an own folder instead of the hub's, such as `target=DIR`. `folder`: its own
+    folder below DIR, where one DIR is for several requirements. `files`: what that folder has to hold; `suffixes`:
+    others that each file may have.
     `bytes`: its size, where that is known without asking. `gated`: what to accept, where that is known.
     """
 
@@ -134,7 +135,7 @@ def read_pin(requirement: HubRequirement, store: Storage) -> HubSnapshot | None:
 
 
 def write_pin(requirement: HubRequirement, pin: HubSnapshot, store: Storage) -> None:
-    """Show a folder that is complete to everybody."""
+    """Write the pin. Only from then on do other processes see the folder, so call it last."""
     file = pin_file(requirement, store)
     write_json(file, asdict(pin))
     store.push(file)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 Job = Callable[[Any], Result]
-"""Passes of a model that it is called with."""
+"""A function that takes the model and runs some forward passes."""
 MIN_PASS_TOKENS = 1024
 """Below so many tokens what every pass costs counts for more than what running side by side saves."""
 JOBS_PER_WORKER = 4
@@ -55,7 +55,7 @@ def share_of_rank(items: Sequence[Item]) -> Sequence[Item]:
 
 
 def job_tokens(tokens: int, most: int, workers: int) -> int:
-    """Return the tokens of a job, at most `most`: several workers have some jobs each, so that all end together."""
+    """Return the tokens of a job, at most `most`; fewer for several workers, so that none is left with a long one."""
     return most if workers == 1 else min(most, max(MIN_PASS_TOKENS, tokens // (JOBS_PER_WORKER * workers)))
 
 

@@ -30,9 +30,9 @@ def connect(uri: str) -> tuple[Any, str]:
     try:
         if has_credentials(uri):
             raise InputError("--storage: the address holds a user name or password; leave them out and " + _login(uri))
-        files, base = pyarrow.fs.FileSystem.from_uri(_impatient(uri))
+        files, base = pyarrow.fs.FileSystem.from_uri(_limit_google_retries(uri))
         if files.type_name == "s3":
-            files = _patient(files, uri)
+            files = _set_s3_options(files, uri)
     except (pyarrow.ArrowInvalid, ValueError) as error:
         if "Unrecognized filesystem type" not in str(error):
             raise InputError(f"--storage: '{uri}' is no address of a storage: {error}") from error
@@ -44,14 +44,14 @@ def connect(uri: str) -> tuple[Any, str]:
     return files, base.rstrip("/")
 
 
-def _impatient(uri: str) -> str:
+def _limit_google_retries(uri: str) -> str:
     """Return an address of Google's store that gives up after GOOGLE_SECONDS instead of a quarter of an hour."""
     if not uri.startswith(("gs://", "gcs://")) or "retry_limit_seconds" in uri:
         return uri
     return f"{uri}{'&' if '?' in uri else '?'}retry_limit_seconds={GOOGLE_SECONDS}"
 
 
-def _patient(files: Any, uri: str) -> Any:
+def _set_s3_options(files: Any, uri: str) -> Any:
     """Return the store set to one request for a small object and a slow network, unless its address sets more."""
     asked = dict(parse_qsl(urlsplit(uri).query))
     if not asked.keys() <= {"region", "scheme", "endpoint_override"}:

@@ -21,8 +21,8 @@ def open_storage(location: str, *, writable: bool = True) -> Storage:
     return Storage(usable_folder(folder, "--storage", writable))
 
 
-def reopen(location: str) -> Storage:
-    """Open the storage that another process of this program has opened."""
+def open_unchecked(location: str) -> Storage:
+    """Open a storage that the driver has checked already."""
     return _open_copy(location, writable=True, check=False) if "://" in location else Storage(Path(location))
 
 

@@ -60,7 +60,9 @@ class SweepFile(BaseModel):
     axes: dict[str, list[str | int | float | bool | None] | WrittenRange] = {}
     """What its starts varied: values by configuration path, or the ends of a range and whether it is a log."""
     trial_budget: int | None = Field(default=None, alias="target")
-    """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""
+    """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed.
+
+    The file says `target`, as it did before."""
     trials: tuple[str, ...]
     references: tuple[ReferenceEvaluation, ...] = ()
 

@@ -43,7 +43,7 @@ class States:
     average: float
     frozen: float
     retain_gradient: float = 0.0
-    """One that is kept: of `observe`, until it is compared, or of a pass that serves rectifier and term."""
+    """A stored one: for `observe`, or where one retain pass feeds both the rectifier and the objective."""
 
     @property
     def total(self) -> float:

@@ -19,7 +19,7 @@ from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import LOST
-from trainables.storage.opening import reopen
+from trainables.storage.opening import open_unchecked
 from trainables.workers import ray_processes
 
 ANSWER_SECONDS = 2.0
@@ -37,7 +37,7 @@ def train_ranks(config: dict[str, Any]) -> None:
     from trainables.trial import progress, record
 
     trial = Trial.model_validate_json(config["trial"])
-    store = reopen(config["storage"])
+    store = open_unchecked(config["storage"])
     while store.result(trial.id()) is None and progress.runs_here(store.trial(trial.id())):
         time.sleep(ray_processes.REPORT_SECONDS)
     try:

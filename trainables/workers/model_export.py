@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainables.common.cli import silence_libraries
 from trainables.config.settings import Selection
-from trainables.storage.opening import reopen
+from trainables.storage.opening import open_unchecked
 
 
 def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
@@ -14,7 +14,7 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
     silence_libraries()
     from trainables.trial.export import model_folder
 
-    store = reopen(root)
+    store = open_unchecked(root)
     place = Path(store.local_path(folder))
     model_folder.export(trial_id, store, place, why, rule)
     store.push(place)

@@ -22,7 +22,7 @@ from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import LOST
-from trainables.storage.opening import reopen
+from trainables.storage.opening import open_unchecked
 from trainables.storage.trial_files import remove_leftovers
 from trainables.trial.search_stop_rule import StopRule, read_history
 from trainables.workers import shared_artifacts
@@ -70,7 +70,7 @@ class TrialActor(tune.Trainable):
     def _take(self, new_config: dict[str, Any]) -> None:
         self.events: Iterator[dict[str, Any]] | None = None
         self.trial = Trial.model_validate_json(new_config["trial"])
-        self.store = reopen(new_config["storage"])
+        self.store = open_unchecked(new_config["storage"])
         self.keep = bool(new_config.get("keep"))
         self.lost: str | None = new_config.get("lost")
         self.stop_rule: dict[str, Any] | None = new_config.get("stop_rule")
@@ -127,7 +127,7 @@ def rank(config: dict[str, Any]) -> None:
     """Run one rank of a trial."""
     provenance.stamp()
     cli.silence_libraries()
-    store, wanted = reopen(config["storage"]), Trial.model_validate(config["trial"])
+    store, wanted = open_unchecked(config["storage"]), Trial.model_validate(config["trial"])
     _fetch_once(store, lambda: store.fetch_trial(wanted.id()))
     wanted = localize(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
@@ -148,7 +148,7 @@ def make_run(trial: Trial, store: Storage, keep: bool, draining: Draining, stop:
 def direction_rank(config: dict[str, Any]) -> None:
     """Run one rank that makes a direction."""
     cli.silence_libraries()
-    direction, store = Direction.model_validate(config["direction"]), reopen(config["storage"])
+    direction, store = Direction.model_validate(config["direction"]), open_unchecked(config["storage"])
     _fetch_once(store, lambda: localize(direction, store))
     resources = Resources.model_validate(config["resources"])
     shared_artifacts.make_direction(direction, config["storage"], resources, config["micro_batch"])

@@ -15,7 +15,7 @@ from trainables.data import raw_rows
 from trainables.inference.progress import report_to
 from trainables.storage import atomic_files
 from trainables.storage.names import RESULT, ROWS
-from trainables.storage.opening import reopen
+from trainables.storage.opening import open_unchecked
 from trainables.training import model_files
 from trainables.trial.progress import note_making
 
@@ -26,7 +26,7 @@ SPECIAL = ("<s>", "</s>", "<pad>")
 
 def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
     """Train the model of a recipe unless it is there; return its folder."""
-    store = reopen(root)
+    store = open_unchecked(root)
     recipe, folder = localize(recipe, store), store.model(recipe.id())
     store.fetch(folder)
     if folder.is_dir():
@@ -71,7 +71,7 @@ def make_evaluation(
 
     `retain`: the id of the retain model's evaluation, for FQ.
     """
-    store = reopen(root)
+    store = open_unchecked(root)
     subject, on = localize(Model.model_validate(model), store), localize(Benchmark.model_validate(benchmark), store)
     key = evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
@@ -113,7 +113,7 @@ def make_direction(direction: Direction, root: str, resources: Resources, micro_
     from trainables.training.task_vectors.direction_files import ensure_direction
     from trainables.trial.setup import load_forget_rows
 
-    store = reopen(root)
+    store = open_unchecked(root)
     direction = localize(direction, store)
     prepare_process(resources, direction.seed)
     ensure_direction(direction, store, load_forget_rows, micro_batch, resources.gradient_checkpointing)

@@ -10,7 +10,7 @@ from matplotlib.text import Annotation
 
 from analysis import paper
 from analysis.figures import bars, catalog, sensitivity, style, tradeoff
-from analysis.figures.panel_data import near_chosen
+from analysis.figures.panel_data import vary_only_gamma_tau
 from analysis.stats import tidy
 from tests.support.figure_texts import labels, overlapping, texts
 from tests.support.grid_sweep import FQ, MU, grid_results, panel_titles, paper_values
@@ -108,7 +108,7 @@ def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(grid_sweep: R
 
 
 def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> None:
-    points = sensitivity.curve_points(near_chosen(tidy.from_runs(grid_sweep)), "gamma")
+    points = sensitivity.curve_points(vary_only_gamma_tau(tidy.from_runs(grid_sweep)), "gamma")
     for folder in ("one", "two"):
         style.save_figure(sensitivity.draw(points.loc[points["metric"] == FQ]), tmp_path / folder, "gamma", points)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())

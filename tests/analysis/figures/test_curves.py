@@ -6,7 +6,7 @@ import pytest
 
 from analysis import paper
 from analysis.figures import equal_utility, heatmap, sensitivity
-from analysis.figures.panel_data import near_chosen
+from analysis.figures.panel_data import vary_only_gamma_tau
 from analysis.stats import tidy
 from tests.support.grid_sweep import FQ, grid_results, paper_values
 from tests.support.sweep_store import Results
@@ -34,7 +34,7 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
 
 
 def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results) -> None:
-    frame = near_chosen(tidy.from_runs(grid_sweep))
+    frame = vary_only_gamma_tau(tidy.from_runs(grid_sweep))
     points = sensitivity.curve_points(frame, "gamma")
     curve = points.loc[(points["method"] == "ga") & (points["metric"] == FQ)]  # tau 0.1 is best, and the first rate
     assert curve["value"].tolist() == pytest.approx([-10 * gamma - 0.1 - 0.5 for gamma in (0.05, 0.4, 0.8)])
@@ -48,7 +48,7 @@ def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results)
 
 
 def test_heat_map_of_runs_hatches_what_is_missing(grid_sweep: Results) -> None:
-    points = heatmap.cell_points(near_chosen(tidy.from_runs(grid_sweep)))
+    points = heatmap.cell_points(vary_only_gamma_tau(tidy.from_runs(grid_sweep)))
     found = points.loc[points["metric"] == FQ].set_index(["method", "gamma", "tau"])["value"]
     assert len(found) == 9 + 8
     assert found["gd", "0.4", "none"] == pytest.approx(-4 - 3 - 0.5)

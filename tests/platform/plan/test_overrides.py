@@ -65,7 +65,10 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
         ("benchmark.split=forget5", "benchmark.split: unknown split 'forget5'; did you mean 'forget05'?"),
         ("benchmark.template=lama2", "benchmark.template: unknown template 'lama2'; did you mean 'llama2'?"),
         ("backbone=Phi-1.5", "sweep tofu_tiny makes its own models; give a folder: models=DIR"),
-        ("training.lr=1e-6..1e-3", "training.lr=1e-06..0.001: --strategy grid has no end of points in a range; write"),
+        (
+            "training.lr=1e-6..1e-3",
+            "training.lr=1e-06..0.001: --strategy grid cannot list every value of a range; write",
+        ),
         ("training.lr=1e-3..1e-6", "training.lr=1e-3..1e-6: the range 0.001..1e-06 is empty; write the s"),
         ("training.lr=log(0..1)", "training.lr=log(0..1): the range log(0..1) begins where there is no logarithm; be"),
         ("training.lr=a..b", "training.lr=a..b: a range is LOW..HIGH or log(LOW..HIGH) with two numbers"),

@@ -13,7 +13,7 @@ from trainables.common.errors import InputError, Unreachable
 from trainables.storage import atomic_files, connect, object_storage
 from trainables.storage.folder_storage import set_aside
 from trainables.storage.object_storage import ObjectStorage
-from trainables.storage.opening import open_storage, reopen
+from trainables.storage.opening import open_storage, open_unchecked
 
 machine = machines.machine
 
@@ -49,10 +49,13 @@ def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_googles_store_is_given_up_after_half_a_minute() -> None:
     """pyarrow's own limit is a quarter of an hour."""
-    assert connect._impatient("gs://bucket/x") == "gs://bucket/x?retry_limit_seconds=30"
-    assert connect._impatient("gs://bucket/x?project_id=p") == "gs://bucket/x?project_id=p&retry_limit_seconds=30"
-    assert connect._impatient("gs://bucket/x?retry_limit_seconds=5") == "gs://bucket/x?retry_limit_seconds=5"
-    assert connect._impatient("s3://bucket/x") == "s3://bucket/x"
+    assert connect._limit_google_retries("gs://bucket/x") == "gs://bucket/x?retry_limit_seconds=30"
+    assert (
+        connect._limit_google_retries("gs://bucket/x?project_id=p")
+        == "gs://bucket/x?project_id=p&retry_limit_seconds=30"
+    )
+    assert connect._limit_google_retries("gs://bucket/x?retry_limit_seconds=5") == "gs://bucket/x?retry_limit_seconds=5"
+    assert connect._limit_google_retries("s3://bucket/x") == "s3://bucket/x"
 
 
 @pytest.mark.parametrize("name", ["a?b", "a#b", "a%20b"])
@@ -86,7 +89,7 @@ def test_a_store_that_does_not_answer(
     with pytest.raises(Unreachable, match=r"--storage: 's3://bucket/x' cannot be used: .*Could not connect.* set AWS_"):
         open_storage("s3://bucket/x")
     monkeypatch.setattr(object_storage, "WAITS", (0.0,))
-    here = reopen("s3://bucket/x")
+    here = open_unchecked("s3://bucket/x")
     assert isinstance(here, ObjectStorage)
     write_trial(here, "a1")
     here.push_trial("a1")

@@ -49,7 +49,7 @@ def ensure_direction(
 
 
 def _write_direction(direction: Direction, model: ShardedModel, records: list[dict[str, Any]], folder: Path) -> None:
-    """Write the direction, which stands in the place of the model's weights: rank 0 does, all take part."""
+    """Write the direction, which the model's parameters hold here. Every rank gathers, rank 0 writes."""
     norm = model.norm()
     if norm == 0.0:
         vector = direction.vector
