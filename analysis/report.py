@@ -16,7 +16,7 @@ from rich.console import Console
 from analysis.figures import catalog
 from analysis.load.opening import open_storage
 from analysis.load.trials import CHOICE, settings
-from analysis.page import html, paper_layout_sections, published_numbers, sections, several_sweeps
+from analysis.page import deletion_request, html, paper_layout_sections, published_numbers, sections, several_sweeps
 from analysis.page.interactive import write_block
 from analysis.page.paper_layout_sections import Source
 from analysis.page.sections import Report
@@ -37,12 +37,14 @@ def build(
     output: str | Path | None = None,
     source: Source = Source.RUNS,
     say: Callable[[str], object] = str,
+    show_rows: bool = False,
 ) -> Path:
     """Write the report of a sweep, or of several together, and return its folder: index.html, tables/, figures/.
 
     `say` is told what it does.
 
     `source`: with the paper's numbers beside the runs' (both), or the paper's alone (`published_numbers.build`).
+    `show_rows`: of own rows, the text of those that can still be got out; takes an `output` outside of the storage.
 
     The folder is STORAGE/reports/NAME-HASH, of several NAME-HASH+NAME-HASH, unless `output` says otherwise. Raise
     InputError if a sweep or the storage cannot be read or the folder cannot be written; trials that failed are
@@ -55,6 +57,8 @@ def build(
     sweeps = several_sweeps.find_sweeps(names, store)
     label = "+".join(sweep.label for sweep in sweeps.values())
     folder = Path(output) if output else store.root / "reports" / label
+    if show_rows and folder.resolve().is_relative_to(store.root.resolve()):
+        raise InputError("--show-rows: the storage holds no text of rows; give --output DIR, a folder outside of it")
     say(f"reading {format_count(sum(len(sweep.trials) for sweep in sweeps.values()), 'trial')} of {label}")
     results = {name: read_results(sweep, store) for name, sweep in sweeps.items()}
     say(f"drawing figures and writing tables to {folder}")
@@ -64,7 +68,7 @@ def build(
             several_sweeps.write(sweeps, results, folder, source == Source.BOTH, command)
         else:
             ((name, sweep),) = sweeps.items()
-            _write(Report(folder, results[name], store), sweep, source, str(storage))
+            _write(Report(folder, results[name], store), sweep, source, str(storage), show_rows=show_rows)
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
     if output is None:
@@ -82,14 +86,18 @@ def write_lists(report: Report) -> None:
     report.save_frame("failures", detail_tables.list_failures(report.results))
 
 
-def _write(report: Report, sweep: SweepFile, source: Source, storage: str) -> None:
+def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, show_rows: bool) -> None:
     """Write all parts, and the page of them."""
     results, folder = report.results, report.folder
     (folder / "tables").mkdir(parents=True, exist_ok=True)
     main, tradeoff = sections.write_main(report), report.save_picture(catalog.draw_tradeoff(results))
     parts = [*sections.write_sections(report), *paper_layout_sections.write_sections(report, sweep, source)]
     write_lists(report)
+    recommended = deletion_request.find_recommended(results)
     subject, decisive, answer = verdict.describe_trials(results.runs), list_decisive(results), write_verdict(results)
+    if recommended:
+        decisive = [*deletion_request.describe_recommended(report, recommended, storage), *decisive]
+        parts.insert(0, deletion_request.write_section(report, recommended, show_rows=show_rows))
     first = filter(None, [subject, *decisive, *answer])
     (folder / "tables" / "verdict.md").write_text("\n".join(first) + "\n", encoding="utf-8")
     page = html.render_page(
@@ -159,6 +167,7 @@ def main(
     storage: cli.StorageOption = cli.DEFAULT_STORAGE,
     output: Path | None = typer.Option(None, help="Where to write; none: STORAGE/reports/NAME-HASH."),
     source: Source = typer.Option(Source.RUNS, help="Whose numbers; paper needs no storage."),
+    show_rows: Annotated[bool, typer.Option("--show-rows", help="own: the rows that can still be got out.")] = False,
 ) -> None:
     """Write the tables, figures and index.html of a sweep or of several; print verdict, tables and where they are.
 
@@ -167,7 +176,7 @@ def main(
 
     def run() -> int:
         with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
-            folder = build(names, storage, output, source, status.update)
+            folder = build(names, storage, output, source, status.update, show_rows)
         printed = ("verdict", "main", "retain_free", "uwc") if len(names) == 1 else ("several",)
         printed = ("paper",) if source == Source.PAPER else printed
         for path in (folder / "tables" / f"{stem}.md" for stem in printed):

@@ -79,12 +79,12 @@ def choose(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Se
     configurations["kept"] = configurations["choice.utility"] >= configurations["bar"]
     studies = configurations.groupby(STUDY_COLUMNS)
     configurations["settings"] = studies["id"].transform("size")
-    chosen = [_best(study, rule) for _, study in studies]
+    chosen = [choose_row(study, rule) for _, study in studies]
     return sort_studies(pd.concat(chosen) if chosen else configurations)
 
 
-def _best(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
-    """Return the one row of `study` that the rule picks."""
+def choose_row(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
+    """Return the one row of `study` that the rule picks; `choice.original` is the target model's utility."""
     candidates = [
         Candidate(key, _known(removal), utility)
         for key, removal, utility in zip(study["id"], study["choice.removal"], study["choice.utility"], strict=True)

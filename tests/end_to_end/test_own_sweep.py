@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from analysis import report
 from platform.driver import dry_run
 from platform.plan import hub_requirements
 from platform.plan.build import make_plan
@@ -262,6 +264,38 @@ def test_the_sweep_ends_with_the_chosen_model(
     rows = [json.loads(line) for file in files.values() for line in file.read_text().splitlines()]
     whole = card + (folder / "unlearning.json").read_text()
     assert not any(text in whole for row in rows for name, text in row.items() if name != "set")
+
+
+def test_the_report_recommends_a_trial_and_shows_rows_only_when_asked(
+    swept: tuple[Storage, str], files: dict[str, Path], tmp_path: Path
+) -> None:
+    """The first lines name the exported trial; the page has text of rows with --show-rows alone."""
+    place, _ = swept
+    (exported,) = (folder.name for folder in (place.root / "exports").iterdir())
+    typed = ["own", "--storage", str(place.root)]
+    refused = CliRunner().invoke(report.app, [*typed, "--show-rows"])
+    assert refused.exit_code == 2
+    assert "give --output DIR, a folder outside of it" in refused.stderr
+    pages, question = {}, json.loads(files["forget"].read_text().splitlines()[0])["question"]
+    for name, more in (("plain", []), ("shown", ["--show-rows"])):
+        done = CliRunner().invoke(report.app, [*typed, "--output", str(tmp_path / name), *more])
+        assert done.exit_code == 0, done.output
+        pages[name] = (tmp_path / name / "index.html").read_text()
+    _, ship, export, *rest = done.stdout.splitlines()
+    assert f" {exported} (GD" in ship
+    assert export == f"To write its model: python -m trainables.export {exported} --storage {place.root} --output DIR"
+    assert any(line.startswith("AUC of telling forget rows from rows never trained on: ") for line in rest)
+    counts = [
+        sum(row["rougeL_recall"] >= 0.5 for row in read_rows(folder / ROWS) if row["task"] == "forget")
+        for folder in (place.trial(exported), next((place.root / "shared" / "evaluations").iterdir()))
+    ]
+    (line,) = (line for line in rest if line.startswith("Still to be got out: "))
+    assert line.startswith(f"Still to be got out: {counts[0]} of 6 measured forget rows ({counts[1]} before): ")
+    assert counts[0] > 0
+    assert question in pages["shown"]
+    assert question not in pages["plain"]
+    others = [path for path in (tmp_path / "shown").rglob("*") if path.is_file() and path.name != "index.html"]
+    assert not any(question.encode() in path.read_bytes() for path in others)
 
 
 def test_the_storage_holds_no_text_of_the_rows(swept: tuple[Storage, str]) -> None:

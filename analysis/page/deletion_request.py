@@ -1,0 +1,163 @@
+"""For a person's own rows: which model to ship, what that costs, and which rows can still be got out of it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+
+from analysis.labels import method_label, rectifier_label
+from analysis.load.trials import evaluated
+from analysis.number_format import format_number
+from analysis.page.sections import Report, Section, TableItem
+from analysis.stats.selection import choose_row
+from analysis.stats.sweep_results import Results
+from trainables.benchmarks.own import row_files
+from trainables.common import cli
+from trainables.common.errors import InputError
+from trainables.config.ids import digest
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import ROWS
+
+log = logging.getLogger(__name__)
+RECOVERED = 0.5
+"""The share of a row's words, ROUGE-L recall, from which on greedy generation gives the row away."""
+MOST_ROWS = 50
+"""Rows that the page lists; tables/recoverable.csv has all."""
+Trial = dict[Any, Any]
+
+
+def find_recommended(results: Results) -> Trial | None:
+    """Return the evaluated trial of a sweep on own rows that its rule chooses among all; None without one."""
+    runs = results.runs.loc[evaluated(results.runs) & results.runs["choice.utility"].notna()]
+    if results.goals.benchmark != "own" or runs.empty:
+        return None
+    original = _find_original(results).get("choice.utility", math.nan)
+    return choose_row(runs.assign(**{"choice.original": original}), results.rule).to_dict("records")[0]
+
+
+def describe_recommended(report: Report, trial: Trial, storage: str) -> list[str]:
+    """Return which trial to ship, how to export it, what it costs and what can still be got out, as sentences."""
+    results, original = report.results, _find_original(report.results)
+    names = [method_label(trial["method"]), rectifier_label(trial["rectifier.name"])]
+    step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
+    name = f"{trial['id']} ({' '.join(filter(None, names))}, seed {trial['seed']:g}{step})"
+    changes = [
+        f"{goal.short} {format_number(original[goal.metric])} before, {format_number(trial[goal.metric])} now"
+        for goal in results.goals.compared
+        if not math.isnan(_number(original, goal.metric))
+    ]
+    share = trial["choice.utility"] / original["choice.utility"] if original.get("choice.utility") else math.nan
+    kept = "" if pd.isna(share) else f"; {share:.0%} of the utility is kept"
+    start = f"Ship trial {name}"
+    if trial["choice.utility"] <= 0 or (results.rule.rule == "utility_floor" and share < results.rule.share):
+        start = f"Ship none yet: no trial keeps {results.rule.share:.0%} of the utility. The nearest is {name}"
+    elif _number(trial, "choice.removal") <= _number(original, "choice.removal"):
+        start = f"Ship none yet: no trial forgets more than the model before. The nearest is {name}"
+    where = "" if storage == cli.DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
+    sentences = [f"{start}: {'; '.join(changes)}{kept}.".replace(": ;", ":")]
+    sentences += [f"To write its model: python -m trainables.export {trial['id']}{where} --output DIR"]
+    if trial["chosen_step"] == trial.get("training.eval_every") and trial["steps"] > trial["chosen_step"]:
+        sentences.append(
+            f"The earliest step that was evaluated ({trial['chosen_step']:g}) won: a smaller training.eval_every or "
+            "training.lr may find a better one."
+        )
+    sentences += _describe_membership(trial, original)
+    return [*sentences, _count_recoverable(list_recoverable(report, trial))]
+
+
+def _describe_membership(trial: Trial, original: Trial) -> list[str]:
+    """Return how well losses tell the forget rows from the hold-out rows; nothing where none are given."""
+    auc = "membership_loss_auc"
+    if math.isnan(_number(trial, auc)):
+        return []
+    before = "" if math.isnan(_number(original, auc)) else f"{original[auc]:.2f} before, "
+    return [f"AUC of telling forget rows from rows never trained on: {before}{trial[auc]:.2f} now; 0.5 is guessing."]
+
+
+def _number(row: Trial, name: str) -> float:
+    value = row.get(name)
+    return math.nan if value is None else float(value)
+
+
+def _find_original(results: Results) -> Trial:
+    found = results.models.loc[results.models["role"] == "original"].to_dict("records")
+    return found[0] if found else {}
+
+
+def list_recoverable(report: Report, trial: Trial) -> pd.DataFrame:
+    """Return one row for each forget row that was measured, those that are given away the most first.
+
+    Columns: row (its number in the file, from 1), digest, and `rouge`, `extraction_strength` and `prob` now and, where
+    the target model's rows are there, `..._before`; of a text the highest of its blocks. Empty if no rows are there.
+    """
+    now = _read_rows(report.store.trial(str(trial["id"])), report.store)
+    evaluation = _find_original(report.results).get("evaluation")
+    before = _read_rows(report.store.evaluation(str(evaluation)), report.store) if evaluation else now.iloc[:0]
+    found = now.join(before.add_suffix("_before")).sort_values("rouge", ascending=False, kind="stable")
+    return found.reset_index()
+
+
+def _read_rows(folder: Path, store: Storage) -> pd.DataFrame:
+    """Return the forget rows' numbers of an evaluation, by row and digest."""
+    path, numbers = folder / ROWS, ["rouge", "extraction_strength", "prob"]
+    frame = pd.DataFrame(columns=["row", "digest", "task", *numbers])
+    if not path.is_file():
+        store.fetch(path)
+    try:
+        if path.is_file():
+            frame = pyarrow.parquet.read_table(path).to_pandas().rename(columns={"rougeL_recall": "rouge"})
+    except (OSError, ValueError, pyarrow.ArrowException) as damage:
+        log.warning("%s is damaged: %s", path.relative_to(store.root), damage)
+    forget = frame.loc[frame["task"] == "forget"].assign(row=lambda rows: rows["row"].astype(int) + 1)
+    return forget.groupby(["row", "digest"])[numbers].max().astype(float)
+
+
+def _count_recoverable(rows: pd.DataFrame) -> str:
+    if rows.empty:
+        return "Which rows can still be got out is not known: the trial's evaluation.parquet is not there."
+    before = rows["rouge_before"].dropna()
+    was = "" if before.empty else f" ({sum(before >= RECOVERED)} before)"
+    asked = f"greedy generation gives {RECOVERED:.0%} of their words or more, in order"
+    return f"Still to be got out: {sum(rows['rouge'] >= RECOVERED)} of {len(rows)} measured forget rows{was}: {asked}."
+
+
+def write_section(report: Report, trial: Trial, *, show_rows: bool) -> Section:
+    """Write tables/recoverable.csv, and return the rows that can still be got out; their text with `show_rows` alone.
+
+    Raises InputError with `show_rows` if the trial's forget file is not there or holds other rows.
+    """
+    rows = list_recoverable(report, trial)
+    report.save_frame("recoverable", rows.drop(columns="digest"))
+    shown = rows.loc[rows["rouge"] >= RECOVERED].head(MOST_ROWS)
+    names = {"rouge": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
+    table = pd.DataFrame({"Row": shown["row"].astype(str)})
+    for column, name in names.items():
+        table[f"{name} before"] = shown[f"{column}_before"].map(format_number)
+        table[f"{name} now"] = shown[column].map(format_number)
+    if show_rows:
+        texts = _read_texts(trial)
+        if not set(shown["digest"]) <= texts.keys():
+            raise InputError("--show-rows: the forget file holds other rows than the trial was evaluated on")
+        table["Asked"] = [texts[key].question or "" for key in shown["digest"]]
+        table["To be forgotten"] = [texts[key].answer for key in shown["digest"]]
+    text = "None of the measured forget rows." if shown.empty else _count_recoverable(rows)
+    told = (
+        "Rows are numbered as in the forget file. No text of a row or of a model is stored: --show-rows with --output "
+        "adds the rows to the page; what the model says of one, the exported model says again. tables/recoverable.csv "
+        "has every measured row."
+    )
+    return Section("What can still be got out", (TableItem(table, told),) if len(shown) else (), text=text)
+
+
+def _read_texts(trial: Trial) -> dict[str, row_files.Row]:
+    sources = [str(source).split("=", 1) for source in trial["benchmark.sources"]]
+    place = dict(sources).get("forget", "")
+    rows = row_files.read_row_file("forget", place)
+    return {digest([row.question, row.answer])[:16]: row for row in rows}
