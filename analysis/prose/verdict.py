@@ -1,4 +1,4 @@
-"""A report's sentences: what ran, what GRU changes and how far that holds, and TRU against TV."""
+"""A report's sentences: what ran, what GRU changes, and how far that holds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import pandas as pd
 from analysis.labels import join_names, method_label, order_methods, order_rectifiers, rectifier_label, split_label
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated
-from analysis.number_format import DECIMALS, format_number
+from analysis.number_format import DECIMALS
+from analysis.prose.task_vector_verdict import ONE_SEED, compare_task_vectors
 from analysis.stats import significance, tidy
 from analysis.stats.selection import STUDY_COLUMNS, varied
 from analysis.stats.sweep_results import Results
-from analysis.stats.task_vector_strength import strength_points, utility_at_equal_quality
+from analysis.stats.task_vector_strength import strength_points
 from analysis.tables.detail_tables import has_task_vectors
 
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
@@ -25,7 +26,6 @@ KINDS = {
 """What GRU did in comparisons of a method with and without it."""
 SIGNS = {1: "better", -1: "worse", 0: "not clearly changed"}
 """What is said of a goal, by `significance.tests`'s sign."""
-ONE_SEED = "One seed, no verdict"
 LEFT_OUT = "a side missed its target, needed no mixing, or has no FQ"
 
 
@@ -238,31 +238,3 @@ def compare_at_equal_utility(results: Results) -> list[str]:
             f"{f' {ONE_SEED}.' if max(mixed['n']) < 2 else ''}"
         )
     return texts
-
-
-def compare_task_vectors(points: pd.DataFrame) -> list[str]:
-    """Return one sentence for each split on TRU against TV, from `strength_points`: who keeps more MU at which FQ."""
-    strengths = points.loc[points["kind"] == "strength"]
-    methods = set(strengths["method"])
-    if len(methods) == 1:
-        there, absent = ("TRU", "TV") if "tru" in methods else ("TV", "TRU")
-        return [f"No trial of {absent} has finished, so {there} cannot be compared with it."]
-    return [
-        f"On {split_label(split)}, {_compare_levels(utility_at_equal_quality(points, split), rows['n'])}."
-        for split, rows in strengths.groupby("split")
-    ]
-
-
-def _compare_levels(levels: pd.DataFrame, seeds: pd.Series) -> str:
-    """Return `TRU keeps more MU than TV at 4 of the 6 FQs that both reach ...`, compared as printed."""
-    if levels.empty:
-        return "TRU and TV reach no FQ above the original model's in common, so neither can be said to keep more MU"
-    more, less = sum(levels["tru"] > levels["tv"]), sum(levels["tru"] < levels["tv"])
-    last = levels.iloc[-1]
-    best = {name: format_number(last[name]) for name in ("tru", "tv")}
-    n = " to ".join(dict.fromkeys(f"{count:g}" for count in (seeds.min(), seeds.max())))
-    return (
-        f"TRU keeps more MU than TV at {more} of {len(levels)} FQs that both reach, and less at {less}; at the "
-        f"highest of these, {format_number(last['forget_quality'], 2)}, MU is {best['tru']} with TRU and {best['tv']} "
-        f"with TV (n\u00a0=\u00a0{n}{f': {ONE_SEED.lower()}' if seeds.max() < 2 else ''})"
-    )
