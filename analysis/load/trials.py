@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.labels import takes
 from analysis.load import tracking as mlflow_server
 from analysis.load.goal_columns import Goals, find_goals
 from analysis.load.opening import find_sweep, open_storage
 from analysis.load.same_settings import canonical, drop_twins
+from analysis.number_format import setting_text
 from trainables.benchmarks import selection
 from trainables.config.settings import Benchmark, Selection
 from trainables.storage.folder_storage import Storage
@@ -84,6 +86,8 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     frame["configuration"] = [canonical(config) for config in configs]
     frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
     frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
+    taus = zip(frame["rectifier.name"], frame["rectifier.tau"], strict=True)
+    frame["clipping"] = [setting_text(tau) if takes(str(name), "tau") else "" for name, tau in taus]
     first = [*FIRST, *goals.metrics, OF_ALL_ROWS, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)
     return drop_twins(frame.astype({"id": "str", "status": "str"}))

@@ -33,6 +33,10 @@ def test_load_keeps_every_trial(results: Results) -> None:
     assert (diverged["error.message"], diverged["error.step"]) == ("loss is <nan>", 12)
     assert (finished["benchmark.split"], finished["steps"], finished["seconds"]) == ("forget10", 31, 40.0)
     assert len(set(trials["configuration"])) == 18
+    assert set(runs.COLUMNS) - {"removal"} <= set(trials.columns)
+    clipping = {(row["rectifier.name"], row["clipping"]) for row in trials.to_dict("records")}
+    assert {("none", ""), ("gru", "none")} <= clipping
+    assert ("gru", "") not in clipping
 
 
 PLACES = ("here", "there")

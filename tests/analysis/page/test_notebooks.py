@@ -10,12 +10,14 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.support import benchmark_store
 from tests.support.environment import INHERITED_PREFIXES, ROOT
 from tests.support.grid_sweep import write_grid
 from tests.support.sweep_store import write_store, write_vectors
 
 FOLDER = ROOT / "analysis" / "notebooks"
 STORES = {
+    "own_figure": ("own", lambda folder: benchmark_store.write_store(folder, "own")),
     "report": ("tiny", write_store),
     "retain_free": ("vectors", write_vectors),
     "sensitivity": ("tiny", write_grid),
@@ -67,6 +69,12 @@ def test_report_counts_compares_and_concludes(executed: dict[str, list[Any]]) ->
     counted = outputs(executed["report"], "text/html")[0]
     assert {"diverged", "failed", "finished"} <= set(re.findall(r">(\w+)</th>", counted))
     assert len(outputs(executed["report"], "image/png")) == 1
+
+
+def test_own_figure_says_what_columns_are_and_draws_trials(executed: dict[str, list[Any]]) -> None:
+    (columns,) = outputs(executed["own_figure"], "text/html")
+    assert "tau as text: a number, none" in columns
+    assert len(outputs(executed["own_figure"], "image/png")) == 1
 
 
 def test_sensitivity_shows_every_pair(executed: dict[str, list[Any]]) -> None:
