@@ -2,7 +2,7 @@
 
 COLUMNS = {
     "id": "the trial's id, a hash of its configuration: the folder trials/ID of the storage",
-    "status": "finished, collapsed, stopped, diverged, failed, out_of_memory, lost; missing: no result; damaged: unreadable",
+    "status": "finished, collapsed, stopped, diverged, failed, out_of_memory, lost, missing (no result) or damaged",
     "method": "the objective or task vector, as in --set method=",
     "rectifier.name": "none, clip, gru, ...: what happens to the objective's gradient",
     "rectifier.gamma": "weight of the new retain gradient in the moving average; NaN where the rectifier has none",
