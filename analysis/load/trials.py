@@ -86,7 +86,8 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     frame["configuration"] = [canonical(config) for config in configs]
     frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)
     frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
-    taus = zip(frame["rectifier.name"], frame["rectifier.tau"], strict=True)
+    rectifiers = frame.reindex(columns=["rectifier.name", "rectifier.tau"])
+    taus = zip(rectifiers["rectifier.name"], rectifiers["rectifier.tau"], strict=True)
     frame["clipping"] = [setting_text(tau) if takes(str(name), "tau") else "" for name, tau in taus]
     first = [*FIRST, *goals.metrics, OF_ALL_ROWS, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)

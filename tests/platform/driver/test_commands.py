@@ -87,7 +87,7 @@ def complete(module: str, typed: str) -> list[str]:
     app = typer.Typer()
     app.command()(importlib.import_module(module).main)
     command = typer.main.get_command(app)
-    (name,) = (parameter for parameter in command.params if parameter.name == "name")
+    (name,) = (parameter for parameter in command.params if parameter.name in ("name", "names"))
     return [item.value for item in name.shell_complete(command.make_context("", [], resilient_parsing=True), typed)]
 
 
