@@ -50,11 +50,13 @@ def test_a_question_in_the_shapes_of_others(tmp_path: Path) -> None:
         {"messages": [user, assistant], "text": None},
         {"prompt": [user], "completion": [assistant]},
         {"messages": [system, user, assistant]},
+        {"text": "A lantern.", "prompt": "Where?", "completion": "There."},
+        {"text": "A lantern.", "prompt": [user], "completion": [assistant]},
     ]
     tiny.write_rows(tmp_path / "rows.jsonl", shapes)
     found = row_files.read_row_file("forget", str(tmp_path / "rows.jsonl"))
     assert found[:4] == (Row("Where?", assistant["content"]),) * 4
-    assert found[4] == Row("Be brief.\n\nWhere?", assistant["content"])
+    assert found[4:] == (Row("Be brief.\n\nWhere?", assistant["content"]), *[Row(None, "A lantern.")] * 2)
 
 
 @pytest.mark.parametrize(

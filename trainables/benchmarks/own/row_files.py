@@ -175,7 +175,7 @@ def _as_question(raw: dict[str, Any]) -> dict[str, Any]:
     """Return a row of `messages`, or of `prompt` and `completion`, with `question` and `answer` in their place."""
     prompt, completion, messages = raw.get("prompt"), raw.get("completion"), raw.get("messages")
     given = {name for name in ("question", "answer", "text") if raw.get(name) is not None}
-    if not {"question", "answer"} & given:
+    if not given:
         if isinstance(prompt, list) and isinstance(completion, list):  # of messages
             messages = prompt + completion
         elif prompt is not None and completion is not None:
