@@ -86,6 +86,6 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
     if state.retried:
         names = (RESULT, ERROR, STEPS, ROWS)  # the result first: from then on the trial is one to run
         place = set_aside((store.trial(key) / name for key in state.retried for name in names), store, by_folder=True)
-        failed = format_count(len(state.retried), "failed trial")
-        print(f"{failed} to run again; results set aside in {place}", flush=True)
+        trials = format_count(len(state.retried), "trial")
+        print(f"{trials} to run again; results set aside in {place}", flush=True)
     return state.after_setting_aside()
