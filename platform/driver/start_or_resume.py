@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -29,9 +30,9 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
         """Raise KeyboardInterrupt; at the second signal end at once: what Ray then does prints tracebacks."""
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, end_at_once)
-        signal.signal(signal.SIGHUP, _leave_terminal)  # a shell that ends may send it once more
+        signal.signal(signal.SIGHUP, lambda *_: _leave_terminal(stopped))  # a shell that ends may send it once more
         if number == signal.SIGHUP:
-            _leave_terminal(number, frame)
+            _leave_terminal(stopped)
         raise KeyboardInterrupt
 
     def end_at_once(number: int, frame: object) -> None:
@@ -50,10 +51,13 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
         return 130
 
 
-def _leave_terminal(number: int, frame: object) -> None:
-    """Print nothing more to a terminal that was closed, or to a pipe from it: what ends the sweep would fail there."""
+def _leave_terminal(message: str) -> None:
+    """Print the message as the last to a terminal that was closed, or to a pipe: what ends the sweep may fail there."""
     for stream in (1, 2):
         if not os.isatty(stream) and not stat.S_ISREG(os.fstat(stream).st_mode):
+            if stream == 2:
+                with contextlib.suppress(OSError):
+                    os.write(2, message.encode())
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 

@@ -171,7 +171,7 @@ def test_the_second_interrupt_ends_at_once(command: list[object], monkeypatch: p
 def test_a_terminal_that_is_closed_ends_a_sweep_like_ctrl_c(
     command: list[object], store: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock is given back, although what is printed meanwhile goes nowhere."""
+    """The lock is given back, although what is printed meanwhile goes nowhere; a pipe gets the line to go on with."""
 
     def run(*given: Any, **options: Any) -> int:
         os.write(1, b"running")
@@ -182,13 +182,18 @@ def test_a_terminal_that_is_closed_ends_a_sweep_like_ctrl_c(
         return 0
 
     monkeypatch.setattr(run_sweep, "run", run)
+    told, errors = os.pipe()
     child, terminal = pty.fork()
     if not child:
+        os.dup2(errors, 2)
         os._exit(in_process(*command).exit_code)
+    os.close(errors)
     assert os.read(terminal, 7) == b"running"
     assert list(store.root.glob("sweeps/*.lock"))
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    with open(told) as stream:
+        assert stream.read().count("\nstopped; go on with: python -m platform.sweep ") == 1
     assert not list(store.root.glob("sweeps/*.lock"))
 
 
