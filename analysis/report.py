@@ -16,7 +16,7 @@ from rich.console import Console
 from analysis.figures import catalog
 from analysis.load.opening import open_storage
 from analysis.load.trials import CHOICE, settings
-from analysis.page import deletion_request, html, paper_layout_sections, published_numbers, sections, several_sweeps
+from analysis.page import html, own_rows_report, paper_layout_sections, paper_only_report, sections, several_sweeps
 from analysis.page.interactive import write_block
 from analysis.page.paper_layout_sections import Source
 from analysis.page.sections import Report
@@ -52,7 +52,7 @@ def build(
     """
     names = list(dict.fromkeys([name] if isinstance(name, str) else name))
     if source == Source.PAPER:
-        return published_numbers.build(names, storage, output)
+        return paper_only_report.build(names, storage, output)
     store = open_storage(storage)
     sweeps = several_sweeps.find_sweeps(names, store)
     label = "+".join(sweep.label for sweep in sweeps.values())
@@ -93,11 +93,11 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
     main, tradeoff = sections.write_main(report), report.save_picture(catalog.draw_tradeoff(results))
     parts = [*sections.write_sections(report), *paper_layout_sections.write_sections(report, sweep, source)]
     write_lists(report)
-    recommended = deletion_request.find_recommended(results)
+    recommended = own_rows_report.find_recommended(results)
     subject, decisive, answer = verdict.describe_trials(results.runs), list_decisive(results), write_verdict(results)
     if recommended:
-        decisive = [*deletion_request.describe_recommended(report, recommended, storage), *decisive]
-        parts.insert(0, deletion_request.write_section(report, recommended, show_rows=show_rows))
+        decisive = [*own_rows_report.describe_recommended(report, recommended, storage), *decisive]
+        parts.insert(0, own_rows_report.write_section(report, recommended, show_rows=show_rows))
     first = filter(None, [subject, *decisive, *answer])
     (folder / "tables" / "verdict.md").write_text("\n".join(first) + "\n", encoding="utf-8")
     page = html.render_page(

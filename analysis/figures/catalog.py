@@ -24,7 +24,7 @@ from analysis.figures import (
 )
 from analysis.labels import join_names, method_label, row_label
 from analysis.load.goal_columns import Goals, find_goals, full_title
-from analysis.stats.selection import STUDY_COLUMNS
+from analysis.stats.chosen_settings import STUDY_COLUMNS
 from analysis.stats.sweep_results import Results
 
 PAPER: dict[str, tuple[str, ...]] = {

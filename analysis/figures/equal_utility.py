@@ -25,7 +25,7 @@ from analysis.figures.style import (
 )
 from analysis.labels import method_label, split_label
 from analysis.stats import equal_utility
-from analysis.stats.selection import SHORT, STUDY_COLUMNS, sort_studies
+from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, sort_studies
 from analysis.stats.sweep_results import Results
 
 COLUMNS = ["kind", "split", "method", "rectifier", "seed", "id", "target", "goal", "reached", "monotone"]

@@ -31,7 +31,7 @@ from analysis.figures.style import (
 from analysis.labels import REFERENCES, join_names, order_rectifiers, split_label
 from analysis.load.goal_columns import BETTER, Goals, find_goals, full_title
 from analysis.load.trials import evaluated
-from analysis.stats.selection import DEFAULT, SHORT, pareto
+from analysis.stats.chosen_settings import DEFAULT, SHORT, pareto
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
 from trainables.config.settings import Selection

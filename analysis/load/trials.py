@@ -17,9 +17,9 @@ import pandas as pd
 
 from analysis.labels import takes
 from analysis.load import tracking as mlflow_server
+from analysis.load.duplicate_trials import canonical, drop_twins
 from analysis.load.goal_columns import Goals, find_goals
 from analysis.load.opening import find_sweep, open_storage
-from analysis.load.same_settings import canonical, drop_twins
 from analysis.number_format import setting_text
 from trainables.benchmarks import selection
 from trainables.config.settings import Benchmark, Selection

@@ -35,7 +35,7 @@ from analysis.labels import (
 from analysis.load.goal_columns import BETTER, full_title
 from analysis.load.trials import evaluated
 from analysis.page.html import TEMPLATES, render_page
-from analysis.stats.selection import SHORT, varied
+from analysis.stats.chosen_settings import SHORT, varied
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import plain_text
 from trainables.common.cli import DEFAULT_STORAGE

@@ -10,7 +10,7 @@ from analysis.load.trials import evaluated
 from analysis.number_format import DECIMALS
 from analysis.prose.task_vector_verdict import ONE_SEED, compare_task_vectors
 from analysis.stats import significance, tidy
-from analysis.stats.selection import STUDY_COLUMNS, varied
+from analysis.stats.chosen_settings import STUDY_COLUMNS, varied
 from analysis.stats.sweep_results import Results
 from analysis.stats.task_vector_strength import strength_points
 from analysis.tables.detail_tables import has_task_vectors

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.load.goal_columns import goals_of_runs
 from analysis.load.trials import evaluated, settings
 from analysis.number_format import setting_text
-from analysis.stats.selection import STUDY_COLUMNS, average, sort_studies
+from analysis.stats.chosen_settings import STUDY_COLUMNS, average, sort_studies
 from trainables.config.types import LOG_RATIO
 
 LEAST_SETTINGS = 10

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated, load, references
-from analysis.stats import row_bootstrap, selection, significance
+from analysis.stats import chosen_settings, row_bootstrap, significance
 from trainables.config.settings import Selection
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
@@ -22,7 +22,7 @@ class Results:
 
     runs: pd.DataFrame
     models: pd.DataFrame
-    rule: Selection = selection.DEFAULT
+    rule: Selection = chosen_settings.DEFAULT
     store: Storage | None = None
 
     @cached_property
@@ -33,18 +33,18 @@ class Results:
     @cached_property
     def means(self) -> pd.DataFrame:
         """Return `selection.average` of the trials."""
-        return selection.average(self.runs)
+        return chosen_settings.average(self.runs)
 
     @cached_property
     def chosen(self) -> pd.DataFrame:
         """Return the setting that the rule chooses of each study: `selection.choose`."""
-        return selection.choose(self.means, self.models, self.goals, self.rule)
+        return chosen_settings.choose(self.means, self.models, self.goals, self.rule)
 
     @cached_property
     def chosen_trials(self) -> pd.DataFrame:
         """Return the evaluated trials, one row for each seed, of the chosen settings, in table order."""
         kept = evaluated(self.runs) & self.runs["configuration"].isin(self.chosen["configuration"])
-        return selection.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
+        return chosen_settings.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
@@ -77,7 +77,7 @@ class Results:
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
         bounds = {key: row_bootstrap.interval(found) for key, found in self.resampled.items()}
         low, high = ([bounds.get(key, (math.nan, math.nan))[end] for key in trials["id"]] for end in (0, 1))
-        return trials.rename(columns=selection.SHORT).reindex(columns=columns).assign(low=low, high=high)
+        return trials.rename(columns=chosen_settings.SHORT).reindex(columns=columns).assign(low=low, high=high)
 
     def with_runs(self, runs: pd.DataFrame) -> Results:
         """Return the results of these trials alone."""

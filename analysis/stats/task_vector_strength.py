@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.labels import TASK_VECTORS
 from analysis.load.goal_columns import TOFU_METRICS
 from analysis.number_format import DECIMALS
-from analysis.stats.selection import describe_other_settings
+from analysis.stats.chosen_settings import describe_other_settings
 from analysis.stats.sweep_results import Results
 
 COLUMNS = ["kind", "split", "method", "settings", "strength", "relative_change", "n", "chosen", "id"]

@@ -13,7 +13,7 @@ from analysis.labels import REFERENCES, takes
 from analysis.load.goal_columns import TOFU_METRICS
 from analysis.number_format import setting_text
 from analysis.stats import equal_utility
-from analysis.stats.selection import SHORT, STUDY_COLUMNS, describe_other_settings, sort_studies
+from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, sort_studies
 from analysis.stats.sweep_results import Results
 
 PAPER = [

@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 
 from analysis.labels import TASK_VECTORS
-from analysis.stats.selection import SHORT
+from analysis.stats.chosen_settings import SHORT
 from analysis.stats.sweep_results import Results
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import STEPS

@@ -11,7 +11,7 @@ from analysis.labels import TASK_VECTORS, describe_settings, join_names, method_
 from analysis.load.goal_columns import ARROWS, Goals
 from analysis.number_format import DASH, DECIMALS, format_number
 from analysis.stats import row_bootstrap
-from analysis.stats.selection import SHORT, STUDY_COLUMNS, varied
+from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
 from trainables.config.settings import Selection

@@ -15,9 +15,9 @@ from analysis.load.goal_columns import find_goals
 from analysis.stats import tidy
 from analysis.stats.sweep_results import Results
 from analysis.tables import fill_commands, markdown_latex
-from analysis.tables.cells import Grid
 from analysis.tables.layout import Layout, Measure
 from analysis.tables.markdown_latex import Table
+from analysis.tables.print_table import Grid
 from analysis.tables.select_numbers import select_numbers
 from analysis.tables.table_definitions import LAYOUTS, uwc_layout
 from trainables.storage.names import FAILURES

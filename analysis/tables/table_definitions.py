@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.labels import REFERENCES, method_label
 from analysis.load.goal_columns import TOFU, Goals
 from analysis.number_format import DASH, DECIMALS
-from analysis.stats.selection import rule_text
+from analysis.stats.chosen_settings import rule_text
 from analysis.stats.sweep_results import Results
 from analysis.stats.tidy import CHECKS
 from analysis.tables.layout import Layout, Measure

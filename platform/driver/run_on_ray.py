@@ -23,9 +23,10 @@ from platform.plan.remaining_time import count_gpus
 from platform.preparation import prepare
 from platform.preparation.hub_download import Hub
 from platform.schedule.dashboard_journal import Journal
-from platform.schedule.node_loss import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
+from platform.schedule.placement import Placement, resources_of_trial
+from platform.schedule.ray_failures import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
+from platform.schedule.ray_session import start_session
 from platform.schedule.searcher import Queue, Studies, Study, read_goals
-from platform.schedule.session import Placement, resources_of_trial, start_session
 from platform.state import disk, kept_weights, manifest
 from platform.state.best_trials import planned_utilities
 from platform.state.limits import Stopper

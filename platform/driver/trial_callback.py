@@ -8,7 +8,7 @@ from typing import Any
 
 from platform.driver.live_table import Screen
 from platform.driver.running_counts import Counts, Waiting
-from platform.schedule.node_loss import StatelessCallback, read_cause
+from platform.schedule.ray_failures import StatelessCallback, read_cause
 from platform.state import disk
 from platform.state.limits import Stopper
 from platform.tracking.background import Mirror

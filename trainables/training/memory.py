@@ -17,7 +17,7 @@ from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import Resources, Shape
 from trainables.config.trial import Trial
 from trainables.methods import method_constants
-from trainables.training.activations import WIDTH, all_layers_bytes, evaluation_bytes, loss_bytes
+from trainables.training.activation_bytes import WIDTH, all_layers_bytes, evaluation_bytes, loss_bytes
 
 FILLED = 0.76
 """The share of a device's memory that states may take."""

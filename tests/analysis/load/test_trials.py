@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from analysis import runs
 from analysis.load import opening
-from analysis.stats import selection
+from analysis.stats import chosen_settings
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, Results, read, write_sweep, write_trial
 from trainables.common.errors import InputError
@@ -97,7 +97,7 @@ def test_of_a_trial_with_and_without_calibration_one_counts(
     assert trials["id"].tolist() == expected
     assert dict(zip(trials["id"], trials["twins"], strict=True)) == dict.fromkeys(expected, 0) | {counts: 1}
     assert len(set(trials["configuration"].dropna())) == 2
-    means = selection.average(trials)
+    means = chosen_settings.average(trials)
     seeds = 2 if "mu" in {"mixed": mixed, "plain": plain}[counts] else 1
     assert sorted(means["n"]) == [1, seeds]
     assert sorted(means["planned"]) == [1, 2]
@@ -110,7 +110,7 @@ def test_whether_a_trial_was_observed_makes_no_other_setting(tmp_path: Path) -> 
     write_sweep(tmp_path, [names[1], names[0], *names[2:]])
     trials = runs.load("tiny", tmp_path)
     assert trials["id"].tolist() == ["t0", "t2", "t3"]
-    assert selection.average(trials)["n"].tolist() == [3]
+    assert chosen_settings.average(trials)["n"].tolist() == [3]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"id": "x", "status": "finished", "config": {}}'])
@@ -193,7 +193,7 @@ points = st.tuples(st.integers(-5, 0), st.integers(0, 5))
 @given(st.lists(points, max_size=30))
 def test_pareto_front(values: list[tuple[int, int]]) -> None:
     frame = pd.DataFrame(values, columns=["forget_quality", "model_utility"], dtype=float)
-    front = [tuple(row) for row in selection.pareto(frame, *frame).to_numpy()]
+    front = [tuple(row) for row in chosen_settings.pareto(frame, *frame).to_numpy()]
 
     def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
         return one != other and one[0] >= other[0] and one[1] >= other[1]

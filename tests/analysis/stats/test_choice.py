@@ -10,7 +10,7 @@ import pytest
 
 from analysis import report, runs
 from analysis.page import sections
-from analysis.stats import selection
+from analysis.stats import chosen_settings
 from analysis.tables import detail_tables
 from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, report_tables, write_store
 from tests.support.sweep_store import (
@@ -106,7 +106,7 @@ def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gam
     assert results.rule == Selection(**rule)
     chosen = detail_tables.list_chosen(results).set_index("Method")
     assert chosen.loc["GA w/ GRU", "gamma"] == gamma
-    assert words in selection.rule_text(results.goals, results.rule)
+    assert words in chosen_settings.rule_text(results.goals, results.rule)
 
 
 def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Resources, Shape, TaskVector, Training
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
-from trainables.training import activations, flops, memory
+from trainables.training import activation_bytes, flops, memory
 from trainables.trial import setup
 
 GB = 1e9
@@ -113,7 +113,7 @@ def test_what_methods_hold_beside_the_model() -> None:
 
 def test_eager_attention_keeps_scores_and_kl_two_distributions() -> None:
     eager = trial(target=Model(path="m", attention="eager"))
-    extra = [activations.layer_bytes(chosen, SEVEN, 100) for chosen in (eager, trial())]
+    extra = [activation_bytes.layer_bytes(chosen, SEVEN, 100) for chosen in (eager, trial())]
     assert extra[0] - extra[1] == 32 * 100 * 8
     one, two = (memory.peak(trial(method=name), SEVEN, 1, 1, 10).logits for name in ("gd", "npo_kl"))
     assert two / one == pytest.approx(24 / 12)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import ray
 
-from platform.schedule import capacity, ray_environment, session
+from platform.schedule import capacity, placement, ray_environment
 from platform.schedule.capacity import Growth, NodeKind
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
@@ -108,15 +108,15 @@ def test_nodes_of_one_size_are_counted_once() -> None:
 
 
 @pytest.fixture
-def joined(growth: Growth, monkeypatch: pytest.MonkeyPatch) -> session.Session:
+def joined(growth: Growth, monkeypatch: pytest.MonkeyPatch) -> placement.Session:
     """A session on a head that may grow and has nothing else yet."""
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)])
     for name, value in ray_environment.RAY_SETTINGS.items():
         monkeypatch.setenv(name, value)
-    return session.Session(growth)
+    return placement.Session(growth)
 
 
-def test_what_may_still_come_is_not_refused(joined: session.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_still_come_is_not_refused(joined: placement.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     asked = Resources(gpus=1, cpus=2)
     joined.check_resources(asked)
@@ -127,7 +127,7 @@ def test_what_may_still_come_is_not_refused(joined: session.Session, monkeypatch
     assert room.describe_coming() == coming
     assert joined.place_trials(asked, 5, said.append).slots == 5
     assert joined.describe_coming(Resources(cpus=9)) is not None
-    assert session.Session(Growth()).describe_coming(Resources()) is None
+    assert placement.Session(Growth()).describe_coming(Resources()) is None
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,14 @@ def test_what_may_still_come_is_not_refused(joined: session.Session, monkeypatch
     ],
 )
 def test_what_could_never_run_is_refused_with_the_numbers(
-    joined: session.Session, resources: dict[str, Any], message: str
+    joined: placement.Session, resources: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError) as refused:
         joined.check_resources(Resources(**resources))
     assert str(refused.value) == message
 
 
-def test_ranks_that_no_node_holds_are_spread_with_a_warning(joined: session.Session) -> None:
+def test_ranks_that_no_node_holds_are_spread_with_a_warning(joined: placement.Session) -> None:
     said: list[str] = []
     assert joined.place_trials(Resources(ranks=16, gpus=1), None, said.append).strategy == "PACK"
     assert said == [
@@ -162,11 +162,11 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
     said: list[str] = []
     rounds = iter([1, 1, 2, 3])
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)] * next(rounds, 1))
-    monkeypatch.setattr(session.time, "sleep", lambda seconds: None)
-    cluster = session.Session(Growth(2, [NodeKind({}, 2)], least=2))
+    monkeypatch.setattr(placement.time, "sleep", lambda seconds: None)
+    cluster = placement.Session(Growth(2, [NodeKind({}, 2)], least=2))
     cluster.wait_for_nodes(said.append)
     assert said == ["waiting for the cluster's nodes: 1 of 3 are there"]
     assert next(rounds, None) is None
-    monkeypatch.setattr(session, "PATIENCE", -1.0)
+    monkeypatch.setattr(placement, "PATIENCE", -1.0)
     cluster.wait_for_nodes(said.append)
     assert said[1:] == ["warning: 1 of the cluster's 3 nodes are there; going on with them"]

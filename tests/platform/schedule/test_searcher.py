@@ -16,7 +16,7 @@ from ray.tune.search import Searcher
 from platform.driver.run_on_ray import make_searcher
 from platform.plan.space import Space
 from platform.schedule import searcher
-from platform.schedule.session import Placement
+from platform.schedule.placement import Placement
 from platform.state import manifest
 from platform.state.limits import Limits, Stopper
 from search_spaces.schema.sweep import Search

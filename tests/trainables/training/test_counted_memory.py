@@ -20,7 +20,7 @@ from trainables import benchmarks as kinds
 from trainables.config.settings import Model, Objective, Rectifier, Resources, Shape
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
-from trainables.training import activations, memory
+from trainables.training import activation_bytes, memory
 
 EIGHTY = 80e9
 MODELS = {"Llama": LLAMA2.shape, "Llama 1B": LLAMA32_1B.shape, "Phi": PHI.shape, "Mistral": ZEPHYR.shape}
@@ -101,7 +101,7 @@ def row_of(name: str, ranks: int, store: Storage, monkeypatch: pytest.MonkeyPatc
     counted = fake_step.count_peak(trial, plan.shape, SWEEPS[name], fit.micro_batch, longest)
     assert peak.activations + peak.logits <= 1.1 * counted
     newest = (
-        activations.WIDTH[trial.resources.precision]
+        activation_bytes.WIDTH[trial.resources.precision]
         * plan.shape.hidden
         * max(plan.shape.vocabulary, plan.shape.intermediate)
     )

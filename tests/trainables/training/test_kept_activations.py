@@ -10,7 +10,7 @@ import transformers
 
 from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
 from trainables.config.trial import Trial
-from trainables.training import activations, memory, model_files
+from trainables.training import activation_bytes, memory, model_files
 from trainables.trial import setup
 
 ROWS, LENGTH = 4, 64
@@ -83,5 +83,5 @@ def test_layers_keep_what_the_plan_says(
     )
     shape = memory.shape_of({**SIZES, "model_type": family.lower()})
     assert shape is not None
-    planned = ROWS * LENGTH * activations.all_layers_bytes(trial, shape, LENGTH)
+    planned = ROWS * LENGTH * activation_bytes.all_layers_bytes(trial, shape, LENGTH)
     assert planned == pytest.approx(kept(network), rel=0.15)

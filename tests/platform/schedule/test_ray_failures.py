@@ -13,8 +13,8 @@ from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.experiment import Trial
 
-from platform.schedule import node_loss
-from platform.schedule.node_loss import NodeLossWatch
+from platform.schedule import ray_failures
+from platform.schedule.ray_failures import NodeLossWatch
 
 
 class Cluster:
@@ -24,11 +24,11 @@ class Cluster:
         self.now = 0.0
         self.there = {"head", "one", "two"}
         self.said: list[str] = []
-        monkeypatch.setattr(node_loss.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(ray_failures.time, "monotonic", lambda: self.now)
         self.watch = NodeLossWatch(lambda: set(self.there), self.said.append)
 
     def trial(self, name: str) -> Any:
-        settings: dict[str, Any] = {"max_failures": node_loss.TRIES, "config": {"trial": name}, "error_file": None}
+        settings: dict[str, Any] = {"max_failures": ray_failures.TRIES, "config": {"trial": name}, "error_file": None}
         found = SimpleNamespace(trial_id=name, run_metadata=SimpleNamespace(num_failures=0), **settings)
         self.watch.on_trial_start(1, [], found)
         return found
@@ -73,16 +73,16 @@ def test_machine_whose_end_is_known_later(cluster: Cluster) -> None:
     cluster.wait(1)
     assert counts(cluster, trial) == (1, 0), "looked a second ago"
     for _ in range(2):
-        cluster.wait(node_loss.LOOK_SECONDS)
+        cluster.wait(ray_failures.LOOK_SECONDS)
         assert counts(cluster, trial) == (0, 1)
 
 
 def test_process_that_died_on_its_own(cluster: Cluster) -> None:
     trial = cluster.trial("a")
     cluster.die(trial)
-    cluster.wait(node_loss.SAME_LOSS_SECONDS + 1)
+    cluster.wait(ray_failures.SAME_LOSS_SECONDS + 1)
     cluster.there.remove("one")  # much later: another story
-    cluster.wait(node_loss.LOOK_SECONDS)
+    cluster.wait(ray_failures.LOOK_SECONDS)
     assert counts(cluster, trial) == (1, 0)
 
 
@@ -91,7 +91,7 @@ def test_machines_that_were_lost_before_the_trial_began_or_join_do_not_count(clu
     trial = cluster.trial("a")
     cluster.there.add("three")
     cluster.die(trial)
-    cluster.wait(node_loss.LOOK_SECONDS)
+    cluster.wait(ray_failures.LOOK_SECONDS)
     assert counts(cluster, trial) == (1, 0)
 
 
@@ -100,7 +100,7 @@ def test_a_machine_lost_after_a_death_of_its_own(cluster: Cluster) -> None:
     trial = cluster.trial("a")
     assert cluster.die(trial)
     for name in ("one", "two"):
-        cluster.wait(node_loss.SAME_LOSS_SECONDS + node_loss.LOOK_SECONDS)
+        cluster.wait(ray_failures.SAME_LOSS_SECONDS + ray_failures.LOOK_SECONDS)
         cluster.there.remove(name)
         assert cluster.die(trial)
         assert "lost" not in trial.config
@@ -112,7 +112,7 @@ def test_two_deaths_of_its_own_are_the_end(cluster: Cluster) -> None:
     trial = cluster.trial("a")
     assert cluster.die(trial)
     assert "lost" not in trial.config
-    cluster.wait(node_loss.SAME_LOSS_SECONDS + node_loss.LOOK_SECONDS)
+    cluster.wait(ray_failures.SAME_LOSS_SECONDS + ray_failures.LOOK_SECONDS)
     assert cluster.die(trial)
     assert trial.config == {"trial": "a", "lost": "its process died"}
     assert not cluster.die(trial)
@@ -125,9 +125,9 @@ def test_machine_that_was_gone_before_the_death(cluster: Cluster, rounds: int, e
     cluster.wait(600)
     cluster.there.remove("two")
     for _ in range(rounds):
-        cluster.wait(node_loss.LOOK_SECONDS)
+        cluster.wait(ray_failures.LOOK_SECONDS)
     cluster.die(trial)
-    cluster.wait(node_loss.LOOK_SECONDS)
+    cluster.wait(ray_failures.LOOK_SECONDS)
     assert counts(cluster, trial) == expected
 
 
@@ -136,7 +136,7 @@ def test_a_kill_by_the_memory_monitor_is_an_actors_death_with_its_cause(
 ) -> None:
     """Tune (Ray 2.60) would end the sweep with a traceback: it knows errors of actors and of tasks alone."""
     monkeypatch.setattr(actor_manager, "RayActorError", RayActorError)  # it is put back afterwards
-    node_loss.survive_memory_kills()
+    ray_failures.survive_memory_kills()
     manager, ended = actor_manager.RayActorManager(FixedResourceManager()), []
     actor = manager.add_actor(object, {}, ResourceRequest([{"CPU": 1}]), on_error=lambda _, error: ended.append(error))
     monkeypatch.setattr(manager, "_cleanup_actor", lambda **actor: None)  # it was never started
@@ -146,5 +146,5 @@ def test_a_kill_by_the_memory_monitor_is_an_actors_death_with_its_cause(
     file = tmp_path / "error.txt"
     file.write_text(f"{killed}. Memory on the node (IP: 127.0.0.1) was 22.50GB used / 23.54GB limit (0.95)\nfurther\n")
     cause: Any = SimpleNamespace(error_file=str(file))
-    last = node_loss.read_cause(cause).splitlines()[-1]
+    last = ray_failures.read_cause(cause).splitlines()[-1]
     assert last == "killed: machine short of memory (22.50 of 23.54 GB); try --max-concurrent 1"

@@ -1,29 +1,21 @@
-"""The Ray session that a sweep runs in, its own or a running cluster's, and what a trial takes of it."""
+"""Where trials run on a cluster: whether its nodes can hold one, and how many run at a time."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import ray
 import ray.exceptions
 
 from platform.schedule import capacity
 from platform.schedule.capacity import Growth, NodeKind
-from platform.schedule.ray_environment import LOCAL, PENDING, RAY_SETTINGS, resolve_address
-from trainables.common import provenance
+from platform.schedule.ray_environment import PENDING, RAY_SETTINGS
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 
-BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
-"""What `ray up` leaves on the head, and the autoscaler goes by. Ray 2.60 reports node types nowhere else: the GCS has
-a place for them (`get_cluster_config`), which only KubeRay fills."""
 PATIENCE = 120.0
 """Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
 
@@ -39,7 +31,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Session:
-    """A Ray that was joined or started, and what its autoscaler may add, as far as its head knows."""
+    """The nodes of the Ray that was joined or started, and what its autoscaler may add, as far as its head knows."""
 
     growth: Growth
 
@@ -106,33 +98,6 @@ class Session:
         if existing >= most:
             return None
         return f"{existing} of up to {most} nodes for it are there, more start on demand (ray status follows them)"
-
-
-def start_session(address: str | None) -> Session:
-    """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here.
-
-    Raises InputError if no cluster answers, RayError if Ray does not start.
-    """
-    place = resolve_address(address)
-    on_terminate = signal.getsignal(signal.SIGTERM)
-    env = {"PYTHONPATH": str(provenance.ROOT), **{name: os.environ[name] for name in RAY_SETTINGS}}
-    try:
-        with contextlib.chdir(provenance.ROOT):  # workers import from this folder before any other
-            ray.init(
-                address=place,
-                runtime_env={"env_vars": env},
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                include_dashboard=False if place == LOCAL else None,
-            )
-    except ConnectionError as error:
-        raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error
-    except Exception as error:  # Ray raises no narrower one where its processes take too long to start
-        raise ray.exceptions.RayError(f"it did not start ({error})") from error
-    signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler ends the process without a word
-    mine = ray.get_runtime_context().get_node_id()
-    on_head = any(node["NodeID"] == mine and capacity.HEAD in node["Resources"] for node in ray.nodes())
-    return Session(capacity.read_growth(BOOTSTRAP) if on_head and place != LOCAL else Growth())
 
 
 def resources_of_trial(wanted: Resources) -> dict[str, float]:

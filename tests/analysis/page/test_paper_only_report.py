@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import paper, report
-from analysis.page import published_numbers
+from analysis.page import paper_only_report
 from analysis.tables import paper_tables, table_definitions
 from search_spaces.schema import sweep as spaces
 
@@ -44,8 +44,8 @@ def test_a_sweep_of_another_model_has_all_the_papers_tables_under_their_titles(t
 def test_every_sweep_of_the_papers_benchmarks_is_known_and_every_table_is_filled() -> None:
     sweeps = [spaces.load_sweep(name) for name in spaces.sweep_names()]
     papers = {table.partition("_")[0] for table in paper.TABLES}
-    assert {s.name: s.benchmark.name for s in sweeps if s.benchmark.name in papers} == published_numbers.BENCHMARKS
-    filled = {name: paper_tables.tables_of_sweep(name) for name in published_numbers.BENCHMARKS}
+    assert {s.name: s.benchmark.name for s in sweeps if s.benchmark.name in papers} == paper_only_report.BENCHMARKS
+    filled = {name: paper_tables.tables_of_sweep(name) for name in paper_only_report.BENCHMARKS}
     assert filled["tofu_phi_uwc"] == {"tofu_uwc_ga": "phi", "tofu_uwc_npo": "phi"}
     assert {table for tables in filled.values() for table in tables} == set(paper.TABLES)
     unfilled = [name for name, tables in filled.items() if not tables]
