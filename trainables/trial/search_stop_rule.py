@@ -2,7 +2,8 @@
 
 At each evaluation by `training.eval_every` a trial is compared with what finished trials of its study measured at the
 same step. It ends if so many of them as asked for are better in every goal, by a margin of MARGIN of the range that
-finished trials have in that goal at that step, or if its utility is below the floor. For one goal this is the median
+finished trials have in that goal at that step, or if its utility is below the floor. A range of fewer than LEAST
+trials says too little: till so many have finished only the floor ends one. For one goal this is the median
 stopping rule (Golovin et al., Google Vizier, KDD 2017) with a count in the place of the half. For several it counts
 the points that dominate one, as Fonseca and Fleming (ICGA 1993) rank them. Successive halving for several goals
 (Schmucker et al., arXiv:2106.12639) sorts by domination, too, but pauses trials, which the few dozen long ones of a
@@ -20,6 +21,8 @@ from trainables.config.settings import Selection, Value
 from trainables.config.types import Count
 
 MARGIN = 0.1
+LEAST = 5
+"""The fewest finished trials at a step with which a trial is compared."""
 Point = tuple[float, ...]
 """A gain for each goal of the benchmark: more is better, utility is last."""
 History = Sequence[tuple[int, Point]]
@@ -50,7 +53,7 @@ def make_stop_rule(histories: Iterable[History], enough: int, floor: float | Non
     for history in histories:
         for step, goals in history:
             found.setdefault(step, []).append(goals)
-    bars = {step: _list_bars(points, enough) for step, points in found.items() if len(points) >= enough}
+    bars = {step: _list_bars(points, enough) for step, points in found.items() if len(points) >= max(enough, LEAST)}
     return StopRule(enough=enough, floor=floor, bars=bars)
 
 

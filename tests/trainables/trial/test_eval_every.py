@@ -165,7 +165,7 @@ def test_a_trial_that_falls_behind_finished_ones_ends_at_its_best_step(
     )
     target = {"metrics": {}, "halves": [{"model_utility": 0.9}, {}]}
     monkeypatch.setattr(step_selection, "load_target_evaluation", lambda trial, store: target)
-    rivals = [[(2, (-3.0, 0.6)), (4, (-2.0, utility))] for utility in (0.7, 0.8)]
+    rivals = [[(2, (-3.0, 0.6)), (4, (-2.0, utility))] for utility in (0.7, 0.8, 0.2, 0.2, 0.2)]
     config = configuration(trained_inputs).model_copy(update={"selection": Selection(halves=True)})
     run = TrialRun(config, open_storage(str(tmp_path)), stop_rule=make_stop_rule(rivals, 2, None))
     *_, last = run.events()

@@ -19,6 +19,8 @@ def should_stop(histories: Sequence[History], step: int, goals: Point, enough: i
     if floor is not None and goals[1] < floor:
         return True
     there = [point for history in histories for at, point in history if at == step]
+    if len(there) < 5:  # the range of so few says little
+        return False
     better = 0
     for quality, utility in there:
         by_quality = MARGIN * (max(q for q, _ in there) - min(q for q, _ in there))
