@@ -5,9 +5,8 @@ The rows are those that its client writes (mlflow.store.tracking.sqlalchemy_stor
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from platform.tracking.run_content import RunContent
@@ -16,22 +15,21 @@ Row = tuple[str, dict[str, Any]]
 """A table's name, and values by column."""
 
 
-def insert_runs(store: Any, experiment: int, artifacts: str, runs: Sequence[RunContent]) -> list[str]:
-    """Insert runs with all that they show, in one transaction, and return their ids.
+def insert_runs(store: Any, experiment: int, artifacts: str, runs: Mapping[str, RunContent]) -> None:
+    """Insert runs, by their ids, with all that they show, in one transaction.
 
-    `store`: MLflow's. The artifacts of a run are to lie in ARTIFACTS/ID/artifacts.
+    `store`: MLflow's. The artifacts of a run lie in ARTIFACTS/ID/artifacts.
     """
     from mlflow.store.db.base_sql_model import Base
 
-    ids, rows = [uuid.uuid4().hex for _ in runs], defaultdict(list)
-    for key, run in zip(ids, runs, strict=True):
+    rows = defaultdict(list)
+    for key, run in runs.items():
         place = {"experiment_id": experiment, "artifact_uri": f"{artifacts}/{key}/artifacts"}
         for table, row in _make_run(run, key, place):
             rows[table].append(row)
     with store.ManagedSessionMaker(read_only=False) as session:
         for table, found in rows.items():
             session.execute(Base.metadata.tables[table].insert(), found)
-    return ids
 
 
 def _make_run(run: RunContent, key: str, place: dict[str, Any]) -> Iterator[Row]:

@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,10 +84,10 @@ class Tracker:
         news = [key for key in results if key not in self.runs or self.runs[key].started != results[key]["started"]]
         for first in range(0, len(news), AT_ONCE):
             runs = {key: self._describe(key, results[key]) for key in news[first : first + AT_ONCE]}
-            for old in (self.runs.pop(key) for key in runs if key in self.runs):  # of another attempt, or a part
-                self.client.delete_run(old.id)
             for key, run_id in zip(runs, self._insert(runs) if self.own else self._send(runs), strict=True):
-                self.runs[key] = Run(run_id, results[key]["started"])
+                old, self.runs[key] = self.runs.get(key), Run(run_id, results[key]["started"])
+                if old:  # of another attempt, or a part
+                    self.client.delete_run(old.id)
 
     def _describe(self, trial_id: str, result: dict[str, Any]) -> RunContent:
         trial = Trial.model_validate(result["config"])
@@ -95,16 +96,23 @@ class Tracker:
         return describe_run(trial, name, tags, result, self.store.trial(trial_id) / STEPS)
 
     def _insert(self, runs: Mapping[str, RunContent]) -> Iterable[str]:
-        """Write runs into the storage's own database, and their results beside it; return their ids."""
-        artifacts = self.store.root / database.ARTIFACTS
-        written = bulk.insert_runs(
-            self.client._tracking_client.store, int(self.experiment), str(artifacts), list(runs.values())
-        )
-        for trial_id, run_id in zip(runs, written, strict=True):
-            place = artifacts / run_id / "artifacts"
-            place.mkdir(parents=True)
-            shutil.copyfile(self.store.trial(trial_id) / RESULT, place / RESULT)
-        return written
+        """Copy results to where their runs have them, then write the runs into the storage's own database.
+
+        Return the runs' ids. What fails leaves nothing, for it is tried again.
+        """
+        artifacts, ids = self.store.root / database.ARTIFACTS, {trial_id: uuid.uuid4().hex for trial_id in runs}
+        try:
+            for trial_id, run_id in ids.items():
+                place = artifacts / run_id / "artifacts"
+                place.mkdir(parents=True)
+                shutil.copyfile(self.store.trial(trial_id) / RESULT, place / RESULT)
+            written = dict(zip(ids.values(), runs.values(), strict=True))
+            bulk.insert_runs(self.client._tracking_client.store, int(self.experiment), str(artifacts), written)
+        except Exception:
+            for run_id in ids.values():
+                shutil.rmtree(artifacts / run_id, ignore_errors=True)
+            raise
+        return ids.values()
 
     def _send(self, runs: Mapping[str, RunContent]) -> Iterator[str]:
         """Write runs by MLflow's client, each complete when it has ended there; yield their ids."""

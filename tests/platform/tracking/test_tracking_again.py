@@ -120,6 +120,43 @@ def test_trials_that_ran_again_have_one_run_without_traces_of_the_first(copied: 
         assert [step for step, _ in series(client, run, "train/loss")] == [1, 2, 3]
 
 
+def test_doubled_runs_become_one_again(copied: tuple[Storage, Any]) -> None:
+    """Of one trial's runs the complete one is kept, and of the parents the one that was closed."""
+    store, client = copied
+    before = {run.info.run_id for run in all_runs(client)}
+    for run in (run_of(client, "finished"), run_of(client, "failed"), parent_of(client)):
+        tags = {name: value for name, value in run.data.tags.items() if name != "started"}
+        client.create_run(run.info.experiment_id, tags=tags)
+    assert len(all_runs(client)) == len(before) + 3
+    tracker.sync(write_sweep(store), store)
+    assert {run.info.run_id for run in all_runs(client)} == before
+
+
+def test_a_copy_that_fails_leaves_no_run_and_the_earlier_one(
+    copied: tuple[Storage, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep has another's name and trials, and a run of its own for each, however often it was tried."""
+    store, client = copied
+    copy, shown = shutil.copyfile, everything(client)
+    folders = set((store.root / "mlartifacts").iterdir())
+    write_result(store, TRIALS["failed"], "finished", started="2026-11-21T08:00:00+00:00")
+    monkeypatch.setattr(shutil, "copyfile", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    first, second = (tracker.open_tracker(write_sweep(store, digest), store) for digest in ("0a1b2c3d", "ffffffff"))
+    for one in (first, second):
+        with pytest.raises(OSError, match="no space"):
+            one.log_trial(TRIALS["failed"].id())
+    assert everything(client) == shown
+    assert set((store.root / "mlartifacts").iterdir()) == folders
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    for one in (first, second):
+        for trial in TRIALS.values():
+            one.log_trial(trial.id())
+        children = [run for run in all_runs(client) if run.data.tags.get("mlflow.parentRunId") == one.parent]
+        tried = sorted(trial.id() for name, trial in TRIALS.items() if name != "missing")
+        assert sorted(run.data.tags["trial_id"] for run in children) == tried
+        assert {run.data.tags["outcome"] for run in children} == {"finished", "diverged"}
+
+
 @pytest.fixture
 def server(copied: tuple[Storage, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Storage, Any]:
     """Return a storage whose runs go into a database that is not its own, by MLflow's client, and a client of it."""
