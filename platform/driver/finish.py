@@ -41,11 +41,7 @@ def print_end(plan: Plan, store: Storage, page: str) -> int:
     if plan.sweep.search.stop_dominated is not None and plan.strategy == "optuna":
         print_line(describe_saving(results.values()))
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
-    server = os.environ.get("MLFLOW_TRACKING_URI", "")
-    program = typed_paths.shorten(Path(sys.executable).with_name("mlflow"))
-    begin = "" if server else f"{program} ui --backend-store-uri sqlite:///{shown / 'mlflow.db'}\n        "
-    address = redact(server) if server.startswith("http") else MLFLOW_UI
-    print(f"MLflow: {begin}{address}/{page}", flush=True)  # redacted, the view's key would be hidden as a secret
+    print(describe_mlflow(store, page), flush=True)  # redacted, the view's key would be hidden as a secret
     print_line(f"next:   {suggest_next(plan, sweep.command, storage_option(store))}")
     planned = (trial.id() for trial in plan.trials)
     failed = [key for key in planned if key in results and results[key]["status"] in FAILURES]
@@ -58,6 +54,15 @@ def print_end(plan: Plan, store: Storage, page: str) -> int:
     if len(failed) > lost:
         print_line(f"{format_count(len(failed) - lost, 'trial')} failed; --retry-failed runs them again")
     return 1 if failed else 0
+
+
+def describe_mlflow(store: Storage, page: str) -> str:
+    """Return where MLflow shows the sweep; without a server between, below the command that starts MLflow's UI."""
+    uri = redact(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{typed_paths.shorten(store.root) / 'mlflow.db'}")
+    if uri.startswith("http"):
+        return f"MLflow: {uri}/{page}"
+    program = typed_paths.shorten(Path(sys.executable).with_name("mlflow"))
+    return f"MLflow: {program} ui --backend-store-uri {uri}\n        {MLFLOW_UI}/{page}"
 
 
 def suggest_next(plan: Plan, command: str, storage: str) -> str:

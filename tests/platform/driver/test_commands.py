@@ -190,6 +190,20 @@ def test_what_is_next_has_not_just_been_done(small: Small, store: Storage) -> No
         assert finish.suggest_next(done, typed + more, here).startswith(export)
 
 
+def test_mlflow_is_named_as_a_server_or_by_the_command_that_shows_its_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, ui = f"sqlite:///{tmp_path}/mlflow.db", "http://127.0.0.1:5000/#/view"
+    databases = {"": own, "sqlite:////there/m.db": "sqlite:////there/m.db"}
+    databases["postgresql://me:secretword@host/runs"] = "postgresql://***@host/runs"
+    for uri, shown in databases.items():
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        command, address = finish.describe_mlflow(Storage(tmp_path), "#/view").split("\n")
+        assert (command.split("mlflow ", 1)[1], address.strip()) == (f"ui --backend-store-uri {shown}", ui)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secretword@host:8443")
+    assert finish.describe_mlflow(Storage(tmp_path), "#/view") == "MLflow: https://***@host:8443/#/view"
+
+
 def test_dry_run_says_how_many_steps_there_are(small: Small, tmp_path: Path) -> None:
     """`max_steps` only cuts a trial short: that epochs and batches allow no more is said."""
     typed = ["--set", "training.max_steps=500", "--set", "training.epochs=1", "--set", "training.batch_size=2"]
