@@ -58,7 +58,7 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
 ) -> None:
     direction, _, whole = made
 
-    def stop(staging: Path, folder: Path) -> None:
+    def stop(*given: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -74,6 +74,7 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
     assert {path.name for path in folder.parent.iterdir()} == {direction.id()}
     assert_equal(load_file(folder / "direction-00000.safetensors"), whole)
     written = (folder / RESULT).stat().st_mtime_ns
+    monkeypatch.setattr(direction_files.FileLock, "acquire", stop)  # where nothing can be written
     shared_artifacts.make_direction(*given)
     assert (folder / RESULT).stat().st_mtime_ns == written
 

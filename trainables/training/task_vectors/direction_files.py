@@ -33,7 +33,8 @@ def ensure_direction(
     """Return the folder of a direction; make the direction first if there is none. Every rank calls this."""
     folder, first = forget_batches.direction_folder(direction, store), dist.get_rank() == 0
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
-    with lock if first else nullcontext():  # of two processes that need it the second one finds it
+    missing = first and not folder.is_dir()  # one that is there may lie where nothing can be written
+    with lock if missing else nullcontext():  # of two processes that need it the second one finds it
         if first:
             store.fetch(folder)
         exists: list[Any] = [folder.is_dir()]
@@ -43,6 +44,7 @@ def ensure_direction(
             _write_direction(direction, trainer.model, trainer.sum_vectors(), folder)
         if first:
             store.push(folder)
+        if missing:
             Path(lock.lock_file).unlink(missing_ok=True)
     dist.barrier()
     return folder

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainables.common.errors import InputError
 from trainables.common.wording import format_duration
+from trainables.config.shared_artifacts import direction_of
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import STOPPED
 from trainables.trial.export import verify
@@ -31,8 +32,11 @@ def run_again(result: dict[str, Any], store: Storage, place: Path) -> Storage:
     print(f"the weights of trial {trial.id()} were not kept: it runs again; it took {took}", flush=True)
     if not trial.resources.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    from trainables.training.task_vectors.forget_batches import direction_folder
     from trainables.trial.runner import TrialRun
 
+    if (direction := direction_of(trial)) is not None:
+        store.fetch(direction_folder(direction, store))
     place.mkdir(parents=True, exist_ok=True)
     if (store.root / "shared").is_dir():
         (place / "shared").symlink_to((store.root / "shared").absolute())
