@@ -51,14 +51,14 @@ OTHER_FILL = 0.4
 
 
 def write_block(results: Results, storage: str = DEFAULT_STORAGE) -> Markup:
-    """Return the page's element for the trials of a sweep; empty where none has both goals.
+    """Return the page's element for the trials of a sweep; empty where fewer than two have both goals.
 
     `storage` is where the listed commands find them. Texts of results reach the page as JSON and as text nodes only.
     """
     goals, runs = results.goals, results.runs.rename(columns=SHORT)
     x, y = goals.removal, goals.retention
     trials = runs.loc[evaluated(runs) & runs[[x.metric, y.metric]].notna().all(axis=1)]
-    if trials.empty:
+    if len(trials) < 2:
         return Markup("")
     columns, rows = list_trials(trials, results)
     axes = [place_on_axis(title, [row[field] for row in rows]) for field, title in columns[:-2]]
@@ -90,7 +90,7 @@ def write_block(results: Results, storage: str = DEFAULT_STORAGE) -> Markup:
             goals=[(goal.metric, goal.short) for goal in (y, *goals.removals)],
             bounds=[(goal.metric, goal.short) for goal in (x, y)],
             left_out=len(runs) - len(rows),
-            width=6 * len(axes),
+            axes=len(axes),
         )
     )
 

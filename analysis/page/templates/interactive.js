@@ -104,7 +104,7 @@ function drawLines() {
 block.hidden = false;
 const options = { mode: "vega-lite", renderer: "canvas", actions: false, logLevel: 1 };
 const cloud = (await vegaEmbed(find("#cloud"), drawCloud(), options)).view;
-const lines = (await vegaEmbed(find("#lines"), drawLines(), options)).view;
+const lines = axes.length > 1 ? (await vegaEmbed(find("#lines"), drawLines(), options)).view : null;
 const bounds = [...block.querySelectorAll("[data-bound]")];
 let kept = [], region = {};
 
@@ -133,7 +133,7 @@ function listTrials() {
     return one[field] >= low - slack && one[field] <= high + slack;
   });
   const found = kept.filter(within).sort((a, b) => x.sign * (b[x.field] - a[x.field]));
-  lines.data("trials", found.map((one) => ({ ...one }))).run();
+  lines?.data("trials", found.map((one) => ({ ...one }))).run();
   const more = found.length > MOST_ROWS ? `; the first ${MOST_ROWS} are listed, a smaller region shows the others` : "";
   const where = Object.keys(region).length ? "in the region" : "shown";
   find("#count").textContent = `${found.length} of ${trials.length} trials ${where}${more}.`;
@@ -189,7 +189,7 @@ for (const form of block.querySelectorAll("form")) form.onsubmit = (event) => ev
 block.querySelector("form").onchange = filterTrials;
 for (const box of bounds) box.onchange = typeBounds;
 find("[type=reset]").onclick = () => setTimeout(typeBounds);
-find("select").onchange = (event) => lines.signal("goal", event.target.value).run();
+if (lines) find("select").onchange = (event) => lines.signal("goal", event.target.value).run();
 for (const kind of ["mouseover", "focusin"]) find("tbody").addEventListener(kind, pointAt);
 cloud.addSignalListener("region", (_, found) => readRegion({ ...found }));
 filterTrials();

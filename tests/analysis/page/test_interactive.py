@@ -45,12 +45,14 @@ def test_every_trial_with_both_goals_is_there_once_with_its_numbers(results: Res
 
 def test_texts_of_results_do_not_break_out(tmp_path: Path) -> None:
     given = {"split": EVIL, "fq": -3.0, "mu": 0.5}
-    write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, EVIL, GRU | {"name": EVIL}, **given)], splits=())
+    keys = [write_trial(tmp_path, f"{seed}" * 12, EVIL, GRU | {"name": EVIL}, seed=seed, **given) for seed in (0, 1)]
+    write_sweep(tmp_path, keys, splits=())
     block = interactive.write_block(sweep_store.read(tmp_path), f"runs/{EVIL}")
     assert "<img" not in block
     assert len(re.findall("<script", block)) == len(re.findall("</script", block)) == 2
     data = read_data(block)
     assert [data["trials"][0][name] for name in ("method", "rectifier", "split")] == [EVIL] * 3
+    assert (data["axes"], 'id="lines"' in block, "<select>" in block) == ([], False, False), "nothing differs"
 
 
 def test_two_thousand_trials_add_less_than_a_megabyte(results: Results) -> None:
@@ -79,8 +81,12 @@ def test_values_stand_in_order_on_their_axis(values: list[Any], heights: list[fl
     assert [label for label, _ in axis["ticks"]] == ticks
 
 
-def test_nothing_is_drawn_without_a_trial_that_has_both_goals(tmp_path: Path) -> None:
-    write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, "ga", NONE, mu=0.5)], splits=())
+def test_nothing_is_drawn_without_two_trials_that_have_both_goals(tmp_path: Path) -> None:
+    keys = [
+        write_trial(tmp_path, "0" * 12, "ga", NONE, mu=0.5),
+        write_trial(tmp_path, "1" * 12, seed=1, fq=-3.0, mu=0.5),
+    ]
+    write_sweep(tmp_path, keys, splits=())
     assert interactive.write_block(sweep_store.read(tmp_path)) == ""
 
 
