@@ -12,6 +12,7 @@ from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import CHOICE, STRENGTHS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, describe_rule, pick
 from trainables.config.settings import Selection
+from trainables.storage.names import STOPPED
 
 DEFAULT = Selection()
 STUDY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
@@ -31,10 +32,13 @@ def average(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
     Averaged are what tables show, `removal` where that is of several goals, and what the selection rule goes by.
+    A stopped trial counts only where no other seed of its configuration does: its goals are those of an earlier step.
     `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds` lists those used.
     """
     goals = goals_of_runs(runs)
     able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
+    whole = able & (runs["status"] != STOPPED)
+    able = whole | (able & ~runs["configuration"].isin(runs.loc[whole, "configuration"]))
     shown = list(dict.fromkeys([*goals.metrics, goals.removal.metric]))
     stats = {"": "mean", "_sd": "std", "_n": "count"}
     averaged = {f"{metric}{end}": (metric, stat) for metric in shown for end, stat in stats.items()}

@@ -12,6 +12,7 @@ import pytest
 from analysis.figures import search_settings
 from analysis.load.goal_columns import TOFU
 from analysis.stats import importance
+from analysis.stats.chosen_settings import average
 
 
 def make_runs(count: int, *, failed: int = 0) -> pd.DataFrame:
@@ -57,6 +58,18 @@ def test_the_setting_that_decides_a_goal_has_most_of_its_importance() -> None:
         assert sum(shares.values()) == pytest.approx(1)
         assert set(shares) == {"training.lr", "rectifier.gamma", "rectifier.tau", "training.optimizer"}
     assert set(found["settings"]) == {30}
+
+
+def test_stopped_trials_say_nothing_and_are_no_seed_of_finished_ones() -> None:
+    runs = make_runs(14)
+    runs.loc[:3, "status"] = "stopped"
+    assert set(importance.measure_importance(runs)["settings"]) == {10}
+    second = runs.iloc[[4, 0]].assign(id=["a", "b"], seed=1, status="stopped", model_utility=9.0)
+    means = average(pd.concat([runs, second], ignore_index=True)).set_index("configuration")
+    pooled = means.loc[runs["configuration"].iloc[[4, 0]]]
+    assert pooled["n"].tolist() == [1, 2]
+    assert pooled["planned"].tolist() == [2, 2]
+    assert pooled["model_utility"].iloc[0] == runs["model_utility"].iloc[4]
 
 
 def test_few_settings_and_failures_say_nothing() -> None:
