@@ -135,7 +135,7 @@ def make_searcher(
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:
             finished[key], histories[key] = read_goals(trial, result), read_history(result)
-    unfinished = {key for trial in state.left if store.under_way(key := trial.id())}
+    unfinished = {*state.again, *(key for trial in state.left if store.under_way(key := trial.id()))}
     search, utilities = plan.sweep.search, planned_utilities(plan, store)
     studies = []
     for name, known in plan.studies().items():

@@ -44,6 +44,8 @@ class SweepState:
     retry: tuple[str, ...] = ()
     """Outcomes whose trials run again, beside those that were lost."""
     history: History = field(default_factory=History)
+    again: tuple[str, ...] = ()
+    """Ids of trials whose results this start has set aside: a search asks for them first."""
 
     @cached_property
     def retried(self) -> tuple[str, ...]:
@@ -87,7 +89,8 @@ class SweepState:
 
     def after_setting_aside(self) -> SweepState:
         """Return the state when the results of retried trials and damaged files are set aside."""
-        return replace(self, outcomes={key: self.outcomes[key] for key in self.done}, damaged=(), retry=())
+        kept = {key: self.outcomes[key] for key in self.done}
+        return replace(self, outcomes=kept, damaged=(), retry=(), again=self.retried)
 
 
 def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:

@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 
 from platform.driver import run_sweep
+from platform.driver.run_on_ray import make_searcher
 from platform.plan.plan import Plan
+from platform.schedule.placement import Placement
 from platform.state import manifest
+from platform.state.limits import Limits, Stopper
 from platform.state.trial_outcomes import SweepState, refresh_if_stale, scan
 from platform.tracking.background import Mirror
 from tests.support import machines, starts
 from tests.support.machines import Machine
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
+from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import LOST, RESULT, STEPS
@@ -60,6 +64,31 @@ def test_failed_trials_run_again_only_when_asked(
     assert runs[-1].left == [plan.trials[number] for number in again]
     assert aside(store) == {plan.trials[number].id() for number in again}
     assert (f"{len(again)} trials to run again; results set aside in" in done.stdout) == bool(again)
+
+
+@pytest.mark.parametrize("axis", ["seed=0,1,2,3", "training.lr=log(1e-6..1e-3)"])
+def test_a_search_asks_for_retried_trials_first(
+    small: Small, store: Storage, runs: list[SweepState], axis: str
+) -> None:
+    """Two of the six trials of a study were stopped; Optuna would go on with other points."""
+    chosen = ["benchmark.split=forget05", "method=npo", "rectifier.name=gru", "rectifier.gamma=0.05,0.8"]
+    flags = [*small.flags(axis), *(part for one in chosen for part in ("--only", one))]
+    command = ["tofu_tiny", "--storage", store.root, *flags, "--strategy", "optuna", "--trials", "6"]
+
+    def start(*more: str) -> Any:
+        done = in_process(*command, *more)
+        assert done.exit_code == 0, done.output
+        return make_searcher(runs[-1], store, Stopper(Limits()), Placement(1, "PACK", lambda: None), "none")
+
+    search, total = start()
+    trials = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
+    for trial in trials:
+        store.start_trial(trial.id(), trial.model_dump(mode="json"))
+    finish(store, trials[:4])
+    finish(store, trials[4:], "stopped")
+    search, total = start("--retry-failed", "--reason", "stopped")
+    asked = {Trial.model_validate_json(search.suggest(str(number))["trial"]).id() for number in range(total)}
+    assert asked == {trial.id() for trial in trials[4:]}
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--retry-failed"])
