@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC
@@ -43,7 +42,7 @@ def build(
 
     `say` is told what it does.
 
-    `source`: with the paper's numbers beside the runs' (both), or the paper's alone (`published_numbers.build`).
+    `source`: with the paper's numbers beside the runs' (both), or the paper's alone (`paper_only_report.build`).
     `show_rows`: of own rows, the text of those that can still be got out; takes an `output` outside of the storage.
 
     The folder is STORAGE/reports/NAME-HASH, of several NAME-HASH+NAME-HASH, unless `output` says otherwise. Raise
@@ -96,8 +95,9 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
     recommended = own_rows_report.find_recommended(results)
     subject, decisive, answer = verdict.describe_trials(results.runs), list_decisive(results), write_verdict(results)
     if recommended:
-        decisive = [*own_rows_report.describe_recommended(report, recommended, storage), *decisive]
-        parts.insert(0, own_rows_report.write_section(report, recommended, show_rows=show_rows))
+        rows = own_rows_report.list_recoverable(report, recommended)
+        decisive = [*own_rows_report.describe_recommended(results, recommended, rows, storage), *decisive]
+        parts.insert(0, own_rows_report.write_section(report, recommended, rows, show_rows=show_rows))
     first = filter(None, [subject, *decisive, *answer])
     (folder / "tables" / "verdict.md").write_text("\n".join(first) + "\n", encoding="utf-8")
     page = html.render_page(
@@ -150,9 +150,8 @@ def _join_values(column: Iterable[Any]) -> str:
 
 def _repeat_command(labels: str, storage: str, source: Source) -> str:
     """Return the command that makes this report again."""
-    where = "" if storage == cli.DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
     whose = "" if source == Source.RUNS else f" --source {source}"
-    return f"python -m analysis.report {labels}{where}{whose}"
+    return f"python -m analysis.report {labels}{cli.spell_storage(storage)}{whose}"
 
 
 def main(

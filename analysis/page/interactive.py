@@ -8,7 +8,6 @@ anything. Without scripts, and in print, the figure before it stays.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -38,7 +37,7 @@ from analysis.page.html import TEMPLATES, render_page
 from analysis.stats.chosen_settings import SHORT, varied
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import plain_text
-from trainables.common.cli import DEFAULT_STORAGE
+from trainables.common.cli import DEFAULT_STORAGE, spell_storage
 from trainables.config.types import LOG_RATIO
 
 MOST_TICKS = 8
@@ -65,7 +64,6 @@ def write_block(results: Results, storage: str = DEFAULT_STORAGE) -> Markup:
     axes = [axis for axis in axes if len(axis["ticks"]) > 1]
     for row, heights in zip(rows, zip(*(axis.pop("heights") for axis in axes), strict=True), strict=False):
         row["heights"] = heights
-    where = "" if storage == DEFAULT_STORAGE else f"--storage {shlex.quote(storage)} "
     looks = _list_looks(trials)
     data = {
         "trials": rows,
@@ -77,7 +75,7 @@ def write_block(results: Results, storage: str = DEFAULT_STORAGE) -> Markup:
         "x": {"field": x.metric, "title": f"{full_title(x)}, {BETTER[x.best]}", "sign": x.gain(1)},
         "y": {"field": y.metric, "title": f"{full_title(y)}, {BETTER[y.best]}"},
         "significant": SIGNIFICANT if x.metric == "forget_quality" else None,
-        "where": where,
+        "where": f"{spell_storage(storage)} ".lstrip(),
     }
     return Markup(
         render_page(

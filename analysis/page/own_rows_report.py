@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +41,12 @@ def find_recommended(results: Results) -> Trial | None:
     return choose_row(runs.assign(**{"choice.original": original}), results.rule).to_dict("records")[0]
 
 
-def describe_recommended(report: Report, trial: Trial, storage: str) -> list[str]:
-    """Return which trial to ship, how to export it, what it costs and what can still be got out, as sentences."""
-    results, original = report.results, _find_original(report.results)
+def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame, storage: str) -> list[str]:
+    """Return which trial to ship, how to export it, what it costs and what can still be got out, as sentences.
+
+    `rows`: as `list_recoverable` returns them.
+    """
+    original = _find_original(results)
     names = [method_label(trial["method"]), rectifier_label(trial["rectifier.name"])]
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
     name = f"{trial['id']} ({' '.join(filter(None, names))}, seed {trial['seed']:g}{step})"
@@ -60,16 +62,17 @@ def describe_recommended(report: Report, trial: Trial, storage: str) -> list[str
         start = f"Ship none yet: no trial keeps {results.rule.share:.0%} of the utility. The nearest is {name}"
     elif _number(trial, "choice.removal") <= _number(original, "choice.removal"):
         start = f"Ship none yet: no trial forgets more than the model before. The nearest is {name}"
-    where = "" if storage == cli.DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
     sentences = [f"{start}: {'; '.join(changes)}{kept}.".replace(": ;", ":")]
-    sentences += [f"To write its model: python -m trainables.export {trial['id']}{where} --output DIR"]
+    sentences += [
+        f"To write its model: python -m trainables.export {trial['id']}{cli.spell_storage(storage)} --output DIR"
+    ]
     if trial["chosen_step"] == trial.get("training.eval_every") and trial["steps"] > trial["chosen_step"]:
         sentences.append(
             f"The earliest step that was evaluated ({trial['chosen_step']:g}) won: a smaller training.eval_every or "
             "training.lr may find a better one."
         )
     sentences += _describe_membership(trial, original)
-    return [*sentences, _count_recoverable(list_recoverable(report, trial))]
+    return [*sentences, _count_recoverable(rows)]
 
 
 def _describe_membership(trial: Trial, original: Trial) -> list[str]:
@@ -128,12 +131,12 @@ def _count_recoverable(rows: pd.DataFrame) -> str:
     return f"Still to be got out: {sum(rows['rouge'] >= RECOVERED)} of {len(rows)} measured forget rows{was}: {asked}."
 
 
-def write_section(report: Report, trial: Trial, *, show_rows: bool) -> Section:
+def write_section(report: Report, trial: Trial, rows: pd.DataFrame, *, show_rows: bool) -> Section:
     """Write tables/recoverable.csv, and return the rows that can still be got out; their text with `show_rows` alone.
 
+    `rows`: as `list_recoverable` returns them.
     Raises InputError with `show_rows` if the trial's forget file is not there or holds other rows.
     """
-    rows = list_recoverable(report, trial)
     report.save_frame("recoverable", rows.drop(columns="digest"))
     shown = rows.loc[rows["rouge"] >= RECOVERED].head(MOST_ROWS)
     names = {"rouge": "ROUGE", "extraction_strength": "ES", "prob": "prob"}

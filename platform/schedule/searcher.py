@@ -140,9 +140,7 @@ class Study:
         else:
             known |= {"values": list(goals)}
             known |= {"constraints": {FLOOR: self.floor - goals[-1]}} if self.floor is not None else {}
-        if isinstance(
-            self.study.sampler, optuna.samplers.BaseGASampler
-        ):  # it takes trials without a generation for none
+        if isinstance(self.study.sampler, optuna.samplers.BaseGASampler):  # it skips trials without a generation
             known["system_attrs"] = {self.study.sampler._get_generation_key(): 0}
         self.study.add_trial(optuna.trial.create_trial(**known))
 

@@ -46,7 +46,7 @@ def record_spent(stopper: Stopper, path: Path, store: Storage) -> Iterator[None]
 
 
 def _note(stopper: Stopper, path: Path, store: Storage) -> None:
-    """A full disk is reported by the trials' own files."""
+    """Write the record; that a disk is full is found out by the trials' own files."""
     with contextlib.suppress(OSError):
         write_json(path, {KEY: round(stopper.hours * 3600, 3)}, durable=False)
         store.try_push(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -51,6 +52,11 @@ def make_app(main: Callable[..., None], name: str | None = None) -> typer.Typer:
 def default_storage() -> str:
     """Return what a command takes for --storage if it is not given."""
     return os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
+
+
+def spell_storage(storage: str) -> str:
+    """Return the option that names a storage as it was typed, empty for the default one."""
+    return "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
 
 
 def guarded(main: Callable[[], int]) -> int:
