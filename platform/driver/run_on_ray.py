@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -22,7 +23,7 @@ from platform.driver.trial_callback import TrialCallback
 from platform.plan.remaining_time import count_gpus
 from platform.preparation import prepare
 from platform.preparation.hub_download import Hub
-from platform.schedule.dashboard_journal import Journal
+from platform.schedule.dashboard_journal import Journal, sync_journal
 from platform.schedule.placement import Placement, resources_of_trial
 from platform.schedule.ray_failures import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
 from platform.schedule.ray_session import start_session
@@ -145,12 +146,12 @@ def make_searcher(
         space = plan.spaces[name]
         ways: dict[str, Any] = {"search": search, "floor": floor, "histories": histories}
         studies.append(Study(space, known, budget, finished, unfinished, **ways))
-    journal = Journal(manifest.load_manifest(plan.name, store), store)
-    journal.try_sync({key: (trial, finished[key]) for trial in plan.trials if (key := trial.id()) in finished})
+    sweep = manifest.load_manifest(plan.name, store)
+    with contextlib.suppress(Exception):  # it is a view, which stops no sweep
+        sync_journal(sweep, store)
 
     def begin(trial: Trial) -> None:
         manifest.list_trial(plan, store, trial.id())
-        journal.begin(trial)
 
-    searcher = Studies(studies, shared, lambda: stopper.reason, begin, journal.end)
+    searcher = Studies(studies, shared, lambda: stopper.reason, begin, Journal(sweep, store).try_add)
     return searcher, searcher.left

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,100 +35,51 @@ They are of the rows that the selection rule goes by: with `selection.halves` no
 
 
 class Journal:
-    """The journal of one sweep: one of Optuna's studies for each of the sweep's."""
+    """The journal of one sweep: one of Optuna's studies for each of the sweep's, with the trials that have ended."""
 
-    def __init__(self, sweep: SweepFile, store: Storage) -> None:
+    def __init__(self, sweep: SweepFile, store: Storage, folder: Path | None = None) -> None:
         self.sweep = sweep
         self.store = store
-        self.path = store.root / "optuna" / f"{sweep.label}.log"
+        self.path = (folder or store.root / "optuna") / f"{sweep.label}.log"
         self.axes = {path: read_axis(axis) for path, axis in sweep.axes.items() if path not in STUDY}
-        self.storage: optuna.storages.BaseStorage | None = None
-        self.studies: dict[str, tuple[optuna.Study, dict[str, int]]] = {}
-        """Optuna's study and the numbers of its trials by our ids, by our study's name."""
+        self.studies: dict[str, optuna.Study] = {}
+        """Optuna's study by our study's name."""
 
-    def begin(self, trial: Trial) -> None:
-        """Show a trial that starts."""
-        self._try(lambda: self._find(trial))
-
-    def end(self, trial: Trial, goals: Goals) -> None:
-        """Show the goals of a trial that has ended; None: it failed."""
-        self._try(lambda: self._finish(trial, goals))
-
-    def sync(self, results: Mapping[str, tuple[Trial, Goals]]) -> None:
-        """Make the journal anew from the trials that have ended, by id; those that run are added as they end."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.path.parent) as folder:
-            made = Path(folder) / self.path.name
-            self.storage, self.studies = _open_file(made), {}
-            try:
-                for trial, goals in results.values():
-                    self._add(trial, goals, TrialState.FAIL if goals is None else TrialState.COMPLETE)
-            finally:
-                self.storage, self.studies = None, {}
-            made.replace(self.path)
-        self.store.try_push(self.path)
-
-    def try_sync(self, results: Mapping[str, tuple[Trial, Goals]]) -> None:
-        """Make the journal anew if it can be written."""
-        self._try(lambda: self.sync(results))
-
-    def _try(self, action: Callable[[], object]) -> None:
-        """Write to the journal; a view that cannot be written stops no sweep."""
+    def try_add(self, trial: Trial, goals: Goals) -> None:
+        """Add a trial if it can be written: a view stops no sweep."""
         with contextlib.suppress(Exception):
-            action()
+            self.add(trial, goals)
 
-    def _finish(self, trial: Trial, goals: Goals) -> None:
-        study, number = self._find(trial)
-        study.tell(number, goals, state=TrialState.FAIL if goals is None else TrialState.COMPLETE)
-
-    def _find(self, trial: Trial) -> tuple[optuna.Study, int]:
-        """Return Optuna's study of a trial and the trial's number there, added if it is missing."""
-        study, numbers = self._open(trial)
-        if trial.id() not in numbers:
-            self._add(trial, None, TrialState.RUNNING)
-            numbers |= number_trials(study)
-        return study, numbers[trial.id()]
-
-    def _add(self, trial: Trial, goals: Goals, state: TrialState) -> None:
+    def add(self, trial: Trial, goals: Goals) -> None:
+        """Add a trial that has ended; goals of None: it failed."""
         params, distributions = describe_parameters(trial, self.axes)
         attributes = {
             "id": trial.id(),
             "name": name_trial(trial, self.axes),
             "folder": self.store.uri(self.store.trial(trial.id())),
         }
-        study, _ = self._open(trial)
-        study.add_trial(
+        state = TrialState.FAIL if goals is None else TrialState.COMPLETE
+        self._open(trial).add_trial(
             optuna.trial.create_trial(
                 state=state, values=goals, params=params, distributions=distributions, user_attrs=attributes
             )
         )
 
-    def _open(self, trial: Trial) -> tuple[optuna.Study, dict[str, int]]:
+    def _open(self, trial: Trial) -> optuna.Study:
         name = trial.study()
         if name not in self.studies:
-            if self.storage is None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self.storage = _open_file(self.path)
+            silence_optuna()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             goals = benchmarks.find(trial.benchmark.name).GOALS
             study = optuna.create_study(
-                storage=self.storage,
+                storage=optuna.storages.JournalStorage(JournalFileBackend(str(self.path))),
                 study_name=f"{self.sweep.label} {name}",
                 directions=["maximize" for _ in goals],
                 load_if_exists=True,
             )
             study.set_metric_names([f"{goal.short}, more is better" for goal in goals])
-            self.studies[name] = study, number_trials(study)
+            self.studies[name] = study
         return self.studies[name]
-
-
-def number_trials(study: optuna.Study) -> dict[str, int]:
-    """Return Optuna's numbers of the trials of a study by our ids; of several attempts the last one's."""
-    return {one.user_attrs["id"]: one.number for one in study.get_trials(deepcopy=False) if "id" in one.user_attrs}
-
-
-def _open_file(path: Path) -> optuna.storages.BaseStorage:
-    silence_optuna()
-    return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
 
 
 def read_goals(trial: Trial, document: Mapping[str, Any]) -> Goals:
@@ -137,16 +88,20 @@ def read_goals(trial: Trial, document: Mapping[str, Any]) -> Goals:
 
 
 def sync_journal(sweep: SweepFile, store: Storage) -> Journal | None:
-    """Make the journal of a sweep again from its storage; None: it was never searched."""
+    """Make the journal of a sweep anew from its storage; None: it was never searched."""
     if "optuna" not in sweep.strategies or not sweep.axes:
         return None
-    results: dict[str, tuple[Trial, Goals]] = {}
-    for key in sweep.trials:
-        if (result := store.result(key)) is not None:
-            trial = Trial.model_validate(result["config"])
-            results[key] = trial, read_goals(trial, result)
     journal = Journal(sweep, store)
-    journal.sync(results)
+    journal.path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=journal.path.parent) as folder:
+        made = Journal(sweep, store, Path(folder))
+        made.path.touch()
+        for key in sweep.trials:
+            if (result := store.result(key)) is not None:
+                trial = Trial.model_validate(result["config"])
+                made.add(trial, read_goals(trial, result))
+        made.path.replace(journal.path)
+    store.try_push(journal.path)
     return journal
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import optuna
@@ -18,6 +19,7 @@ from platform.schedule.dashboard_journal import Journal, sync_journal
 from platform.state import manifest
 from platform.state.trial_outcomes import SweepState
 from tests.support.small_sweep import Small
+from tests.support.starts import finish
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 
@@ -44,21 +46,25 @@ def make(space: Space, lr: float, tau: float | None) -> Trial:
     return space.make({"training.lr": lr, "rectifier.gamma": 0.4, "rectifier.tau": tau})
 
 
+def measured(quality: float, utility: float) -> dict[str, Any]:
+    """Return what a result says of such goals, on either half of the rows."""
+    metrics = {"forget_quality": quality, "model_utility": utility}
+    return {"metrics": metrics, "halves": [metrics, metrics]}
+
+
 def test_optuna_opens_it_and_sees_settings_goals_and_our_ids(state: SweepState, store: Storage) -> None:
     sweep = manifest.load_manifest(state.plan.name, store)
     space, journal = state.plan.spaces[STUDY], Journal(sweep, store)
-    trials = [make(space, lr, tau) for lr, tau in ((1e-5, None), (3e-5, 1.0), (1e-4, None))]
-    for trial in trials:
-        journal.begin(trial)
-    journal.end(trials[0], (-3.0, 0.4))
-    journal.end(trials[1], None)
+    trials = [make(space, lr, tau) for lr, tau in ((1e-5, None), (3e-5, 1.0))]
+    journal.add(trials[0], (-3.0, 0.4))
+    journal.add(trials[1], None)
     shown = read(store, sweep.label)
-    assert [one.state for one in shown] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING]
+    assert [one.state for one in shown] == [TrialState.COMPLETE, TrialState.FAIL]
     assert shown[0].values == [-3.0, 0.4]
     assert shown[0].params == {"training.lr": 1e-5, "rectifier.gamma": 0.4, "rectifier.tau": "none"}
     assert [one.user_attrs["id"] for one in shown] == [trial.id() for trial in trials]
     assert shown[1].user_attrs["name"] == "gru-npo-forget05-g0.4-t1-lr3e-05-s0"
-    assert Path(shown[2].user_attrs["folder"].removeprefix("file://")) == store.trial(trials[2].id())
+    assert Path(shown[1].user_attrs["folder"].removeprefix("file://")) == store.trial(trials[1].id())
     assert (
         repr(shown[0].distributions["training.lr"]) == "FloatDistribution(high=0.001, log=True, low=1e-06, step=None)"
     )
@@ -69,7 +75,8 @@ def test_the_dashboard_shows_goals_names_ids_and_links(state: SweepState, store:
     dashboard = pytest.importorskip("optuna_dashboard", reason="optuna-dashboard is not installed (extra test)")
     journal = Journal(manifest.load_manifest(state.plan.name, store), store)
     done, failed = (make(state.plan.spaces[STUDY], lr, None) for lr in (1e-5, 3e-5))
-    journal.sync({done.id(): (done, (-3.0, 0.4)), failed.id(): (failed, None)})
+    journal.add(done, (-3.0, 0.4))
+    journal.add(failed, None)
     client = Client(dashboard.wsgi(str(journal.path)))
     (summary,) = client.get("/api/studies").get_json()["study_summaries"]
     assert summary["study_name"] == f"{journal.sweep.label} {STUDY}"
@@ -85,15 +92,16 @@ def test_the_dashboard_shows_goals_names_ids_and_links(state: SweepState, store:
 
 @pytest.mark.parametrize("damage", ["none", "lost", "cut", "nonsense"])
 def test_it_is_made_again_from_results(state: SweepState, store: Storage, damage: str) -> None:
-    sweep = manifest.load_manifest(state.plan.name, store)
-    space, journal = state.plan.spaces[STUDY], Journal(sweep, store)
-    results = {}
-    for lr, goals in ((1e-5, (-3.0, 0.4)), (3e-5, None), (1e-4, (-1.0, 0.2))):
-        trial = make(space, lr, None)
-        results[trial.id()] = trial, goals
-        journal.begin(trial)
-    first, *_ = results.values()
-    journal.end(*first)
+    """With what a trial's result says now, and without trials whose results were set aside."""
+    goals = {1e-5: (-3.0, 0.4), 3e-5: None, 1e-4: (-1.0, 0.2), 3e-4: (-2.0, 0.3)}
+    trials = {lr: make(state.plan.spaces[STUDY], lr, None) for lr in goals}
+    journal = Journal(manifest.load_manifest(state.plan.name, store), store)
+    for lr, trial in trials.items():
+        manifest.list_trial(state.plan, store, trial.id())
+        journal.add(trial, (-9.0, 0.9))
+        if (found := goals[lr]) and lr < 3e-4:
+            finish(store, [trial], **measured(*found))
+    finish(store, [trials[3e-5]], "failed")
     damages = {
         "lost": journal.path.unlink,
         "cut": functools.partial(journal.path.write_bytes, journal.path.read_bytes()[:-30]),
@@ -101,12 +109,13 @@ def test_it_is_made_again_from_results(state: SweepState, store: Storage, damage
     }
     if damage in damages:
         damages[damage]()
-    Journal(sweep, store).sync(results)
-    Journal(sweep, store).sync(results)
-    shown = {one.user_attrs["id"]: (one.state, one.values) for one in read(store, sweep.label)}
-    states = {True: TrialState.FAIL, False: TrialState.COMPLETE}
-    expected = {key: (states[goals is None], goals and list(goals)) for key, (_, goals) in results.items()}
-    assert shown == expected
+    sweep = manifest.load_manifest(state.plan.name, store)
+    for _ in range(2):
+        assert sync_journal(sweep, store) is not None
+    Journal(sweep, store).add(trials[3e-4], goals[3e-4])
+    shown = {one.user_attrs["id"]: one.values and tuple(one.values) for one in read(store, sweep.label)}
+    assert shown == {trials[lr].id(): found for lr, found in goals.items()}
+    assert [path.name for path in journal.path.parent.iterdir()] == [journal.path.name]
 
 
 def test_sync_makes_it_of_a_searched_sweep_alone(state: SweepState, store: Storage) -> None:
@@ -123,17 +132,6 @@ def test_settings_of_a_command_are_told_without_places(state: SweepState, store:
     assert sweep.settings == ("training.lr=1e-5", "seed=0,1", "observe=2")
 
 
-def test_new_values_and_trials_that_were_set_aside_show_after_a_sync(state: SweepState, store: Storage) -> None:
-    journal = Journal(manifest.load_manifest(state.plan.name, store), store)
-    kept, gone = (make(state.plan.spaces[STUDY], lr, None) for lr in (1e-5, 3e-5))
-    journal.sync({trial.id(): (trial, (-3.0, 0.4)) for trial in (gone, kept)})
-    journal.sync({kept.id(): (kept, (-1.0, 0.2))})
-    journal.begin(gone)
-    shown = read(store, journal.sweep.label)
-    assert [(one.user_attrs["id"], one.values) for one in shown] == [(kept.id(), [-1.0, 0.2]), (gone.id(), None)]
-    assert [path.name for path in journal.path.parent.iterdir()] == [journal.path.name]
-
-
 def test_a_journal_that_cannot_be_written_stops_no_sweep(
     state: SweepState, store: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,10 +139,9 @@ def test_a_journal_that_cannot_be_written_stops_no_sweep(
     trial = make(state.plan.spaces[STUDY], 1e-5, None)
     with monkeypatch.context() as patch:
         patch.setattr(JournalFileBackend, "append_logs", lambda *_: {}["lost"])
-        journal.begin(trial)
-        journal.end(trial, (-3.0, 0.4))
-    journal.try_sync({trial.id(): (trial, (float("nan"), 0.4))})  # Optuna refuses it
-    journal.begin(trial)
+        journal.try_add(trial, (-3.0, 0.4))
+    journal.try_add(trial, (float("nan"), 0.4))  # Optuna refuses it
+    journal.try_add(trial, (-3.0, 0.4))
     assert len(read(store, journal.sweep.label)) == 1
 
 
@@ -156,8 +153,7 @@ def test_the_whole_journal_is_sent_when_a_run_ends(
     journal, trial = Journal(sweep, store), make(state.plan.spaces[STUDY], 1e-5, None)
 
     def tune(*_: object) -> None:
-        journal.begin(trial)
-        journal.end(trial, (-3.0, 0.4))
+        journal.add(trial, (-3.0, 0.4))
 
     for name in ("Hub", "prepare", "start_mirror", "export_chosen_trial"):
         monkeypatch.setattr(run_on_ray, name, MagicMock())
