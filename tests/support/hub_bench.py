@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import save_file
 
 from platform.plan.hub_requirements import MODEL_FILES
-from platform.preparation import hub_repository
 from platform.preparation.hub_download import Hub
 from tests.support.hub_server import HubServer, serve
 from trainables.data.hub_folders import HubRequirement, find_folder, hub_root
@@ -86,6 +85,5 @@ def open_hub_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
         monkeypatch.setattr(file_download, "_DEFAULT_RETRY_ON_STATUS_CODES", ())
-        monkeypatch.setattr(hub_repository, "PAUSES", ())
         monkeypatch.delenv("HF_TOKEN", raising=False)
         yield HubBench(server, Storage(tmp_path / "store"))
