@@ -15,15 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script, rectify
 from trainables.benchmarks import evaluation
 from trainables.common import cli
-from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Shape, Training
 from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
@@ -54,17 +53,13 @@ def configuration(options: argparse.Namespace) -> Trial:
     )
 
 
-def rows(options: argparse.Namespace, vocabulary: int) -> list[Example]:
-    """Return random tokens, from the second on labels: what the plan counts with."""
-    drawn = np.random.default_rng(0).integers(3, vocabulary, size=(options.rows, options.length))
-    return [Example(tuple(row), 1) for row in drawn.tolist()]
-
-
-def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch.device) -> dict[str, Any]:
+def steps(
+    options: argparse.Namespace, network: Any, shape: Shape, device: torch.device, operations: int
+) -> dict[str, Any]:
     """Time plain and rectified steps (bench/rectify.py), and set the peak of their memory beside the plan's."""
     asked = configuration(options)
     plan = memory.fit(asked, shape, options.length, device_memory(device))
-    both = rows(options, shape.vocabulary)
+    both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
     task = loop.TrainingTask(
         both,
         both,
@@ -80,7 +75,6 @@ def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
     runner.close()
     tokens, seconds = 2 * options.rows * options.length, found["plain_seconds"]
-    operations = flops(shape, tokens, options.length)
     top = options.peak and options.peak * 1e12
     return {
         **found,
@@ -97,15 +91,13 @@ def steps(options: argparse.Namespace, network: Any, shape: Shape, device: torch
     }
 
 
-def flops(shape: Shape, tokens: int, length: int) -> float:
-    """Return the operations of both passes over `tokens`: 6 a token and weight that is multiplied, and attention's.
-
-    The input embedding is looked up, not multiplied (where it is tied the head is the same matrix and counts).
-    Attention: 12 x layers x heads x head size x length a token, the half that a causal mask leaves out counted too.
-    """
-    weights = shape.parameters - (0 if shape.tied else shape.vocabulary * shape.hidden)
-    attention = 12 * shape.layers * shape.heads * shape.head_size * length
-    return float(tokens) * (6 * weights + attention)
+def count_operations(network: Any, length: int) -> int:
+    """Return the operations of both passes over a row of `length` tokens as PyTorch counts them: matrix products."""
+    row = torch.zeros(1, length, dtype=torch.long, device=network.device)
+    with FlopCounterMode(display=False) as counted:
+        network(input_ids=row, use_cache=False).logits.sum().backward()
+    network.zero_grad()
+    return counted.get_total_flops()
 
 
 def evaluate(options: argparse.Namespace, network: Any, device: torch.device) -> dict[str, Any]:
@@ -149,10 +141,11 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         network: Any = LlamaForCausalLM(config)
     network.to(getattr(torch, model_files.DTYPES["bf16"]))
     found = {"size": options.size, "parameters": sum(parameter.numel() for parameter in network.parameters())}
+    operations = 2 * options.rows * count_operations(network, options.length)
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    found |= steps(options, network, shape, device) | evaluate(options, network, device)
+    found |= steps(options, network, shape, device, operations) | evaluate(options, network, device)
     del network
     release_memory()
     return found | {"left_bytes": torch.cuda.memory_allocated(device) if device.type == "cuda" else None}
