@@ -11,13 +11,10 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
-
-if TYPE_CHECKING:
-    pass
 
 CHECKSUM = "checksum"
 """In a JSON object that commands rely on: of the rest, so that a flipped digit is noticed."""

@@ -30,13 +30,19 @@ def connect(uri: str) -> tuple[Any, str]:
     try:
         if has_credentials(uri):
             raise InputError("--storage: the address holds a user name or password; leave them out and " + _login(uri))
-        files, base = pyarrow.fs.FileSystem.from_uri(_limit_google_retries(uri))
+        try:
+            files, base = pyarrow.fs.FileSystem.from_uri(_limit_google_retries(uri))
+        except pyarrow.ArrowInvalid as error:
+            if "Unrecognized filesystem type" not in str(error):
+                raise
+            files, base = pyarrow.fs.FileSystem.from_uri(f"fsspec+{uri}")
         if files.type_name == "s3":
             files = _set_s3_options(files, uri)
-    except (pyarrow.ArrowInvalid, ValueError) as error:
-        if "Unrecognized filesystem type" not in str(error):
-            raise InputError(f"--storage: '{uri}' is no address of a storage: {error}") from error
-        files, base = _by_fsspec(uri)
+    except ImportError as error:
+        raise InputError(f"--storage: '{uri}' needs another package: {error}") from error
+    except ValueError as error:
+        known = "a folder, file://, s3://, gs://, abfs://, or another scheme of fsspec"
+        raise InputError(f"--storage: '{uri}' is no address of a storage: {error}; known: {known}") from error
     except (OSError, pyarrow.ArrowException) as error:
         raise Unreachable(explain_failure(uri, error)) from error
     if not base.strip("/"):
@@ -64,22 +70,6 @@ def server() -> str | None:
     """Return the server of s3://, None for AWS."""
     named = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"))
     return next(filter(None, named), None)
-
-
-def _by_fsspec(uri: str) -> tuple[Any, str]:
-    import fsspec.core
-
-    scheme = uri.split("://")[0]
-    try:
-        found, base = fsspec.core.url_to_fs(uri)
-    except ImportError as error:
-        raise InputError(f"--storage: {scheme}:// needs another package: {error}") from error
-    except OSError as error:
-        raise Unreachable(explain_failure(uri, error)) from error
-    except ValueError as error:
-        known = "a folder, file://, s3://, gs://, abfs://, or another scheme of fsspec"
-        raise InputError(f"--storage: unknown scheme '{scheme}' in '{uri}'; known: {known}") from error
-    return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(found)), base
 
 
 def explain_failure(uri: str, error: Exception) -> str:

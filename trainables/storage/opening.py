@@ -14,19 +14,17 @@ def open_storage(location: str, *, writable: bool = True) -> Storage:
     """Open the storage at a folder, a file:// URI or another address. Raises InputError if it cannot be used."""
     location = location.removeprefix("file://")
     if "://" in location:
-        return _open_copy(location, writable=writable, check=True)
+        return open_unchecked(location, writable=writable, check=True)
     folder = expand(location).absolute()
     if writable and set("?#%") & set(str(folder)):
         raise InputError(f"--storage: '{folder}' holds ?, # or %, which MLflow cannot have in its database's address")
     return Storage(usable_folder(folder, "--storage", writable))
 
 
-def open_unchecked(location: str) -> Storage:
+def open_unchecked(location: str, *, writable: bool = True, check: bool = False) -> Storage:
     """Open a storage that the driver has checked already."""
-    return _open_copy(location, writable=True, check=False) if "://" in location else Storage(Path(location))
-
-
-def _open_copy(uri: str, *, writable: bool, check: bool) -> Storage:
+    if "://" not in location:
+        return Storage(Path(location))
     from trainables.storage import object_storage
 
-    return object_storage.open_copy(uri, writable=writable, check=check)
+    return object_storage.open_copy(location, writable=writable, check=check)

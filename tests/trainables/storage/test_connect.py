@@ -68,7 +68,10 @@ def test_a_folder_that_mlflows_address_cannot_hold(tmp_path: Path, name: str) ->
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("nowhere://bucket/x", r"unknown scheme 'nowhere' in 'nowhere://bucket/x'; known: a folder, file://, s3://"),
+        (
+            "nowhere://bucket/x",
+            "is no address of a storage: Protocol not known: nowhere; known: a folder, file://, s3://",
+        ),
         ("s3://", "names no bucket"),
         ("ftp://127.0.0.1:9/x", "cannot be used: .*refused; set what its package reads"),
         ("s3://nobucket/x", "there is no bucket 'nobucket' for 's3://nobucket/x'; make it, or name another one"),
