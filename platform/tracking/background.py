@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
 import shutil
 import threading
 from collections.abc import Callable
@@ -25,27 +24,29 @@ class Mirror:
 
     def __init__(self, connect: Callable[[], Tracker]) -> None:
         self.connect = connect
-        self.queue: queue.Queue[str | None] = queue.Queue()
-        self.problem: Exception | None = None
         self.tracker: Tracker | None = None
-        self.sent = 0
+        self.problem: Exception | None = None
+        self.pending: dict[str, None] = {}
+        self.news, self.over = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._work, name="mlflow-mirror", daemon=True)
 
     def start(self) -> None:
         self.thread.start()
 
     def add_trial(self, trial_id: str) -> None:
-        self.queue.put(trial_id)
+        self.pending[trial_id] = None
+        self.news.set()
 
     def close(self, counts: dict[str, int], seconds: float = 120) -> Exception | None:
-        """Wait for what is queued; return the problem, for `sync` to mend later.
+        """Wait for what is pending; return the problem, for `sync` to mend later.
 
         `seconds`: how long to wait without progress before the server is given up.
         """
-        self.queue.put(None)
-        sent = -1
-        while self.thread.is_alive() and sent != self.sent:  # as long as it gets on
-            sent = self.sent
+        self.over.set()
+        self.news.set()
+        left = -1
+        while self.thread.is_alive() and left != len(self.pending):  # as long as it gets on
+            left = len(self.pending)
             self.thread.join(seconds)
         if self.thread.is_alive():
             self.problem = TimeoutError(f"the tracking server has not answered in {seconds:.0f} s")
@@ -66,26 +67,25 @@ class Mirror:
 
     def _work(self) -> None:
         """Mirror trials as they come; those that fail are tried again with the next one, or after a while."""
-        pending: list[str | None] = []
-        while None not in pending:
-            try:
-                pending.append(self.queue.get(timeout=RETRY_SECONDS if pending or not self.tracker else None))
-                while True:
-                    pending.append(self.queue.get_nowait())
-            except queue.Empty:
-                self._send(pending)
+        over = False
+        while not over:
+            self.news.wait(RETRY_SECONDS if self.pending or not self.tracker else None)
+            self.news.clear()
+            over = self.over.is_set()  # before the last look at what is pending
+            self._send()
 
-    def _send(self, pending: list[str | None]) -> None:
-        """Connect and remove from `pending` what is mirrored; after two failures the server is taken to be away."""
-        failures = [self._try(lambda tracker: None)]
-        for trial_id in filter(None, list(pending)) if self.tracker else ():
-            failures.append(self._try(lambda tracker, key=trial_id: tracker.log_trial(key)))
-            if failures[-1] is None:
-                pending.remove(trial_id)
-                self.sent += 1
-            elif sum(failure is not None for failure in failures) == 2:
+    def _send(self) -> None:
+        """Connect and mirror what is pending; after two failures the server is taken to be away."""
+        failures = list(filter(None, [self._try(lambda tracker: None)]))
+        for trial_id in list(self.pending) if self.tracker else ():
+            del self.pending[trial_id]
+            failure = self._try(lambda tracker, key=trial_id: tracker.log_trial(key))
+            if failure is not None:
+                self.pending[trial_id] = None
+                failures.append(failure)
+            if len(failures) == 2:
                 break
-        self.problem = next(filter(None, failures), None)
+        self.problem = failures[0] if failures else None
 
     def _try(self, action: Callable[[Tracker], None]) -> Exception | None:
         """Connect where that is left to do, then act; return what went wrong."""

@@ -128,7 +128,10 @@ class Tracker:
 
     def finish(self, counts: dict[str, int]) -> None:
         """Close the parent run with the sweep's counts, tag runs with their kept weights, and save the trials' view."""
-        self._log_counts(counts)
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self.client.log_batch(self.parent, [Metric(f"trials/{name}", value, now, 0) for name, value in counts.items()])
         if not self.own:
             self.load_runs()  # without those that a repeated request made
         for trial_id, run in self.runs.items():
@@ -143,15 +146,6 @@ class Tracker:
         view = views.saved_view(self.sweep.label, benchmark, self.sweep.varied)
         self.client.set_experiment_tag(self.experiment, views.TAG.format(sweep=self.sweep.label), view)
         self.client.set_terminated(self.parent, "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED")
-
-    def _log_counts(self, counts: dict[str, int]) -> None:
-        """Log the next point of a series: MLflow shows the last step's, whatever the clocks of its writers say."""
-        from mlflow.entities import Metric
-
-        earlier = self.client.get_metric_history(self.parent, "trials/total")
-        step, now = max((point.step for point in earlier), default=-1) + 1, int(time.time() * 1000)
-        metrics = [Metric(f"trials/{name}", float(value), now, step) for name, value in counts.items()]
-        self.client.log_batch(self.parent, metrics=metrics)
 
     def log_report(self) -> None:
         """Show the report's page, tables and figures at the parent run."""
@@ -184,11 +178,7 @@ def _ensure_parent(client: Any, experiment: str, sweep: SweepFile) -> str:
     condition, order = f"tags.{SWEEP_TAG} = '{sweep.label}' and tags.role = 'parent'", ["attributes.start_time ASC"]
     found = client.search_runs([experiment], condition, order_by=order)
     if not found:
-        tags = {
-            "sweep": sweep.name,
-            SWEEP_TAG: sweep.label,
-            "role": "parent",
-        }
+        tags = {"sweep": sweep.name, SWEEP_TAG: sweep.label, "role": "parent"}
         client.create_run(experiment, tags=tags, run_name=sweep.label)
         found = client.search_runs([experiment], condition, order_by=order)
     parent, *others = found
