@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from platform.plan.plan import Plan
-from platform.state.best_trials import candidates, planned_utilities
+from platform.state.trial_outcomes import planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.config.trial import Trial
@@ -21,7 +21,7 @@ def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], 
     for split in dict.fromkeys(trial.benchmark.split for trial in plan.trials):
         trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
         results = {key: store.result(key) or {} for key in trials}
-        measured = candidates(results, plan.sweep.benchmark.name, rule)
+        measured = selection.candidates(results, plan.sweep.benchmark.name, rule)
         chosen = selection.pick(measured, utilities.get(split), rule)
         if chosen is None:
             print_line("recommended: no trial has finished")

@@ -29,9 +29,8 @@ from platform.schedule.ray_failures import TRIES, NodeLossWatch, RayletWatch, su
 from platform.schedule.ray_session import start_session
 from platform.schedule.searcher import Queue, Studies, Study, read_goals
 from platform.state import disk, kept_weights, manifest
-from platform.state.best_trials import planned_utilities
 from platform.state.limits import Stopper
-from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes
+from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, planned_utilities
 from platform.state.typed_commands import resume_command
 from platform.tracking.background import Mirror, start_mirror
 from trainables.common.errors import InputError

@@ -12,7 +12,7 @@ import sys
 from platform.driver import run_sweep
 from platform.driver.start_options import Options
 from platform.state import lock, manifest
-from platform.state.trial_outcomes import SweepState, refresh_if_stale, scan
+from platform.state.trial_outcomes import SweepState, scan
 from platform.state.typed_commands import resume_command, spell_command
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
@@ -44,7 +44,8 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
             signal.signal(one, interrupt)
     try:
         with lock.acquire_lock(store, store.lock(plan.sweep.name, plan.hash), command):
-            state = _settle_earlier_results(refresh_if_stale(state, store), store, options)
+            state = scan(plan, store, state.retry)  # another driver may have run trials since it was read
+            state = _settle_earlier_results(state, store, options)
             return run_sweep.run(state, store, command, options)
     except KeyboardInterrupt:
         print(stopped, end="", file=sys.stderr)

@@ -52,7 +52,7 @@ class TrialCallback(StatelessCallback):
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         for trial in self.unconfirmed:
             self.store.try_sync_trial(trial.id())
-            self.monitor.trial_ended(trial.study(), trial.id())
+            self.monitor.trial_ended(trial)
             self.mirror.add_trial(trial.id())
 
     def _end(self, tune_trial: Any, cause: str) -> None:
@@ -64,7 +64,7 @@ class TrialCallback(StatelessCallback):
         self.counts.end_trial(trial.id(), result)
         self.screen.print_line(f"{self.counts.label(trial)}: {describe_outcome(result)} ({format_duration(seconds)})")
         self.stopper.trial_ended(trial.id(), result)
-        self.stopper.disk = self.monitor.trial_ended(trial.study(), trial.id())
+        self.stopper.disk = self.monitor.trial_ended(trial)
         self.mirror.add_trial(trial.id())
         tune_trial.run_metadata.metric_analysis.clear()  # running means of every number that a trial reported,
         tune_trial.run_metadata.metric_n_steps.clear()  # 15 KB each, which nobody reads

@@ -17,9 +17,8 @@ import ray.exceptions
 from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
-from platform.state.best_trials import planned_utilities
 from platform.state.status import describe_making
-from platform.state.trial_outcomes import SweepState
+from platform.state.trial_outcomes import SweepState, planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common.wording import format_duration

@@ -10,6 +10,7 @@ from platform.state.kept_weights import Keeper
 from platform.state.trial_outcomes import SweepState
 from trainables.common.errors import InputError
 from trainables.common.wording import format_size
+from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.training.task_vectors import forget_batches
 
@@ -107,11 +108,11 @@ class DiskMonitor:
             self._measure()
         return self.reason
 
-    def trial_ended(self, study: str, trial_id: str) -> str | None:
-        """Take account of a study's trial that has ended; return `reason`."""
-        self.keeper.prune(study, trial_id)
+    def trial_ended(self, trial: Trial) -> str | None:
+        """Take account of a trial that has ended; return `reason`."""
+        self.keeper.trial_ended(trial)
         if self.budget is not None and self.reason is None:
-            self.size += self.keeper.store.size(self.keeper.store.trial(trial_id))
+            self.size += self.keeper.store.size(self.keeper.store.trial(trial.id()))
             if self.size > self.budget:
                 self._measure()
         return self.reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,67 +24,46 @@ PACKAGES = ("torch", "transformers", "deepspeed")
 class History:
     """What is known of the trials of a plan that have a result."""
 
-    others: tuple[tuple[str, int], ...] = ()
-    """How other code differs from this, and how many results come from it, the most frequent first."""
-    unknown: bool = False
-    """Whether some results do not say which code made them."""
     measured: Measured = field(default_factory=Measured)
     spent: float = 0.0
     """GPU-seconds of all of them."""
-    shared: tuple[tuple[str, str], ...] = ()
-    """Folders of what trials share that other code made, and how it differs from this."""
-
-    unobserved: int = 0
-    """Results without the observations that the plan asks for."""
-
-    def warning(self) -> str | None:
-        """Return one line that says what comes from other code than this or was not observed, None if nothing."""
-        here, parts = _describe_code(provenance.stamp()), []
-        if self.others:
-            kind = "other or unknown" if self.unknown else "other"
-            counted = "; ".join(f"{count} at {difference}" for difference, count in self.others)
-            parts.append(
-                f"{format_count(sum(count for _, count in self.others), 'result')} made by {kind} code than {here}: "
-                f"{counted}; numbers may differ from new ones, --new sets results aside and makes all of them again"
-            )
-        if self.shared:
-            folders = "; ".join(f"{name} at {difference}" for name, difference in self.shared)
-            parts.append(
-                f"new trials would be compared with, or start from, what other code than {here} made: {folders}; "
-                "--new keeps these, because other sweeps may share them: move them out of the storage to have them "
-                "made again"
-            )
-        if self.unobserved:
-            made = format_count(self.unobserved, "result")
-            parts.append(f"{made} made without observe, which pictures along training need; --new makes them again")
-        return ". ".join(parts) or None
+    warnings: tuple[str, ...] = ()
+    """What comes from other code than this, or was not observed."""
 
 
-def summarise_results(results: Iterable[Mapping[str, Any]]) -> History:
-    """Return the history of these results, without what trials share."""
-    results = list(results)
+def summarise_results(results: Iterable[Mapping[str, Any]], unobserved: int = 0) -> History:
+    """Return the history of these results; `unobserved` of them lack the observations that the plan asks for."""
+    results, warnings = list(results), []
     others = [(result, found) for result in results if (found := _find_difference(result, result["config"]))]
+    if others:
+        kind = "other or unknown" if any(result.get("code") is None for result, _ in others) else "other"
+        counts = Counter(difference for _, difference in others).most_common()
+        counted = "; ".join(f"{count} at {difference}" for difference, count in counts)
+        warnings.append(
+            f"{format_count(len(others), 'result')} made by {kind} code than {_describe_code(provenance.stamp())}: "
+            f"{counted}; numbers may differ from new ones, --new sets results aside and makes all of them again"
+        )
+    if unobserved:
+        made = format_count(unobserved, "result")
+        warnings.append(f"{made} made without observe, which pictures along training need; --new makes them again")
     evaluated = [result for result in results if result["status"] in EVALUATED]
-    return History(
-        others=tuple(Counter(difference for _, difference in others).most_common()),
-        unknown=any(result.get("code") is None for result, _ in others),
-        measured=Measured(len(evaluated), sum_gpu_seconds(evaluated)),
-        spent=sum_gpu_seconds(results),
-    )
+    measured = Measured(len(evaluated), sum_gpu_seconds(evaluated))
+    return History(measured, sum_gpu_seconds(results), tuple(warnings))
 
 
-def find_shared_of_other_code(
-    plan: Plan, directions: Sequence[Direction], store: Storage
-) -> tuple[tuple[str, str], ...]:
-    """Return the reference evaluations, models and directions that exist, and so are not made by this code."""
+def warn_of_shared(plan: Plan, directions: Sequence[Direction], store: Storage) -> Iterator[str]:
+    """Yield what reference evaluations, models and directions exist that other code made."""
     files = [store.evaluation(ref.evaluation) / RESULT for ref in plan.references]
     files += [store.model(recipe.id()) / fingerprints.RECIPE for recipe in plan.recipes]
     files += [forget_batches.direction_folder(made, store) / RESULT for made in directions]
-    found = []
-    for file in filter(store.exists, files):
-        if difference := _find_difference(store.read_json(file) or {}):
-            found.append((file.parent.relative_to(store.root).as_posix(), difference))
-    return tuple(found)
+    made = {file.parent: _find_difference(store.read_json(file) or {}) for file in filter(store.exists, files)}
+    folders = [f"{folder.relative_to(store.root).as_posix()} at {found}" for folder, found in made.items() if found]
+    if folders:
+        yield (
+            f"new trials would be compared with, or start from, what other code than "
+            f"{_describe_code(provenance.stamp())} made: {'; '.join(folders)}; --new keeps these, because other sweeps "
+            "may share them: move them out of the storage to have them made again"
+        )
 
 
 def _find_difference(made: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> str | None:

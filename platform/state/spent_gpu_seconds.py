@@ -9,11 +9,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from platform.plan.remaining_time import sum_gpu_seconds
 from platform.state.limits import Stopper
 from platform.state.lock import repeat
 from platform.state.trial_outcomes import SweepState
-from trainables.storage.atomic_files import read_json, write_json
+from trainables.storage.atomic_files import parse_object, write_json
 from trainables.storage.folder_storage import Storage
 
 NOTE_SECONDS = 10.0
@@ -22,16 +21,10 @@ KEY = "gpu_seconds"
 
 
 def load_spent(state: SweepState, store: Storage) -> float:
-    """Return the GPU-seconds of all starts so far: those noted, else those of the sweep's results."""
+    """Return the GPU-seconds of all starts so far: those noted, else those of the plan's results."""
     plan = state.plan
-    path = store.spent(plan.sweep.name, plan.hash)
-    store.fetch_parts(path.parent, (path.name,))
-    noted = read_json(path)
-    if noted is not None:
-        return float(noted[KEY])
-    earlier = read_json(store.sweep(plan.sweep.name, plan.hash)) or {}
-    others = dict.fromkeys(earlier.get("trials", [])).keys() - {trial.id() for trial in plan.trials}
-    return state.history.spent + sum_gpu_seconds(result for key in others if (result := store.result(key)))
+    noted = parse_object(store.read_newest(store.spent(plan.sweep.name, plan.hash)) or b"")
+    return state.history.spent if noted is None else float(noted[KEY])
 
 
 @contextlib.contextmanager

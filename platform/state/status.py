@@ -12,11 +12,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from platform.state import lock
-from platform.state.best_trials import choose_best, goal_points, pareto_front, target_utilities
-from platform.state.trial_outcomes import Results, describe_cause, read_trial_results
+from platform.state.trial_outcomes import Results, describe_cause, read_trial_results, target_utilities
 from platform.state.typed_commands import resume_command, storage_option
 from search_spaces.schema.settings_with_effect import name_trial
 from trainables import benchmarks
+from trainables.benchmarks import selection
 from trainables.common import process_identity
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
@@ -170,15 +170,15 @@ def _describe_studies(sweep: SweepFile, results: Results, store: Storage) -> lis
         studies.setdefault(name, {})[key] = result
     if not studies:
         return []
-    originals = {ref.split: ref.evaluation for ref in sweep.references if ref.role == "original"}
     benchmark = next(iter(results.values()))["config"]["benchmark"]["name"]
-    utilities = target_utilities(originals, store, benchmark, sweep.selection)
+    utilities = target_utilities(sweep.references, store, benchmark, sweep.selection)
     described = []
     for name, found in studies.items():
-        best = choose_best(found, benchmark, sweep.selection, utilities.get(name.split("/")[0]))
-        front = pareto_front(goal_points(found, benchmark))
+        candidates = selection.candidates(found, benchmark, sweep.selection)
+        best = selection.pick(candidates, utilities.get(name.split("/")[0]), sweep.selection)
+        front = selection.pareto_front(selection.goal_points(found, benchmark))
         pareto = [_describe_trial(key, found[key], sweep.varied) for key in front]
-        chosen = None if best is None else _describe_trial(best, found[best], sweep.varied)
+        chosen = None if best is None else _describe_trial(best.key, found[best.key], sweep.varied)
         described.append({"study": name, "done": len(found), "best": chosen, "pareto": pareto})
     return described
 

@@ -13,17 +13,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from platform.plan.models import Reference
 from platform.plan.plan import Plan
 from platform.state import result_origins
 from platform.state.result_origins import History
 from trainables import benchmarks
+from trainables.benchmarks import selection
 from trainables.common.errors import InputError
+from trainables.config.settings import Selection
 from trainables.config.shared_artifacts import Direction, direction_of
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATED, FAILURES, LOST
-from trainables.storage.sweep_file import SweepFile, read_sweep
+from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, read_sweep
 from trainables.storage.trial_files import read_result
 
 OUTCOMES = (*EVALUATED, "diverged", *FAILURES)
@@ -85,7 +88,7 @@ class SweepState:
     def warning(self) -> str | None:
         """Return in one line what is odd in the rows, and what comes from other code than this; None if nothing."""
         rows = [benchmarks.find(one.name).warn_about_rows(one) for one in self.plan.benchmarks.values()]
-        return ". ".join(filter(None, [*rows, self.history.warning()])) or None
+        return ". ".join(filter(None, [*rows, *self.history.warnings])) or None
 
     def after_setting_aside(self) -> SweepState:
         """Return the state when the results of retried trials and damaged files are set aside."""
@@ -101,7 +104,7 @@ def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     outcomes = {key: result["status"] for key, result in results.items()}
     asked = [key for key in results if trials[key].observe]
     unobserved = sum(results[key]["config"].get("observe") is None for key in asked)
-    known = replace(result_origins.summarise_results(results.values()), unobserved=unobserved)
+    known = result_origins.summarise_results(results.values(), unobserved)
     return _with_shared(SweepState(plan, outcomes, tuple(damaged), retry, known), store)
 
 
@@ -150,23 +153,26 @@ def add_recorded(plan: Plan, store: Storage) -> Plan:
 
 
 def _with_shared(state: SweepState, store: Storage) -> SweepState:
-    shared = result_origins.find_shared_of_other_code(state.plan, state.directions, store)
-    return replace(state, history=replace(state.history, shared=shared))
-
-
-def refresh_if_stale(state: SweepState, store: Storage) -> SweepState:
-    """Return the state, read again if another driver may have run or mended trials since it was read."""
-    ids = [trial.id() for trial in state.plan.trials]
-    if not state.retried and not state.damaged and not state.plan.has_ranges:
-        store.sync_trials(ids)
-        if state.done == {key for key in ids if store.has(key)}:
-            return state
-    return scan(state.plan, store, state.retry)
+    shared = result_origins.warn_of_shared(state.plan, state.directions, store)
+    return replace(state, history=replace(state.history, warnings=(*state.history.warnings, *shared)))
 
 
 def has_references(plan: Plan, store: Storage) -> bool:
     """Return whether every reference evaluation exists and can be used."""
     return all(store.read_evaluation(ref.evaluation) is not None for ref in plan.references)
+
+
+def target_utilities(
+    references: Iterable[ReferenceEvaluation | Reference], store: Storage, benchmark: str, rule: Selection
+) -> dict[str, float | None]:
+    """Return the target model's utility on each split, on the rows that the selection rule goes by."""
+    found = {ref.split: store.read_evaluation(ref.evaluation) or {} for ref in references if ref.role == "original"}
+    return {split: selection.utility_of(document, benchmark, rule) for split, document in found.items()}
+
+
+def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
+    """Return the target model's utility on each split of a plan, for the selection rule."""
+    return target_utilities(plan.references, store, plan.sweep.benchmark.name, plan.sweep.selection)
 
 
 def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[Path]]:

@@ -1,15 +1,22 @@
-"""The selection rule: which candidate speaks for a study's trials or a trial's steps. No torch: the driver, a trial and
-the analysis choose alike."""
+"""Which trials are best: the Pareto front, and the selection rule's candidate, which speaks for a study's trials or a
+trial's steps. No torch: the driver, a trial and the analysis choose alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import ge
 from statistics import mean
 from typing import Any
 
 from trainables import benchmarks
 from trainables.config.settings import Selection
+from trainables.storage.names import EVALUATED
+
+Point = tuple[str, *tuple[float, ...]]
+"""A trial's id and its gain in each goal of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
+Results = Mapping[str, Mapping[str, Any]]
+"""result.json by trial id."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,33 @@ def metrics_of(document: Mapping[str, Any], chosen: Selection, *, reported: bool
     if not chosen.halves:
         return document.get("metrics") or {}
     return (document.get("halves") or ({}, {}))[reported]
+
+
+def utility_of(document: Mapping[str, Any], benchmark: str, chosen: Selection) -> float | None:
+    """Return the utility in a result or reference evaluation that a choice is made by."""
+    return metrics_of(document, chosen).get(benchmarks.find(benchmark).GOALS[-1].metric)
+
+
+def goal_points(results: Results, benchmark: str) -> list[Point]:
+    """Return the points of the results that have every goal's value."""
+    found = ((key, benchmarks.goal_gains(benchmark, result.get("metrics", {}))) for key, result in results.items())
+    return [(key, *gains) for key, gains in found if gains is not None]
+
+
+def pareto_front(points: Sequence[Point]) -> list[str]:
+    """Return the ids of the points that no other one beats: at least as good in every goal and better in one."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda point: point[1:], reverse=True):  # what beats a point comes before it
+        if not any(other[1:] != point[1:] and all(map(ge, other[1:], point[1:])) for other in front):
+            front.append(point)
+    return [key for key, *_ in front]
+
+
+def candidates(results: Results, benchmark: str, chosen: Selection) -> list[Candidate]:
+    """Return the results that the rule may choose: those with an evaluation."""
+    evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED}
+    found = (candidate(key, benchmark, metrics_of(result, chosen)) for key, result in evaluated.items())
+    return [one for one in found if one]
 
 
 def pick(candidates: Iterable[Candidate], original: float | None, chosen: Selection) -> Candidate | None:

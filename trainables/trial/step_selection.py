@@ -142,7 +142,7 @@ class StepSelection:
             return steps[0]
         metrics = {step: selection.metrics_of(self._read(step), rule) for step in steps}
         candidates = [selection.candidate(f"{step:09}", name, metrics[step]) for step in steps]
-        utility = selection.metrics_of(self._find_target(), rule).get(benchmarks.find(name).GOALS[-1].metric)
+        utility = selection.utility_of(self._find_target(), name, rule)
         chosen = selection.pick([candidate for candidate in candidates if candidate], utility, rule)
         return int(chosen.key) if chosen else steps[-1]
 

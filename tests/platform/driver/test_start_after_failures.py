@@ -9,11 +9,13 @@ import pytest
 
 from platform.driver import run_sweep
 from platform.driver.run_on_ray import make_searcher
+from platform.driver.start_options import Options
+from platform.driver.start_or_resume import start_sweep
 from platform.plan.plan import Plan
 from platform.schedule.placement import Placement
 from platform.state import manifest
 from platform.state.limits import Limits, Stopper
-from platform.state.trial_outcomes import SweepState, refresh_if_stale, scan
+from platform.state.trial_outcomes import SweepState, scan
 from platform.tracking.background import Mirror
 from tests.support import machines, starts
 from tests.support.machines import Machine
@@ -112,14 +114,17 @@ def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
     assert all((folder / name).is_file() for name in kept)
 
 
-def test_result_that_came_since_a_plan_was_made_is_not_set_aside(small: Small, store: Storage) -> None:
+def test_result_that_came_since_a_plan_was_made_is_not_set_aside(
+    small: Small, store: Storage, runs: list[SweepState]
+) -> None:
     """Between the plan and the lock another driver ran the failed trial again."""
     first = small.plan(store, only=["benchmark.split=forget01"]).trials[0]
     finish(store, [first], "failed")
     state = small.state(store, only=["benchmark.split=forget01"], retry=("failed",))
     assert state.retried == (first.id(),)
     finish(store, [first])
-    assert refresh_if_stale(state, store).retried == ()
+    start_sweep(state, store, Options(retry_failed=True))
+    assert first.id() in runs[-1].done
 
 
 def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Storage, Plan]) -> None:

@@ -47,7 +47,7 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 @pytest.fixture
 def reporter(copies: list[ObjectStorage]) -> TrialCallback:
     pruned: list[str] = []
-    monitor: Any = SimpleNamespace(trial_ended=lambda study, ended: pruned.append(ended))
+    monitor: Any = SimpleNamespace(trial_ended=lambda ended: pruned.append(ended.id()))
     mirror: Any = SimpleNamespace(told=[], add_trial=lambda key: mirror.told.append(key))
     counts, waiting = Counts(name="tiny", total=1, slots=1), Waiting({}, dict, lambda: None)
     return TrialCallback(counts, copies[0], mirror, Stopper(Limits()), monitor, Screen(Console()), waiting)

@@ -74,10 +74,10 @@ def write_weights(folder: Path) -> tuple[kept_weights.Keeper, Storage]:
         write_result(store, trial.id(), metrics=metrics)
         kept_weights.weights_folder(store, trial.id()).mkdir()
         (kept_weights.weights_folder(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
-    study = kept_weights.Study(found, store, Selection(), 0.8)
+    keeper = kept_weights.Keeper(store, "all", "tofu", Selection(), {found[0].benchmark.split: 0.8})
     for trial in found:
-        study.add(trial.id())
-    return kept_weights.Keeper({found[0].study(): study}, store, "all"), store
+        keeper.add_trial(trial)
+    return keeper, store
 
 
 @pytest.mark.parametrize(

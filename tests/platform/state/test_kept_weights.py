@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from platform.state import kept_weights
-from platform.state.best_trials import Point, pareto_front
 from tests.support.starts import write_result
+from trainables.benchmarks.selection import Point, pareto_front
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
@@ -36,12 +36,11 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
     return trials, store
 
 
-def pruned(trials: list[Trial], store: Storage, choice: str) -> list[str]:
-    """The ids of the trials that lose their weights."""
-    found = kept_weights.Study(trials, store, Selection(), 0.8)
+def prune(trials: list[Trial], store: Storage, choice: str) -> None:
+    keeper = kept_weights.Keeper(store, choice, "tofu", Selection(), {trials[0].benchmark.split: 0.8})
     for trial in trials:
-        found.add(trial.id())
-    return found.prune(choice)
+        keeper.add_trial(trial)
+    keeper.prune(trials[0].study())
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:
@@ -55,7 +54,7 @@ def test_what_stays(tmp_path: Path, choice: str, left: list[int]) -> None:
     """0: best MU; 1: beaten by 3; 2: best FQ; 3: keeps 90 % of the target's MU (0.8) with a better FQ; 4 diverged."""
     points = [(-9.0, 0.80), (-8.0, 0.60), (-1.0, 0.30), (-5.0, 0.75), None]
     trials, store = study(tmp_path, points)
-    pruned(trials, store, choice)
+    prune(trials, store, choice)
     assert kept(trials, store) == left
 
 
@@ -63,11 +62,11 @@ def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path) -> None:
     """A start that reads each result as it ends keeps the weights that one keeps that finds them all."""
     points = [(-9.0, 0.80), (-8.0, 0.60), (-5.0, 0.75), None, (-1.0, 0.30), (-6.0, 0.79)]
     trials, store = study(tmp_path / "one", points)
-    pruned(trials, store, "pareto")
+    prune(trials, store, "pareto")
     steps, other = study(tmp_path / "other", points)
-    moving = kept_weights.Keeper({"study": kept_weights.Study(steps, other, Selection(), 0.8)}, other, "pareto")
+    moving = kept_weights.Keeper(other, "pareto", "tofu", Selection(), {steps[0].benchmark.split: 0.8})
     for trial in steps:
-        moving.prune("study", trial.id())
+        moving.trial_ended(trial)
     assert kept(steps, other) == kept(trials, store) == [0, 2, 4, 5]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from platform.plan.space import Space
 from platform.state import manifest
-from platform.state.trial_outcomes import SweepState, refresh_if_stale
+from platform.state.trial_outcomes import SweepState
 from tests.support.small_sweep import Small
 from tests.support.starts import finish
 from trainables.config.trial import Trial
@@ -72,11 +72,6 @@ def test_trials_are_found_where_the_sweeps_file_is_damaged(
     file.write_text(json.dumps(found | damage) if damage else "{")
     assert manifest.read_earlier(file) is None
     assert begin(small, store).done == {trial.id()}
-
-
-def test_a_start_reads_again_what_another_driver_began_in_a_range(small: Small, store: Storage) -> None:
-    state, trial = run_one(small, store)
-    assert refresh_if_stale(state, store).done == {trial.id()}
 
 
 def test_a_range_that_is_widened_keeps_its_trials_and_one_value_of_it_as_well(small: Small, store: Storage) -> None:

@@ -46,7 +46,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def warn(*results: dict[str, Any]) -> str:
-    return result_origins.summarise_results(results).warning() or ""
+    return ". ".join(result_origins.summarise_results(results).warnings)
 
 
 HERE = "commit 0a1b2c3d4e5f, code c0de"
@@ -84,13 +84,13 @@ def test_time_of_a_trial_is_measured_on_what_is_done() -> None:
 def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store: Storage) -> None:
     """Also right after --new, which sets no more than results aside; a direction, too."""
     plan = make_plan(spaces.load_sweep("quickstart"), store)
-    assert scan(plan, store).history.warning() is None
+    assert scan(plan, store).history.warnings == ()
     original, retain = (store.evaluation(ref.evaluation) for ref in plan.references)
     model, other = store.model(plan.recipes[0].id()), {"commit": "ffff", "code": "01d"}
     atomic_files.write_json(original / RESULT, result("ffff", code="01d"))
     atomic_files.write_json(retain / RESULT, result())
     atomic_files.write_json(model / "recipe.json", other | {"versions": VERSIONS | {"torch": "2.12.0"}})
-    assert scan(plan, store).history.warning() == (
+    assert ". ".join(scan(plan, store).history.warnings) == (
         f"new trials would be compared with, or start from, what other code than {HERE} "
         f"made: shared/evaluations/{original.name} at commit ffff, code 01d; "
         f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0; --new keeps these, because other sweeps "
@@ -100,7 +100,7 @@ def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store:
     (direction,) = scan(plan, store).directions
     folder = forget_batches.direction_folder(direction, store)
     atomic_files.write_json(folder / RESULT, other | {"versions": VERSIONS})
-    warning = scan(plan, store).history.warning() or ""
+    (warning,) = scan(plan, store).history.warnings
     assert f"made: shared/directions/{folder.name} at commit ffff, code 01d;" in warning
 
 

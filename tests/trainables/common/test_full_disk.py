@@ -43,7 +43,7 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
     """The trial stays missing, so that --resume runs it."""
     monkeypatch.setattr(atomic_files, "write_text", full)
     stopper, mirrored = Stopper(Limits()), []
-    keeper: Any = SimpleNamespace(prune=lambda study, ended: None)
+    keeper: Any = SimpleNamespace(trial_ended=lambda ended: None)
     mirror: Any = SimpleNamespace(add_trial=mirrored.append)
     monitor = disk.DiskMonitor(keeper, None)
     counts = Counts(name="tiny", total=3, slots=1)
