@@ -5,9 +5,10 @@ Ray starts a task whose machine went away up to three times again, unless it is 
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from platform.state.status import describe_making
 from platform.state.trial_outcomes import SweepState, planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
+from trainables.common.errors import Unreachable
 from trainables.common.wording import format_duration
 from trainables.data import fictional, prompts
 from trainables.storage.atomic_files import is_complete, mark_complete, publish
@@ -91,7 +93,8 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
         gpus = min(1, resources.gpus)
         make: Any = ray.remote(shared_artifacts.make_model).options(num_cpus=1, num_gpus=gpus)
         made = [make.remote(recipe, store.location, gpus, resources.micro_batch) for recipe in ready]
-        _wait_for(made, [f"the model for {recipe.configs[0]} is trained" for recipe in ready], store, print_line)
+        messages = {recipe.id(): f"the model for {recipe.configs[0]} is trained" for recipe in ready}
+        _wait_for(made, messages, store, print_line)
         waiting = [recipe for recipe in waiting if recipe not in ready]
 
 
@@ -108,19 +111,26 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
             retain = plan.retain_reference(ref.split) if role == "original" else None
             parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain and retain.evaluation
             made.append(make.remote(*parts, store.location, resources))
-        _wait_for(made, [f"the {role} model is evaluated on {ref.split}" for ref in missing], store, print_line)
+        messages = {ref.evaluation: f"the {role} model is evaluated on {ref.split}" for ref in missing}
+        _wait_for(made, messages, store, print_line)
 
 
-def _wait_for(tasks: list[Any], messages: list[str], store: Storage, print_line: PrintLine) -> None:
-    """Say when each task has ended, and meanwhile now and then how far they are. Raises what one raised."""
-    begun, waiting = time.monotonic(), tasks
+def _wait_for(tasks: list[Any], messages: Mapping[str, str], store: Storage, print_line: PrintLine) -> None:
+    """Say when each task has ended, and meanwhile now and then how far they are. Raises what one raised.
+
+    `messages`: what to say, by the id of what a task makes.
+    """
+    begun, waiting, ends = time.monotonic(), tasks, list(messages.values())
     while waiting:
         ended, waiting = ray.wait(waiting, timeout=TELL_SECONDS)
         for task in ended:
             ray.get(task)
-            print_line(f"{messages[tasks.index(task)]} (after {format_duration(time.monotonic() - begun)})")
-        for line in () if ended else describe_making(store):
-            print_line(line)
+            print_line(f"{ends[tasks.index(task)]} (after {format_duration(time.monotonic() - begun)})")
+        if not ended:
+            with contextlib.suppress(Unreachable):
+                store.sync_trials()
+            for line in describe_making(store, messages):
+                print_line(line)
 
 
 def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:

@@ -111,5 +111,5 @@ def load_manifests(name: str, store: Storage) -> list[SweepFile]:
             if process_identity.is_alive(owner) is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
             making = "; ".join(describe_making(store)) or "data, models, reference evaluations"
-            raise InputError(f"sweep {file.stem} is still being prepared ({making})")
+            raise InputError(f"sweep {file.stem} is still being prepared (being made in this storage: {making})")
     return find_sweeps(name, store)

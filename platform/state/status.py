@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,8 @@ from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, ERROR, FAILURES, LOST, PROGRESS, WEIGHTS
 from trainables.storage.sweep_file import SweepFile
-from trainables.trial.progress import MAKING
+from trainables.trial.progress import MAKING, is_running
 
-LOST_SECONDS = 60.0
-"""A trial of another machine whose last progress is so many seconds from this clock may have died."""
 KEYS = {"phase", "step", "steps", "started", "seconds", "host", "pid", "beat", "born", "phase_seconds", "training_left"}
 
 
@@ -101,7 +99,6 @@ def read_progress(
     if found is None or not found.keys() >= KEYS:
         return None
     silent = time.time() - found["beat"]
-    alive = process_identity.is_alive(found)
     evaluation, left = typical["evaluation"], found["training_left"]
     if found["phase"] in ("evaluation", "calibration"):
         rest = left or 0.0  # of the training, where it is evaluated on its way
@@ -115,7 +112,7 @@ def read_progress(
         "work": found.get("work"),
         "remaining_seconds": left,
         "silent_seconds": round(silent, 1),
-        "alive": True if alive is None and abs(silent) <= LOST_SECONDS else alive,
+        "alive": is_running(found),
     }
 
 
@@ -127,12 +124,12 @@ def format_progress(progress: dict[str, Any]) -> tuple[str, str, str, str]:
     return phase, step, format_duration(progress["seconds"]), "" if left is None else format_duration(left)
 
 
-def describe_making(store: Storage) -> list[str]:
-    """Return how far each model and evaluation is that is being made here for the trials of a sweep, in words."""
+def describe_making(store: Storage, keys: Container[str] | None = None) -> list[str]:
+    """Return how far each model and evaluation is that is being made for trials, in words; `keys`: of these alone."""
     lines = []
     for file in sorted((store.root / MAKING).glob(f"*/{PROGRESS}")):
-        found = atomic_files.read_json(file)
-        if found and found.keys() >= KEYS and process_identity.is_alive(found):
+        found = atomic_files.read_json(file) if keys is None or file.parent.name in keys else None
+        if found and found.keys() >= KEYS and is_running(found):
             phase, step, elapsed, left = format_progress(found | {"remaining_seconds": found["training_left"]})
             parts = (phase, step and f"step {step}", f"for {elapsed}", left and f"about {left} left")
             lines.append(f"{found['label']}: {', '.join(filter(None, parts))}")

@@ -75,7 +75,7 @@ class Storage:
     # Many trials
 
     def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
-        """Scan the storage, then download these trials, the sweeps' files and the reference evaluations."""
+        """Scan the storage, then download these trials, and of all sweeps their files and what is made for them."""
 
     def download_trials(self, trial_ids: Iterable[str]) -> None:
         """Download trials as the last scan found them; results that could not be sent before are sent now."""
@@ -135,9 +135,6 @@ class Storage:
     def try_push(self, path: Path) -> bool:
         """Send a file, or what has changed in a folder, if the storage answers; whether it did."""
         return True
-
-    def fetch_parts(self, folder: Path, prefixes: tuple[str, ...] = ("",)) -> None:
-        """Download what other machines made of a folder that several work on: files whose names begin so."""
 
     def push_parts(self, folder: Path) -> None:
         """Send what this machine made of a folder that several work on."""

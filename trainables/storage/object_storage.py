@@ -62,7 +62,7 @@ class ObjectStorage(Storage):
 
     def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
         self.transfer.scan()
-        for folder in ("sweeps", "shared/evaluations"):
+        for folder in ("sweeps", "shared/evaluations", "shared/making"):
             found = self.transfer.listed.below(folder)
             chosen = {name: entry for name, entry in found.items() if name.endswith(".json")}
             self.transfer.mirror(self.root / folder, chosen, lambda path: path.suffix == ".json" and was_sent(path))
@@ -148,10 +148,6 @@ class ObjectStorage(Storage):
 
     def try_push(self, path: Path) -> bool:
         return warn_if_unreachable(lambda: self.push_parts(path) if path.is_dir() else self.push(path))
-
-    def fetch_parts(self, folder: Path, prefixes: tuple[str, ...] = ("",)) -> None:
-        found = self.transfer.list(folder)
-        self.transfer.download({name: at for name, at in found.items() if Path(name).name.startswith(prefixes)})
 
     def push_parts(self, folder: Path) -> None:
         self.transfer.send_changed(self.transfer.named(folder), self.transfer.list(folder))

@@ -20,7 +20,7 @@ WRITE_SECONDS, HEARTBEAT_SECONDS, PUSH_SECONDS = 2.0, 10.0, 30.0
 MAKING = "shared/making"
 """Where the progress of what trials share lies in a storage."""
 LOST_SECONDS = 60.0
-"""After which a process of another machine without a heartbeat counts as ended."""
+"""A process of another machine whose last heartbeat is so many seconds from this clock may have ended."""
 
 
 def runs_here(folder: Path) -> bool:
@@ -34,9 +34,13 @@ def find_other_process(folder: Path) -> process_identity.Identity | None:
     progress = atomic_files.read_json(folder / PROGRESS)
     if progress is None or (progress.get("place"), progress.get("pid")) == (process_identity.machine_id(), os.getpid()):
         return None
+    return progress if is_running(progress) else None
+
+
+def is_running(progress: dict[str, Any]) -> bool | None:
+    """Return whether the process runs that writes a progress; None of another machine's that is silent."""
     alive = process_identity.is_alive(progress)
-    recent = abs(time.time() - progress.get("beat", 0.0)) <= LOST_SECONDS
-    return progress if alive or (alive is None and recent) else None
+    return True if alive is None and abs(time.time() - progress.get("beat", 0.0)) <= LOST_SECONDS else alive
 
 
 @contextlib.contextmanager

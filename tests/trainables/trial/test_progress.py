@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -71,8 +72,14 @@ def test_what_trials_share_is_told_of_while_it_is_made(store: Storage, monkeypat
         for step in (1, 2):
             making.note({"phase": "training", "step": step, "steps": 8})
         making._write()
-        prepare._wait_for(["task"], ["it is trained"], store, said.append)
-        with pytest.raises(InputError, match=rf"^sweep tiny-0a1b2c3d is still being prepared \({far}\)$"):
+        elsewhere = (atomic_files.read_json(making.path) or {}) | {"place": "another machine"}
+        for key, ago in (("of another sweep", 0), ("ended", 61)):
+            late = elsewhere | {"label": key, "beat": time.time() - ago}
+            atomic_files.write_json(store.root / progress.MAKING / key / PROGRESS, late)
+        atomic_files.write_json(making.path, elsewhere)
+        prepare._wait_for(["task"], {"77b1": "it is trained"}, store, said.append)
+        made = rf"\(being made in this storage: {far}; of another sweep: .*\)"
+        with pytest.raises(InputError, match=rf"^sweep tiny-0a1b2c3d is still being prepared {made}$"):
             load_manifest("tiny", store)
     assert [bool(re.fullmatch(far, said[0])), said[1].partition(" (")[0]] == [True, "it is trained"]
-    assert describe_making(store) == []
+    assert len(describe_making(store)) == 1
