@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import platform
-from tests.support.environment import INHERITED_PREFIXES, ROOT, RunModule, TrialInputs
+from tests.support.environment import RAY_PRIORITY, ROOT, RunModule, TrialInputs, clean_environment
 
 if TYPE_CHECKING:
     from tests.support.hub_bench import HubBench
@@ -32,6 +32,7 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 # Before torch is loaded, and for every process that tests start: threads of a tiny model mostly wait for one another.
 # A trial's own number is resources.cpus.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.update(RAY_PRIORITY)
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -97,11 +98,10 @@ def run_module(root: Path) -> RunModule:
     """Return `run(module, *args, timeout=120, **env)`: `python -m module args` from the root, its environment clean."""
 
     def run(module: str, *args: object, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
         return subprocess.run(
             [sys.executable, "-m", module, *map(str, args)],
             cwd=root,
-            env=clean | {"COLUMNS": "160", "NO_COLOR": "1"} | env,
+            env=clean_environment(COLUMNS="160", NO_COLOR="1") | env,
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 
 from tests.platform.plan.test_dry_runs import FACTS
 from tests.support import pages, small_sweep
-from tests.support.environment import INHERITED_PREFIXES
+from tests.support.environment import clean_environment
 from tests.support.small_sweep import Small
 from trainables import benchmarks
 from trainables.common import fingerprints
@@ -58,9 +57,9 @@ def run(copy: Path) -> Run:
     """`run(module, *arguments)` from the root of the copy."""
 
     def start(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
         typed = [sys.executable, "-m", module, *map(str, arguments)]
-        return subprocess.run(typed, cwd=copy, env=clean, capture_output=True, text=True, timeout=120, check=False)
+        env = clean_environment()
+        return subprocess.run(typed, cwd=copy, env=env, capture_output=True, text=True, timeout=120, check=False)
 
     return start
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support import small_sweep
-from tests.support.environment import INHERITED_PREFIXES, RunModule
+from tests.support.environment import RunModule, clean_environment
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, PROGRESS, STEPS
@@ -140,10 +139,9 @@ class Sweep:
     """A start of platform.sweep on a cluster, which goes on while nodes come and go."""
 
     def __init__(self, nodes: Nodes, arguments: list[str], store: Storage, root: Path) -> None:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
         command = [sys.executable, "-m", "platform.sweep", *arguments, "--storage", str(store.root)]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        self.child = subprocess.Popen(command, cwd=root, env=clean | {"RAY_ADDRESS": nodes.address}, **pipes)
+        self.child = subprocess.Popen(command, cwd=root, env=clean_environment(RAY_ADDRESS=nodes.address), **pipes)
         self.store = store
 
     def checkpoint(self) -> int | None:

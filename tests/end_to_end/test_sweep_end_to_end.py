@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sqlite3
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support import small_sweep
-from tests.support.environment import INHERITED_PREFIXES, RunModule
+from tests.support.environment import RunModule, clean_environment
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
@@ -96,8 +95,9 @@ def started(trial_inputs: Any, root: Path, tmp_path_factory: pytest.TempPathFact
         return ["tofu_tiny", *(word for one in settings for word in ("--set", one)), "--only", "method=ga,npo"]
 
     command = ["sh", root / "platform/unlearn.sh", "sweep", *typed("data", "models")]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
-    done = subprocess.run(command, cwd=place, env=clean, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(
+        command, cwd=place, env=clean_environment(), capture_output=True, text=True, timeout=400, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return Started(typed(place / "data", place / "models"), Storage(place / "runs"), done)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import socket
 import struct
@@ -19,7 +18,7 @@ import psutil
 import pytest
 
 from tests.faults.sweep import PATIENCE
-from tests.support.environment import INHERITED_PREFIXES
+from tests.support.environment import clean_environment
 
 DISK = "96m"
 """Room for what a start forecasts of a few trials."""
@@ -88,13 +87,12 @@ class Server:
     def start(self) -> None:
         """Start it and wait until it answers."""
         self.folder.mkdir(exist_ok=True)
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
         places = ["--backend-store-uri", f"sqlite:///{self.folder / 'mlflow.db'}"]
         places += ["--artifacts-destination", str(self.folder / "artifacts")]
         where = ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
         typed = [sys.executable, "-m", "mlflow", "server", *places, *where]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(typed, cwd=self.folder, env=clean, stdout=log, stderr=log)
+            self.process = subprocess.Popen(typed, cwd=self.folder, env=clean_environment(), stdout=log, stderr=log)
         deadline = time.monotonic() + PATIENCE
         while not self.answers():
             assert self.process.poll() is None, (self.folder / "log").read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from tests.support import small_sweep
-from tests.support.environment import INHERITED_PREFIXES, ROOT, TrialInputs
+from tests.support.environment import ROOT, TrialInputs, clean_environment
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import PROGRESS, RESULT
@@ -80,11 +79,10 @@ class Command:
 
 def begin(log: Path, module: str, *arguments: object, **env: str) -> Command:
     """Start `python -m module arguments` from the root, its environment clean."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
     typed = [sys.executable, "-m", module, *map(str, arguments)]
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            typed, cwd=ROOT, env=clean | {"COLUMNS": "160", "NO_COLOR": "1"} | env, stdout=stream, stderr=stream
+            typed, cwd=ROOT, env=clean_environment(COLUMNS="160", NO_COLOR="1", **env), stdout=stream, stderr=stream
         )
     return Command(process, log)
 

@@ -1,7 +1,8 @@
-"""Where the checkout is, which settings commands of tests do not inherit, and what trials of tests stand on."""
+"""Where the checkout is, the environment of commands that tests start, and what trials of tests stand on."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,10 +10,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Settings of the caller that would change what a command does.
-INHERITED_PREFIXES = ("PYTHON", "PYTEST_", "RAY_", "MLFLOW_", "UNLEARN_")
+# Ray lowers the priority of its workers: on a busy machine a trial would get next to nothing of a core.
+RAY_PRIORITY = {"RAY_worker_niceness": "0"}
 
 RunModule = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """Return the caller's environment without settings that would change what a command does, and with `more`."""
+    dropped = ("PYTHON", "PYTEST_", "RAY_", "MLFLOW_", "UNLEARN_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return kept | RAY_PRIORITY | more
 
 
 @dataclass(frozen=True)

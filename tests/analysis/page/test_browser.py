@@ -19,7 +19,7 @@ from analysis import report, runs
 from platform.tracking import tracker, views
 from tests.support import browser
 from tests.support.browser import read_page
-from tests.support.environment import INHERITED_PREFIXES
+from tests.support.environment import clean_environment
 from tests.support.sweep_store import write_store
 from tests.support.tracked_store import TRIALS, write_sweep
 from tests.support.tracked_store import write_store as write_tracked
@@ -69,13 +69,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
     assert experiment is not None
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--workers", "1"]
     with (folder / "server.log").open("w") as log:
         started = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(port)],
             cwd=folder,  # at the root `python -m mlflow` would work too, but leave its folders there
-            env=clean | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            env=clean_environment(MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"),
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.support import benchmark_store
-from tests.support.environment import INHERITED_PREFIXES, ROOT
+from tests.support.environment import ROOT, clean_environment
 from tests.support.grid_sweep import write_grid
 from tests.support.sweep_store import write_store, write_vectors
 
@@ -37,11 +36,9 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         where = {"UNLEARN_SWEEP": name, "UNLEARN_STORAGE": str(write(tmp_path_factory.mktemp(stem)))}
         start = nbformat.v4.new_code_cell(f"%reset -f\nimport os\nos.environ.update({where})\ndel os")
         whole.cells += [start, *code(kept[stem].cells)]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(INHERITED_PREFIXES)}
-    environment |= {"IPYTHONDIR": str(tmp_path_factory.mktemp("ipython"))}
     place = {"metadata": {"path": str(FOLDER)}}
     client = NotebookClient(whole, timeout=120, startup_timeout=300, kernel_name="python3", resources=place)
-    client.execute(env=environment)
+    client.execute(env=clean_environment(IPYTHONDIR=str(tmp_path_factory.mktemp("ipython"))))
     return {stem: code(notebook.cells) for stem, notebook in kept.items()}
 
 

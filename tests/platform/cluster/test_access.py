@@ -14,7 +14,7 @@ import pytest
 
 from platform.cluster.checks import generate_commands
 from platform.schedule.ray_environment import make_token
-from tests.support.environment import INHERITED_PREFIXES
+from tests.support.environment import clean_environment
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
@@ -29,8 +29,8 @@ def end(process: subprocess.Popen[str]) -> None:
 
 @pytest.fixture
 def clean(root: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
-    return kept | {"RAY_USAGE_STATS_ENABLED": "0", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return clean_environment(RAY_USAGE_STATS_ENABLED="0", PATH=path)
 
 
 @pytest.fixture
