@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -25,6 +25,7 @@ from trainables.training.task_vectors.sharded_model import ShardedModel
 
 FILE_BYTES = 4 * 2**30
 """Size of one safetensors file of a direction."""
+LOCK_SECONDS = 60.0
 
 
 def ensure_direction(
@@ -33,21 +34,43 @@ def ensure_direction(
     """Return the folder of a direction; make the direction first if there is none. Every rank calls this."""
     folder, first = forget_batches.direction_folder(direction, store), dist.get_rank() == 0
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
-    missing = first and not folder.is_dir()  # one that is there may lie where nothing can be written
-    with lock if missing else nullcontext():  # of two processes that need it the second one finds it
+    missing = _tell_ranks(not folder.is_dir())  # one that is there may lie where nothing can be written
+    try:
+        if missing:  # of two processes that need it the second one finds it
+            _take_lock(lock, first)
         if first:
             store.fetch(folder)
-        exists: list[Any] = [folder.is_dir()]
-        dist.broadcast_object_list(exists)
-        if not exists[0]:
+        if not _tell_ranks(folder.is_dir()):
             trainer = open_trainer(direction, load_rows, micro_batch, checkpointing)
             _write_direction(direction, trainer.model, trainer.sum_vectors(), folder)
         if first:
             store.push(folder)
-        if missing:
+        if missing and first:
             Path(lock.lock_file).unlink(missing_ok=True)
+    finally:
+        lock.release()
     dist.barrier()
     return folder
+
+
+def _tell_ranks(fact: bool) -> bool:
+    """Return the first rank's fact on every rank."""
+    told: list[Any] = [fact]
+    dist.broadcast_object_list(told)
+    return bool(told[0])
+
+
+def _take_lock(lock: FileLock, first: bool) -> None:
+    """Wait on every rank until the first one has the lock.
+
+    They meet every LOCK_SECONDS: another sweep may hold it for longer than one collective may take.
+    """
+    while True:
+        if first:
+            with suppress(Timeout):
+                lock.acquire(timeout=LOCK_SECONDS)
+        if _tell_ranks(lock.is_locked):
+            return
 
 
 def _write_direction(direction: Direction, model: ShardedModel, records: list[dict[str, Any]], folder: Path) -> None:
