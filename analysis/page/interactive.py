@@ -39,6 +39,7 @@ from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import plain_text
 from trainables.common.cli import DEFAULT_STORAGE, spell_storage
 from trainables.config.types import LOG_RATIO
+from trainables.storage.names import STOPPED
 
 MOST_TICKS = 8
 """Up to so many numbers stand at equal distances on an axis of parallel coordinates, each with its label."""
@@ -103,6 +104,7 @@ def list_trials(trials: pd.DataFrame, results: Results) -> tuple[list[tuple[str,
     """Return what is shown of trials, as fields and titles, and a record of each trial.
 
     Columns: the method, the settings that differ, the goals, seed and id. Settings are texts, goals are numbers.
+    `export`: whether `trainables.export` takes the trial; one without weights has to run again by itself.
     """
     other, chosen = varied(results.runs), set(results.chosen_trials["id"])
     goals = results.goals.compared
@@ -115,6 +117,10 @@ def list_trials(trials: pd.DataFrame, results: Results) -> tuple[list[tuple[str,
             | {f"s{place}": text for place, text in enumerate(settings.values())}
             | {metric: None if np.isnan(number) else number for metric, number in numbers.items()}
             | {"seed": plain_text(row["seed"]), "chosen": row["id"] in chosen}
+            | {
+                "export": results.is_kept(row["id"])
+                or not (row["status"] == STOPPED or row.get("resources.ranks", 1) > 1)
+            }
         )
     titles = [(f"s{place}", title) for place, title in enumerate(("Method", "gamma", "tau", "strength", *other))]
     differ = [(field, title) for field, title in titles if field == "s0" or len({row[field] for row in rows}) > 1]

@@ -142,6 +142,12 @@ function listTrials() {
 
 function listTrial(one) {
   const row = element("tr", "", ...columns.map(([field]) => element("td", format(field, one[field]))));
+  row.dataset.id = one.id;
+  if (!one.export) {
+    row.prepend(element("td", "weights not kept"));
+    row.append(element("td", "cannot run again by itself: run its sweep with --new --keep all"));
+    return row;
+  }
   const command = element("code", `python -m trainables.export ${one.id} ${told.where}--output exported/${one.id}`);
   const button = element("button", "Copy");
   button.type = "button";
@@ -152,7 +158,6 @@ function listTrial(one) {
   };
   row.prepend(element("td", button));
   row.append(element("td", command));
-  row.dataset.id = one.id;
   return row;
 }
 

@@ -192,3 +192,13 @@ def test_print_has_the_still_figure(page: Any) -> None:
     page.emulate_media(media="print")
     assert (page.is_visible("figure"), page.is_visible("#answers")) == (True, False)
     page.emulate_media(media="screen")
+
+
+def test_a_stopped_trial_without_weights_has_no_export_command(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"status": "stopped", "fq": -3.0, "mu": 0.5}
+    keys = [write_trial(tmp_path, str(seed) * 12, seed=seed, **given) for seed in (0, 1)]
+    keys.append(write_trial(tmp_path, "2" * 12, seed=2, fq=-3.0, mu=0.5))
+    write_sweep(tmp_path, keys, splits=())
+    (tmp_path / "trials" / keys[1] / "weights").mkdir()
+    rows = read_data(interactive.write_block(sweep_store.read(tmp_path)))["trials"]
+    assert {row["id"][0]: row["export"] for row in rows} == {"0": False, "1": True, "2": True}
