@@ -1,4 +1,4 @@
-"""The measurements of evaluations and a GPU run, here small, count what they say they count."""
+"""The measurements here end early where their file cannot be written; the GPU run is rehearsed, small."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import bench
-from bench import evaluate
 
 Run = Callable[..., Any]
 SCRIPTS = sorted(path.stem for path in Path(bench.__path__[0]).glob("[a-z]*.py"))
@@ -41,28 +40,3 @@ def test_rehearsal_without_a_gpu(trial_inputs: Any, tmp_path: Path, run_module: 
     assert row["evaluation_seconds"] > 0
     assert row["evaluation_rows"] == 8
     assert (row["peak_bytes"], row["utilisation"]) == (None, None)
-
-
-def test_both_ways_give_the_same_numbers_and_texts(
-    trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "full").symlink_to(trial_inputs.target)
-    monkeypatch.setattr(evaluate, "ASCENT_STEPS", 2)
-    given = ["--models", str(tmp_path), "--data", str(trial_inputs.data), "--split", trial_inputs.split]
-    given += ["--limit", "3", "--repeats", "2", "--threads", "1", "--json", str(tmp_path / "rows.json")]
-    evaluate.main(given)
-    found = json.loads((tmp_path / "rows.json").read_text())
-    assert [row["model"] for row in found] == ["full", "collapsed"]
-    for row in found:
-        assert row["rows"] == 12
-        assert row["loss_difference"] < evaluate.CLOSE
-        assert row["generations_differing"] == 0
-        assert row["ratio"] == pytest.approx(row["plain_seconds"] / row["ours_seconds"])
-        assert 0 < row["ratio_range"][0] <= row["ratio_range"][1]
-    assert "generations_differing" in capsys.readouterr().out
-
-
-def test_a_difference_of_either_kind_is_told() -> None:
-    one = {"generation": "a", "answer_loss": 2.0, "paraphrase_loss": 1.0, "perturbed_loss": [1.0, 4.0]}
-    other = one | {"generation": "b", "perturbed_loss": [1.0, 2.0]}
-    assert evaluate.differences([one, one], [other, one]) == {"loss_difference": 1.0, "generations_differing": 1}
