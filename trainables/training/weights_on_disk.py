@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,11 @@ def relative_change(network: Any, target: TargetWeights) -> float | None:
 
 
 @torch.no_grad()
-def mix(network: Any, unlearned: TargetWeights, target: TargetWeights, weight: float) -> None:
-    """Set theta = weight * theta_u + (1 - weight) * theta_org (the paper's UWC), one tensor after another."""
+def mix(network: Any, unlearned: Mapping[str, torch.Tensor], target: TargetWeights, weight: float) -> None:
+    """Set theta = weight * theta_u + (1 - weight) * theta_org (the paper's UWC), one tensor after another.
+
+    `unlearned`: the tensors of theta_u on the CPU, by name.
+    """
     for name, parameter in network.named_parameters():
-        after, before = unlearned.rows(name).float(), target.rows(name).to(parameter.dtype).float()
+        after, before = unlearned[name].float(), target.rows(name).to(parameter.dtype).float()
         parameter.copy_(torch.lerp(before, after, weight))

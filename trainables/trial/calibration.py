@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
 
 from trainables import benchmarks
 from trainables.common.errors import TrialStopped
-from trainables.config.settings import Model
 from trainables.methods import uwc
-from trainables.training import model_files, weights_on_disk
-from trainables.training.weights_on_disk import TargetWeights
+from trainables.training import weights_on_disk
 from trainables.trial.record import Event
 from trainables.trial.step_selection import Metrics, StepSelection, load_target_evaluation
 
@@ -23,24 +19,9 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
 
     `unlearned`: the metrics of `network`, which is left as the last mixture that was evaluated.
     """
-    folder = steps.folder.parent
-    for left in folder.glob(".unlearned-*"):  # of a process that was killed here
-        shutil.rmtree(left, ignore_errors=True)
-    saved = steps.weights or folder / f".unlearned-{uuid.uuid4().hex[:8]}"
-    try:
-        if steps.weights is None:
-            model_files.save_model(network, steps.tokenizer, saved, {"trial": steps.trial.id()})
-        return (yield from _search(steps, network, unlearned, weights_on_disk.open_weights(Model(path=str(saved)))))
-    finally:
-        if steps.weights is None:
-            shutil.rmtree(saved, ignore_errors=True)
-
-
-def _search(
-    steps: StepSelection, network: Any, unlearned: Metrics, after: TargetWeights
-) -> Generator[Event, None, dict[str, Any]]:
     trial, settings = steps.trial, steps.trial.calibration
     before = weights_on_disk.open_weights(trial.target)
+    after = {name: parameter.detach().to("cpu", copy=True) for name, parameter in network.named_parameters()}
     goals = benchmarks.find(trial.benchmark.name).GOALS
     measured: dict[float, Metrics] = {1.0: unlearned}
     utility: dict[float, float] = {1.0: float(unlearned[goals[-1].metric])}

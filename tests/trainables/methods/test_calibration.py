@@ -135,7 +135,7 @@ def test_mixtures_and_the_relative_change_are_those_of_the_weights(
     mixed, _ = model_files.load_model(Model(path=str(saved)))
     weights_on_disk.mix(
         mixed,
-        weights_on_disk.open_weights(Model(path=str(saved))),
+        dict(unlearned.named_parameters()),
         weights_on_disk.open_weights(config.target),
         item["weight"],
     )
