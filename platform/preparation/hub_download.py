@@ -85,7 +85,7 @@ class Hub:
             if source is None:
                 self.print_line(f"{requirement.label}: lm-eval fetches them itself, on each machine")
                 return True
-            repository = replace(requirement, kind="datasets", id=source[0])
+            repository = replace(requirement, kind="datasets", id=source)
         with self._lock(repository):
             return (
                 self._has(requirement)

@@ -1,8 +1,8 @@
 """Questions asked by lm-eval of a live model: its task definitions, its prompts, its scores.
 
 A folder can stand in for the hub: the definition stays lm-eval's, its data set is then the folder's file. Only the
-definitions of WMDP and MMLU are looked through, which takes a tenth of a second; all of lm-eval's, which another task
-needs, take half a minute. Plans read the names of its tasks from its files, in half a second, without importing it.
+definitions beside a task's own are looked through: all of lm-eval's take half a minute. Plans read the names of its
+tasks from its files, in half a second, without importing it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ACCURACY = "acc,none"
 """lm-eval's name of a metric and of the filter of answers before it."""
 PROMPT_TOKENS = 256
 """A question's length when a batch is sized: so many fit a pass's budget of tokens."""
-MMLU, MMLU_HUB = "mmlu", "cais/mmlu"
+MMLU, MMLU_FOLDER, MMLU_HUB = "mmlu", "mmlu/default", "cais/mmlu"
 SHOTS = 5
 """MMLU has as many worked examples a subject."""
 WMDP = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber", "wmdp_chem": "wmdp-chem"}
@@ -41,13 +41,12 @@ NAMED = re.compile(rb"""^["']?(task|group|class)["']?:[ \t]*["']?([^\s"'#\[{]+)"
 
 
 @cache
-def _definitions(*, every: bool = False) -> Any:
+def _definitions(folder: str) -> Any:
+    """Return the definitions in a folder of lm-eval's, or in any other one."""
     import lm_eval.tasks
 
-    if every:
-        return lm_eval.tasks.TaskManager()
-    folder = Path(lm_eval.tasks.__file__).parent
-    return lm_eval.tasks.TaskManager(include_path=[folder / "wmdp", folder / MMLU / "default"], include_defaults=False)
+    place = Path(lm_eval.tasks.__file__).parent / folder
+    return lm_eval.tasks.TaskManager(include_path=place, include_defaults=False)
 
 
 def check_shots(shots: int) -> None:
@@ -78,18 +77,18 @@ def definition_files() -> Mapping[str, Path]:
     return found
 
 
-def source_of(task: str) -> tuple[str, str | None] | None:
-    """Return the data set and its configuration that lm-eval asks for; None where it is more than that."""
+def source_of(task: str) -> str | None:
+    """Return the data set that lm-eval asks for; None where it is more than that."""
     if task == MMLU or task in WMDP:
-        return (MMLU_HUB if task == MMLU else WMDP_HUB), None
+        return MMLU_HUB if task == MMLU else WMDP_HUB
     from lm_eval.tasks._yaml_loader import load_yaml
 
     settings = load_yaml(definition_files()[task], resolve_func=False)
     more = set(settings.get("dataset_kwargs") or ()) - {"trust_remote_code"}
     place = settings.get("dataset_path") or ""
-    if more or settings.get("task") != task or {"class", "custom_dataset"} & settings.keys() or not place:
+    if more or settings.get("task") != task or {"class", "custom_dataset"} & settings.keys():
         return None
-    return None if place in ("json", "parquet", "csv", "text") else (place, settings.get("dataset_name"))
+    return None if place in ("", "json", "parquet", "csv", "text") else place
 
 
 def find_subjects(place: str) -> list[str] | None:
@@ -112,10 +111,8 @@ def load_tasks(names: Sequence[str], places: Mapping[str, str], shots: int) -> l
         if name == MMLU:
             found.append(_load_mmlu(places.get(name, MMLU_HUB), shots))
         elif name in WMDP:
-            settings = {"task": name, "num_fewshot": 0} | _place_settings(
-                places.get(name, WMDP_HUB), WMDP[name], ("test",)
-            )
-            found += _load([settings])
+            place = _place_settings(places.get(name, WMDP_HUB), WMDP[name], ("test",))
+            found += _load("wmdp", [{"task": name, "num_fewshot": 0} | place])
         else:
             found.append(_load_other(name, places.get(name)))
     return found
@@ -126,19 +123,19 @@ def _load_mmlu(place: str, shots: int) -> Any:
     from lm_eval.api.group import Group
     from lm_eval.config.group import GroupConfig
 
-    subjects = find_subjects(place)
-    known = [name.removeprefix(f"{MMLU}_") for name in _definitions().all_subtasks if name.startswith(f"{MMLU}_")]
+    subjects, definitions = find_subjects(place), _definitions(MMLU_FOLDER)
+    known = [name.removeprefix(f"{MMLU}_") for name in definitions.all_subtasks]
     for subject in subjects or ():
         if subject not in known:
             raise InputError(f"benchmark.sources mmlu: '{subject}' is no subject of MMLU; {closest(subject, known)}")
     group = Group.from_config(
-        GroupConfig(group=MMLU, aggregate_metric_list=_definitions().task_index[MMLU].cfg["aggregate_metric_list"])
+        GroupConfig(group=MMLU, aggregate_metric_list=definitions.task_index[MMLU].cfg["aggregate_metric_list"])
     )
     settings = [
         {"task": f"{MMLU}_{subject}", "num_fewshot": shots} | _place_settings(place, subject, SPLITS)
         for subject in subjects or known
     ]
-    for task in _load(settings):
+    for task in _load(MMLU_FOLDER, settings):
         group.add(task)
     return group
 
@@ -154,7 +151,7 @@ def _load_other(task: str, place: str | None) -> Any:
         settings |= _local_files(files)
     elif place is not None:
         settings["dataset_path"] = place
-    (loaded,) = _load([settings], every=True)
+    (loaded,) = _load(str(definition_files()[task].parent), [settings])
     higher = loaded.higher_is_better()
     metric = "acc" if "acc" in higher else next(iter(higher))
     if not higher[metric]:
@@ -177,15 +174,15 @@ def _local_files(files: Mapping[str, Path]) -> dict[str, Any]:
     return {"dataset_path": kind, "dataset_name": None, "dataset_kwargs": {"data_files": named}}
 
 
-def _load(settings: list[dict[str, Any]], *, every: bool = False) -> list[Any]:
+def _load(folder: str, settings: list[dict[str, Any]]) -> list[Any]:
     """Return lm-eval's tasks with some settings replaced: members of a group may have their own."""
     try:
-        return list(_definitions(every=every).load([{"group": "asked", "task": settings}])["tasks"].values())
+        return list(_definitions(folder).load([{"group": "asked", "task": settings}])["tasks"].values())
     except Exception as error:
-        advice = f"benchmark.sources={settings[0]['task']}=DIR" if every else "benchmark.sources=wmdp=DIR,mmlu=DIR"
+        part = {"wmdp": "wmdp", MMLU_FOLDER: MMLU}.get(folder, settings[0]["task"])
         raise InputError(
             f"benchmark.sources: lm-eval cannot load the questions of {settings[0]['task']}: {first_line(error)}. "
-            f"Without a network give folders: --set {advice}"
+            f"Without a network give a folder: --set benchmark.sources={part}=DIR"
         ) from error
 
 
@@ -215,7 +212,7 @@ def _ask(
     wrap: Any = huggingface.HFLM  # its decorators, and evaluate's, hide the parameters from type checkers
     evaluate: Any = lm_eval.simple_evaluate
     model = wrap(pretrained=network, tokenizer=tokenizer, batch_size=max(1, token_budget // PROMPT_TOKENS))
-    found = evaluate(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions())
+    found = evaluate(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions(MMLU_FOLDER))
     values: Metrics = {}
     for name in (getattr(task, "task_name", None) or task.name for task in tasks):
         result = found["results"][name]

@@ -177,6 +177,7 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
     ]
     for split in ("train", "validation", "test"):
         tiny.write_rows(tmp_path / f"arc/{split}.jsonl", made)
+        tiny.write_rows(tmp_path / f"pages/{split}.jsonl", [{"page": tiny.text(1, 20)}])
     benchmark = on(files, tasks=("arc_easy",), places=(f"arc_easy={tmp_path / 'arc'}",), limit=5)
     network, tokenizer = tiny.network(), tiny.tokenizer()
     found, records = OWN.measure(network, tokenizer, benchmark, None, token_budget=8192)
@@ -189,7 +190,6 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
         assert record["log_likelihoods"] == pytest.approx(naively, rel=1e-4)
         assert record["correct"] == ("ABCD"[int(np.argmax(naively))] == question["answerKey"])
     assert found["arc_easy"] == np.mean([record["correct"] for record in asked])
-    tiny.write_rows(tmp_path / "pages/test.jsonl", [{"page": tiny.text(1, 20)}])
     low = on(files, tasks=("wikitext",), places=(f"wikitext={tmp_path / 'pages'}",))
     with pytest.raises(InputError, match=r"tasks: wikitext is measured by its word_perplexity, which is best low"):
         OWN.measure(None, tokenizer, low, None, token_budget=8192)  # no model is asked

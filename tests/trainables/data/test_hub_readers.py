@@ -76,9 +76,9 @@ def write_questions(bench: HubBench, name: str = QUESTIONS_ID) -> None:
 
 def test_lm_eval_reads_the_storages_questions(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
     write_questions(bench)
-    assert lm_eval_adapter.source_of("arc_easy") == ("allenai/ai2_arc", "ARC-Easy")
-    assert lm_eval_adapter.source_of("mmlu") == ("cais/mmlu", None)
-    monkeypatch.setattr(lm_eval_adapter, "source_of", lambda task: (QUESTIONS_ID, "wmdp-bio"))
+    assert lm_eval_adapter.source_of("arc_easy") == "allenai/ai2_arc"
+    assert lm_eval_adapter.source_of("mmlu") == "cais/mmlu"
+    monkeypatch.setattr(lm_eval_adapter, "source_of", lambda task: QUESTIONS_ID)
     task = HubRequirement("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
     bench.fetch(task)
     bench.hub.requests.clear()
