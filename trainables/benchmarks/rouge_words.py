@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
+from unicodedata import category, normalize
 
 from trainables.common.hidden_modules import without_modules
 
@@ -16,51 +18,38 @@ UNSPACED = re.compile(
 """Characters of scripts that put no spaces between words."""
 
 
+@cache
 def scorer(*kinds: str, stemmer: bool = True, any_script: bool = False) -> Any:
     """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words or those of any script."""
     with without_modules("scipy", "sklearn"):  # nltk would import both: a second, and stems need neither
+        from nltk.stem.porter import PorterStemmer
         from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(list(kinds), tokenizer=AnyScriptWords() if any_script else Words() if stemmer else None)
+    words = AnyScriptWords if any_script else Words
+    return RougeScorer(list(kinds), tokenizer=words(lru_cache(2**16)(PorterStemmer().stem)) if stemmer else None)
 
 
+@dataclass(frozen=True)
 class Words:
-    """rouge-score's words: runs of a-z and 0-9, those of more than three characters by their Porter stem."""
+    """rouge-score's words: runs of a-z and 0-9, those of more than three characters by their stem."""
+
+    stem: Callable[[str], str]
 
     def tokenize(self, text: str) -> list[str]:
         from rouge_score.tokenize import tokenize
 
         return tokenize(text, self)
 
-    @staticmethod
-    def stem(word: str) -> str:
-        return stem(word)
 
-
-class AnyScriptWords:
+class AnyScriptWords(Words):
     """Words of any script for rouge-score, whose own are of a-z and 0-9 alone; of ASCII text the same as its own.
 
     A word is letters, digits and their marks; scripts that are written without spaces count by the character.
     """
 
     def tokenize(self, text: str) -> list[str]:
-        characters = unicodedata.normalize("NFC", text.lower())
-        words = "".join(f" {char} " if UNSPACED.match(char) else _in_word(char) for char in characters).split()
-        return [stem(word) if len(word) > 3 else word for word in words]
-
-
-def _in_word(char: str) -> str:
-    return char if char.isalnum() or unicodedata.category(char).startswith("M") else " "
-
-
-@lru_cache(maxsize=2**16)
-def stem(word: str) -> str:
-    """Return Porter's stem, as nltk finds it."""
-    return _porter().stem(word)
-
-
-@cache
-def _porter() -> Any:
-    from nltk.stem.porter import PorterStemmer
-
-    return PorterStemmer()
+        marked = "".join(
+            f" {char} " if UNSPACED.match(char) else char if char.isalnum() or category(char)[0] == "M" else " "
+            for char in normalize("NFC", text.lower())
+        )
+        return [self.stem(word) if len(word) > 3 else word for word in marked.split()]
