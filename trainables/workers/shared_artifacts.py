@@ -144,23 +144,17 @@ def _start(recipe: Recipe) -> tuple[Any, Any]:
 
 def _learn_tokenizer(recipe: Recipe) -> Any:
     """Return a byte-level BPE of every question and answer, so that target and retain model share it."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import ByteLevelBPETokenizer, Tokenizer
+    from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
     texts = [row[column] for row in _load_rows(recipe, TOKENIZER_CONFIGS) for column in COLUMNS]
-    learnt = Tokenizer(models.BPE())
-    learnt.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    learnt.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=recipe.vocabulary or 0,
-        special_tokens=list(SPECIAL),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    learnt.train_from_iterator(texts, trainer)
-    learnt.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    learnt = ByteLevelBPETokenizer()
+    sizes = {"vocab_size": recipe.vocabulary or 0, "min_frequency": 0}
+    learnt.train_from_iterator(texts, **sizes, special_tokens=list(SPECIAL), show_progress=False)
+    learnt.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return PreTrainedTokenizerFast(
-        tokenizer_object=learnt,
+        tokenizer_object=Tokenizer.from_str(learnt.to_str()),
         bos_token="<s>",
         eos_token="</s>",
         pad_token="<pad>",
