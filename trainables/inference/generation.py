@@ -6,7 +6,7 @@ at their own limit, and the keys and values of the others move together (docs/LO
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 
 from trainables.inference import kv_cache, threads_and_ranks
+from trainables.inference.padded_batch import pad_rows
 from trainables.inference.progress import Counter
 
 HARMLESS = frozenset(
@@ -66,7 +67,7 @@ def continue_prompts(
         Request((*prompt, *ids), 0 if end in ids else limit - len(ids))
         for prompt, ids, limit in zip(prompts, found, limits, strict=True)
     ]
-    found = [ids[: ids.index(end)] if end in ids else ids for ids in found]
+    found = [_cut_at(end, ids) for ids in found]
     order = [row for row in range(len(requests)) if requests[row].limit > 0]
     order.sort(key=lambda row: (-requests[row].longest, row))
     if not order:
@@ -78,13 +79,17 @@ def continue_prompts(
     shares = [order[worker::workers] for worker in range(workers)]
     counter = Counter("generations", sum(map(len, threads_and_ranks.share_of_rank(shares))))
 
-    def generate(rows: list[int], model: Any) -> list[tuple[int, int]]:
-        return list(decode(model, requests, rows, end, pad, token_budget // threads, counter))
+    def generate(rows: list[int], model: Any) -> dict[int, list[int]]:
+        return decode(model, requests, rows, end, pad, token_budget // threads, counter)
 
     for share in threads_and_ranks.run_all(network, [partial(generate, rows) for rows in shares], threads):
-        for row, token in share:
-            found[row].append(token)
+        for row, ids in share.items():
+            found[row] += ids
     return found
+
+
+def _cut_at(end: int, ids: list[int]) -> list[int]:
+    return ids[: ids.index(end)] if end in ids else ids
 
 
 def count_places(requests: Sequence[Request], rows: Sequence[int], left: Mapping[int, int], token_budget: int) -> int:
@@ -104,13 +109,13 @@ def count_places(requests: Sequence[Request], rows: Sequence[int], left: Mapping
 
 def _decode_by_transformers(
     network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int, counter: Counter
-) -> Iterator[tuple[int, int]]:
+) -> dict[int, list[int]]:
     """Call transformers' `generate` on one batch after the other: for models whose rows cannot move."""
-    limits = {row: requests[row].limit for row in order}
+    found, limits = {}, {row: requests[row].limit for row in order}
     while order:
         size = count_places(requests, order, limits, token_budget)
         rows, order = order[:size], order[size:]
-        input_ids, mask = kv_cache.left_padded([requests[row].ids for row in rows], pad, network.device)
+        input_ids, mask = pad_rows([requests[row].ids for row in rows], pad, network.device, left=True)
         produced = network.generate(
             input_ids=input_ids,
             attention_mask=mask,
@@ -124,30 +129,18 @@ def _decode_by_transformers(
             eos_token_id=end,
         )[:, input_ids.shape[1] :].tolist()
         for row, ids in zip(rows, produced, strict=True):
-            ids = ids[: requests[row].limit]
-            yield from ((row, token) for token in (ids[: ids.index(end)] if end in ids else ids))
+            found[row] = _cut_at(end, ids[: requests[row].limit])
         counter.add(size)
+    return found
 
 
 def _decode_moving_rows(
     network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int, counter: Counter
-) -> Iterator[tuple[int, int]]:
-    """Yield row numbers and their next tokens, in the order in which they are found."""
+) -> dict[int, list[int]]:
+    """Keep the rows that have not ended in one batch, in which others take the places of those that have."""
+    found: dict[int, list[int]] = {row: [] for row in order}
     left = {row: requests[row].limit for row in order}
     batch = _Batch(network, longest=requests[order[0]].longest)
-
-    def newest(start: int) -> Iterator[tuple[int, int]]:
-        """Yield those of the rows from place `start` on that have not ended."""
-        for row, token in zip(batch.rows[start:], batch.last[start:].tolist(), strict=True):
-            if row not in left:
-                continue
-            left[row] -= 1
-            if token != end:
-                yield row, token
-            if token == end or left[row] == 0:
-                del left[row]
-                counter.add(1)
-
     while left:
         alive = [place for place, row in enumerate(batch.rows) if row in left]
         size = count_places(requests, [batch.rows[place] for place in alive] + order, left, token_budget)
@@ -158,10 +151,20 @@ def _decode_moving_rows(
             for places in threads_and_ranks.group_by_length([len(requests[row].ids) for row in new], token_budget // 4):
                 rows = [new[place] for place in places]
                 batch.add(rows, [requests[row].ids for row in rows], pad)
-            yield from newest(len(alive))
-        elif alive:
+            first = len(alive)
+        else:
             batch.step()
-            yield from newest(0)
+            first = 0
+        for row, token in zip(batch.rows[first:], batch.last[first:].tolist(), strict=True):
+            if row not in left:
+                continue
+            left[row] -= 1
+            if token != end:
+                found[row].append(token)
+            if token == end or left[row] == 0:
+                del left[row]
+                counter.add(1)
+    return found
 
 
 @dataclass
@@ -195,7 +198,7 @@ class _Batch:
 
     def add(self, rows: list[int], prompts: Sequence[tuple[int, ...]], pad: int) -> None:
         """Read new rows' prompts and put them below those under way."""
-        input_ids, mask = kv_cache.left_padded(prompts, pad, self.network.device)
+        input_ids, mask = pad_rows(prompts, pad, self.network.device, left=True)
         cache, last = self._read([], input_ids, mask, (mask.cumsum(1) - 1).clamp(min=0))
         if self.rows:
             width = max(mask.shape[1], self.mask.shape[1])

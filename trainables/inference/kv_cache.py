@@ -65,14 +65,6 @@ def select_logits(output: Any, keep: torch.Tensor) -> torch.Tensor:
     return output.logits[keep] if output.logits.ndim == 3 else output.logits
 
 
-def left_padded(prompts: Sequence[Sequence[int]], pad: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ids and mask, each (rows, tokens), padded on the left."""
-    width = max(len(ids) for ids in prompts)
-    input_ids = torch.tensor([[pad] * (width - len(ids)) + list(ids) for ids in prompts])
-    mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts])
-    return input_ids.to(device), mask.to(device)
-
-
 def right_aligned(part: torch.Tensor, width: int, dim: int) -> torch.Tensor:
     """Put zeros in front along `dim`, up to `width`."""
     return functional.pad(part, (0, 0) * (part.dim() - 1 - dim) + (width - part.shape[dim], 0))

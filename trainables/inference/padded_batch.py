@@ -17,15 +17,21 @@ def pad_of(tokenizer: Any) -> int:
     return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
 
 
+def pad_rows(
+    rows: Sequence[Sequence[int]], pad: int, device: Any = None, *, width: int = 0, left: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ids and mask, each (rows, tokens), padded on one side to the longest row, or to `width`."""
+    width = max(width, *map(len, rows))
+    pads = [[pad] * (width - len(row)) for row in rows]
+    input_ids = torch.tensor([[*more, *row] if left else [*row, *more] for row, more in zip(rows, pads, strict=True)])
+    lengths, places = torch.tensor([[len(row)] for row in rows]), torch.arange(width)
+    mask = (places >= width - lengths if left else places < lengths).long()
+    return input_ids.to(device), mask.to(device)
+
+
 def collate(examples: Sequence[Example], pad: int, width: int | None = None) -> dict[str, torch.Tensor]:
     """Pad on the right to the longest, or to `width`: input_ids, attention_mask and labels, each (rows, tokens)."""
-    width = max(width or 0, *(len(example.input_ids) for example in examples))
-    input_ids = torch.full((len(examples), width), pad, dtype=torch.long)
-    labels = torch.full_like(input_ids, IGNORED)
-    mask = torch.zeros_like(input_ids)
-    for row, example in enumerate(examples):
-        length = len(example.input_ids)
-        input_ids[row, :length] = torch.tensor(example.input_ids)
-        labels[row, example.answer_start : length] = input_ids[row, example.answer_start : length]
-        mask[row, :length] = 1
-    return {"input_ids": input_ids, "attention_mask": mask, "labels": labels}
+    input_ids, mask = pad_rows([example.input_ids for example in examples], pad, width=width or 0)
+    starts = torch.tensor([[example.answer_start] for example in examples])
+    is_label = (torch.arange(mask.shape[1]) >= starts) & mask.bool()
+    return {"input_ids": input_ids, "attention_mask": mask, "labels": input_ids.where(is_label, IGNORED)}

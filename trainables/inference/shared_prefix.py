@@ -10,6 +10,7 @@ import torch
 
 from trainables.common.tokenized_row import Example
 from trainables.inference import kv_cache
+from trainables.inference.padded_batch import pad_rows
 
 
 class Suffix(NamedTuple):
@@ -38,16 +39,12 @@ class Batch(NamedTuple):
 
 def collate(suffixes: Sequence[Suffix], pad: int, device: Any) -> Batch:
     """Return the suffixes as rows."""
-    width = max(suffix.tokens for suffix in suffixes)
-    input_ids, mask = torch.full((len(suffixes), width), pad), torch.zeros(len(suffixes), width, dtype=torch.long)
-    keep, labels = mask.bool(), []
-    for row, (example, start, _) in enumerate(suffixes):
-        count = len(example.input_ids) - start
-        input_ids[row, :count] = torch.tensor(example.input_ids[start:])
-        mask[row, :count] = 1
-        keep[row, example.answer_start - 1 - start : count - 1] = True
-        labels += example.input_ids[example.answer_start :]
-    return Batch(*(part.to(device) for part in (input_ids, mask, keep, torch.tensor(labels))))
+    input_ids, mask = pad_rows([example.input_ids[start:] for example, start, _ in suffixes], pad)
+    following = torch.arange(1, mask.shape[1] + 1)
+    first = torch.tensor([[example.answer_start - start] for example, start, _ in suffixes])
+    keep = (following >= first) & (following < mask.sum(1, keepdim=True))
+    labels = torch.tensor([label for example, *_ in suffixes for label in example.input_ids[example.answer_start :]])
+    return Batch(*(part.to(device) for part in (input_ids, mask, keep, labels)))
 
 
 def prefix_length(group: Sequence[Example]) -> int:
@@ -76,7 +73,7 @@ class Prefixes:
     def __init__(self, network: Any, suffixes: Sequence[Suffix], pad: int) -> None:
         self.network = network
         ids = {suffix.group: suffix.example.input_ids[: suffix.start] for suffix in suffixes}
-        input_ids, self.mask = kv_cache.left_padded(list(ids.values()), pad, network.device)
+        input_ids, self.mask = pad_rows(list(ids.values()), pad, network.device, left=True)
         positions = (self.mask.cumsum(1) - 1).clamp(min=0)
         self.layers, _ = kv_cache.read_tokens(network, [], input_ids, self.mask, positions, self.mask < 0)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.support.families import FAMILIES, PAD, VOCABULARY, PassCounter, answer_groups, losses_and_hits, network
 from trainables.common.tokenized_row import Example
 from trainables.inference import kv_cache, scoring
+from trainables.inference.padded_batch import pad_rows
 
 LLAMA = network("Llama")
 IDS = st.lists(st.integers(3, 6), min_size=1, max_size=8)
@@ -83,7 +84,7 @@ def test_padding_on_the_left_changes_no_logit_and_leaves_none_that_is_not_finite
     prompts = [[5, 6, 7, 8, 9, 10], [11], [12, 13, 14]]
     for family in ("Llama", "Mistral", "OPT"):
         model = network(family, attn_implementation=attention)
-        input_ids, mask = kv_cache.left_padded(prompts, PAD, "cpu")
+        input_ids, mask = pad_rows(prompts, PAD, left=True)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         with torch.no_grad():
             layers, found = kv_cache.read_tokens(model, [], input_ids, mask, positions, 0)
