@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common.errors import InputError
-from trainables.storage.atomic_files import is_complete, parse_object, usable_folder
+from trainables.storage.atomic_files import parse_object, usable_folder
 from trainables.storage.connect import connect, server
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META, PROGRESS, RESULT, RETRY, WEIGHTS
@@ -69,17 +69,16 @@ class ObjectStorage(Storage):
         self.download_trials(trial_ids)
 
     def download_trials(self, trial_ids: Iterable[str]) -> None:
-        unsent, wanted = self._unsent(), {}
+        wanted = {}
         for trial_id in trial_ids:
             found = _directly_in(f"trials/{trial_id}", self.transfer.listed.below(f"trials/{trial_id}"))
-            if trial_id in unsent and f"trials/{trial_id}/{RESULT}" not in found:
+            if self._unsent(trial_id).exists() and f"trials/{trial_id}/{RESULT}" not in found:
                 if self.writable and self.has(trial_id):
                     self.push_trial(trial_id)
                 continue
             wanted |= found if self.writable else {name: at for name, at in found.items() if name.endswith(LIGHT)}
             self._drop_outdated(self.trial(trial_id), found)
-            if trial_id in unsent:
-                self._mark_sent(trial_id)
+            self._unsent(trial_id).unlink(missing_ok=True)
         self.transfer.download(wanted)
 
     def finished_trials(self) -> list[str]:
@@ -89,7 +88,7 @@ class ObjectStorage(Storage):
     def fetch_trial(self, trial_id: str) -> None:
         folder, name = self.trial(trial_id), f"trials/{trial_id}"
         found = self.transfer.list(folder)
-        if trial_id in self._unsent() and f"{name}/{RESULT}" not in found and self.has(trial_id):
+        if self._unsent(trial_id).exists() and f"{name}/{RESULT}" not in found and self.has(trial_id):
             self.push_trial(trial_id)
             return
         checkpoint, weights = f"{name}/{CHECKPOINT}/", f"{name}/{WEIGHTS}/"
@@ -98,27 +97,26 @@ class ObjectStorage(Storage):
         self.transfer.mirror(folder, kept, lambda path: WEIGHTS not in path.relative_to(folder).parts)
         if f"{name}/{RESULT}" not in found:  # weights of an attempt that was set aside
             shutil.rmtree(folder / WEIGHTS, ignore_errors=True)
-        self._mark_sent(trial_id)
+        self._unsent(trial_id).unlink(missing_ok=True)
 
     def start_trial(self, trial_id: str, config: dict[str, Any]) -> None:
         super().start_trial(trial_id, config)
-        self._mark_unsent(trial_id)
+        self._unsent(trial_id).touch()
         self.try_push(self.trial(trial_id) / CONFIG)
 
     def push_trial(self, trial_id: str) -> None:
-        self._mark_unsent(trial_id)
+        self._unsent(trial_id).touch()
         for wait in WAITS:
             time.sleep(wait)
             if warn_if_unreachable(lambda: self._push_trial(trial_id)):
                 return
 
     def is_sent(self, trial_id: str) -> bool:
-        return trial_id not in self._unsent()
+        return not self._unsent(trial_id).exists()
 
     def try_sync_trial(self, trial_id: str) -> bool:
         def sync() -> None:
-            for name, entry in self.transfer.list(self.trial(trial_id)).items():
-                self.transfer.listed.add(name, entry)
+            self.transfer.listed.update(self.transfer.list(self.trial(trial_id)))
             self.download_trials([trial_id])
 
         return warn_if_unreachable(sync)
@@ -138,10 +136,7 @@ class ObjectStorage(Storage):
         warn_if_unreachable(finish)
 
     def fetch(self, path: Path) -> None:
-        if path.is_dir() and not is_complete(path):
-            shutil.rmtree(path)
-        if not path.exists():
-            self.transfer.fetch(path)
+        self.transfer.fetch(path)
 
     def push(self, path: Path) -> None:
         self.transfer.push(path)
@@ -172,6 +167,10 @@ class ObjectStorage(Storage):
         name = "" if path == self.root else self.transfer.name(path)
         return sum(entry.size for entry in self.transfer.listed.below(name).values())
 
+    def _unsent(self, trial_id: str) -> Path:
+        """Return the file that is there while a trial's end is not in the store."""
+        return self.root / UNSENT / trial_id
+
     def _push_trial(self, trial_id: str) -> None:
         """Send result.json last, then delete what a trial that has ended does not keep; a lost one keeps everything.
 
@@ -186,7 +185,7 @@ class ObjectStorage(Storage):
                 found = _directly_in(name, before)
                 self._drop_outdated(folder, found)
                 self.transfer.download(found)
-                self._mark_sent(trial_id)
+                self._unsent(trial_id).unlink(missing_ok=True)
                 return
         written = (file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
         files = {self.transfer.name(file): file for file in written if file.name not in (PROGRESS, RETRY)}
@@ -197,7 +196,7 @@ class ObjectStorage(Storage):
         if result.get("status") != LOST:
             gone = [key for key in before if key not in files and not key.startswith(f"{name}/{WEIGHTS}/")]
             self.transfer.store.delete(gone)
-        self._mark_sent(trial_id)
+        self._unsent(trial_id).unlink(missing_ok=True)
 
     def _drop_outdated(self, folder: Path, found: dict[str, Entry]) -> None:
         """Delete the copy of a trial that is no more in the store, and what is of an earlier attempt."""
@@ -212,17 +211,6 @@ class ObjectStorage(Storage):
                 if there is None or (not file.name.endswith(LIGHT) and not is_same(file, there)):
                     file.unlink(missing_ok=True)
 
-    def _mark_unsent(self, trial_id: str) -> None:
-        (self.root / UNSENT).mkdir(parents=True, exist_ok=True)
-        (self.root / UNSENT / trial_id).touch()
-
-    def _mark_sent(self, trial_id: str) -> None:
-        (self.root / UNSENT / trial_id).unlink(missing_ok=True)
-
-    def _unsent(self) -> set[str]:
-        folder = self.root / UNSENT
-        return set(os.listdir(folder)) if folder.is_dir() else set()
-
 
 def open_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
     """Open the working copy of a storage. Raises InputError if its address, or the copy's folder, cannot be used."""
@@ -230,12 +218,12 @@ def open_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
     asked = (server() or "") if uri.startswith("s3:") else ""
     key = hashlib.sha256(f"{uri.rstrip('/')} {asked}".encode()).hexdigest()[:16]
     copy = Path(os.environ.get("UNLEARN_CACHE") or CACHE).expanduser().absolute() / key
-    root = usable_folder(copy, "UNLEARN_CACHE", writable=True)
+    usable_folder(copy / UNSENT, "UNLEARN_CACHE", writable=True)
     if check:
         store.check_exists()
     if check and writable:
         store.check_writable()
-    return ObjectStorage(root, store, writable)
+    return ObjectStorage(copy, store, writable)
 
 
 def _directly_in(folder: str, found: dict[str, Entry]) -> dict[str, Entry]:

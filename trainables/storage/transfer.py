@@ -7,11 +7,12 @@ import os
 import shutil
 import sys
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainables.common.errors import Unreachable
-from trainables.storage.atomic_files import WHOLE, mark_complete, publish, sizes_of
+from trainables.storage.atomic_files import WHOLE, is_complete, mark_complete, publish, sizes_of
 from trainables.storage.names import META, RESULT
 from trainables.storage.object_store import Entry, ObjectStore, is_same
 
@@ -22,13 +23,12 @@ LAST = (f"/{RESULT}", f"/{META}")
 class Listing:
     """Objects by name, in groups of the first two parts of their names (`trials/ID`), so that look-ups are quick."""
 
-    def __init__(self, found: Mapping[str, Entry]) -> None:
-        self.groups: dict[str, dict[str, Entry]] = {}
-        for name, entry in found.items():
-            self.add(name, entry)
+    def __init__(self) -> None:
+        self.groups: defaultdict[str, dict[str, Entry]] = defaultdict(dict)
 
-    def add(self, name: str, entry: Entry) -> None:
-        self.groups.setdefault(_group(name), {})[name] = entry
+    def update(self, found: Mapping[str, Entry]) -> None:
+        for name, entry in found.items():
+            self.groups[_group(name)][name] = entry
 
     def drop_below(self, name: str) -> None:
         for key in self.below(name):
@@ -36,16 +36,13 @@ class Listing:
 
     def has(self, name: str) -> bool:
         """Return whether there is an object of this name, or a folder that was sent whole and never changes."""
-        group = self.groups.get(_group(name), {})
-        return name in group or f"{name}/{WHOLE}" in group
+        return not {name, f"{name}/{WHOLE}"}.isdisjoint(self.groups[_group(name)])
 
     def below(self, name: str) -> dict[str, Entry]:
         """Return an object, or everything below a folder; of "" everything."""
-        if "/" in name:
-            group = self.groups.get(_group(name), {})
-            return {key: entry for key, entry in group.items() if key == name or key.startswith(f"{name}/")}
-        groups = [group for key, group in self.groups.items() if not name or key.split("/")[0] == name]
-        return {key: entry for group in groups for key, entry in group.items()}
+        groups = [self.groups[_group(name)]] if "/" in name else self.groups.values()
+        found = (item for group in groups for item in group.items())
+        return {key: entry for key, entry in found if not name or f"{key}/".startswith(f"{name}/")}
 
 
 def _group(name: str) -> str:
@@ -61,10 +58,11 @@ class Transfer:
     def __init__(self, root: Path, store: ObjectStore) -> None:
         self.root = root
         self.store = store
-        self.listed = Listing({})
+        self.listed = Listing()
 
     def scan(self) -> None:
-        self.listed = Listing(self.store.list())
+        found, self.listed = self.store.list(), Listing()
+        self.listed.update(found)
 
     def name(self, path: Path) -> str:
         """Return the name in the store of the file `path`."""
@@ -95,8 +93,7 @@ class Transfer:
     def send(self, files: Mapping[str, Path]) -> None:
         for last in (False, True):
             chosen = {name: file for name, file in files.items() if name.endswith(LAST) == last}
-            for name, entry in self.store.put_all(chosen).items():
-                self.listed.add(name, entry)
+            self.listed.update(self.store.put_all(chosen))
 
     def send_changed(self, files: Mapping[str, Path], existing: Mapping[str, Entry]) -> None:
         """Send those files that differ from the objects of the same names."""
@@ -104,14 +101,15 @@ class Transfer:
         self.send({name: file for name, file in files.items() if name not in same})
 
     def fetch(self, path: Path) -> None:
-        """Download a file, or a folder that never changes; nothing if the store has none."""
+        """Download a file, or a folder that never changes, unless it is here; nothing if the store has none."""
         name = self.name(path)
-        entry = self.store.stat(name)
-        if entry is not None:
-            self.store.get(name, path, entry)
+        if path.is_dir() and not is_complete(path):
+            shutil.rmtree(path)
+        if path.exists():
             return
-        found = self.store.list(name)
-        if f"{name}/{WHOLE}" in found:
+        if (entry := self.store.stat(name)) is not None:
+            self.store.get(name, path, entry)
+        elif f"{name}/{WHOLE}" in (found := self.store.list(name)):
             self._fetch_folder(name, path, found)
 
     def push(self, path: Path) -> None:
@@ -124,7 +122,7 @@ class Transfer:
             sizes = sizes_of(path)
             self.send({self.name(path / name): path / name for name in sizes})
             self.store.write(mark, json.dumps(sizes, indent=2, sort_keys=True).encode())
-        self.listed.add(mark, Entry(0, None))
+        self.listed.update({mark: Entry(0, None)})
 
     def remove(self, path: Path) -> None:
         """Delete a file or a folder in the store, first the mark that it is whole."""
