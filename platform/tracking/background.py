@@ -13,8 +13,8 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 from trainables.storage.trial_files import remove_leftovers
 
-RETRY_SECONDS = 15.0
-"""Between tries to reach a tracking server that was away."""
+SEND_SECONDS = 5.0
+"""Between two looks at what is pending, or two tries to reach a server that was away."""
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Mirror:
         self.tracker: Tracker | None = None
         self.problem: Exception | None = None
         self.pending: dict[str, None] = {}
-        self.news, self.over = threading.Event(), threading.Event()
+        self.over = threading.Event()
         self.thread = threading.Thread(target=self._work, name="mlflow-mirror", daemon=True)
 
     def start(self) -> None:
@@ -35,7 +35,6 @@ class Mirror:
 
     def add_trial(self, trial_id: str) -> None:
         self.pending[trial_id] = None
-        self.news.set()
 
     def close(self, counts: dict[str, int], seconds: float = 120) -> Exception | None:
         """Wait for what is pending; return the problem, for `sync` to mend later.
@@ -43,7 +42,6 @@ class Mirror:
         `seconds`: how long to wait without progress before the server is given up.
         """
         self.over.set()
-        self.news.set()
         left = -1
         while self.thread.is_alive() and left != len(self.pending):  # as long as it gets on
             left = len(self.pending)
@@ -66,13 +64,10 @@ class Mirror:
             self.problem = self._try(lambda tracker: tracker.log_report())
 
     def _work(self) -> None:
-        """Mirror trials as they come; those that fail are tried again with the next one, or after a while."""
-        over = False
-        while not over:
-            self.news.wait(RETRY_SECONDS if self.pending or not self.tracker else None)
-            self.news.clear()
-            over = self.over.is_set()  # before the last look at what is pending
+        """Mirror what is pending every few seconds, and a last time when `close` is called."""
+        while not self.over.wait(SEND_SECONDS):
             self._send()
+        self._send()
 
     def _send(self) -> None:
         """Connect and mirror what is pending; after two failures the server is taken to be away."""

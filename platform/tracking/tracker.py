@@ -141,9 +141,7 @@ class Tracker:
                 self.client.set_tag(run.id, KEPT_TAG, weights)
             elif run.weights and not weights:
                 self.client.delete_tag(run.id, KEPT_TAG)
-        results = (self.store.result(trial_id) for trial_id in self.sweep.trials)
-        benchmark = next((found["config"]["benchmark"]["name"] for found in results if found), Benchmark().name)
-        view = views.saved_view(self.sweep.label, benchmark, self.sweep.varied)
+        view = views.saved_view(self.sweep.label, self.sweep.benchmark or Benchmark().name, self.sweep.varied)
         self.client.set_experiment_tag(self.experiment, views.TAG.format(sweep=self.sweep.label), view)
         self.client.set_terminated(self.parent, "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED")
 

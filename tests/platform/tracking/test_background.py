@@ -54,7 +54,7 @@ def test_one_bad_trial_does_not_stop_the_others() -> None:
 
 def test_a_server_that_comes_back_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Away at first, then for one trial, then there: every trial once, and nothing is behind."""
-    monkeypatch.setattr("platform.tracking.background.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("platform.tracking.background.SEND_SECONDS", 0.05)
     absent = [ConnectionError("no server yet")] * 2
 
     class Unsteady(Recorder):
