@@ -20,7 +20,6 @@ from platform.plan.plan import Plan
 from platform.schedule import capacity
 from platform.schedule.ray_environment import LOCAL, resolve_address
 from platform.state import disk
-from platform.state.limits import Limits
 from platform.state.trial_outcomes import SweepState, scan, scan_without_results
 from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
 from trainables.common import cli
@@ -75,8 +74,8 @@ def main(
             return print_fields(_find_sweep(name), as_json=as_json)
         given = {"seed": seeds, "search.sampler": sampler}
         settings = [*(set_ or []), *(f"{path}={text}" for path, text in given.items() if text is not None)]
-        limits = Limits(gpu_hours, disk.parse_size(disk_budget))
-        options = Options(limits, address, max_concurrent, kept, resume, new, retry_failed, reason)
+        budget = disk.parse_size(disk_budget)
+        options = Options(gpu_hours, budget, address, max_concurrent, kept, resume, new, retry_failed, reason)
         options.check(strategy, {"--trials": trials, "--sampler": sampler}, cluster)
         if cluster is not None:
             from platform.cluster import submit
@@ -108,9 +107,9 @@ def _run_plans(plans: list[Plan], store: Storage, options: Options) -> int:
     status = 0
     for plan in plans:
         state, slots, _ = _check_plan(plan, store, options)
-        if state.outstanding and (lacks := _find_shortages(plan, options)):
-            raise InputError("; ".join(lacks))
-        disk.check_free(state, store, options.keep, slots)
+        lacks = "; ".join(_find_shortages(plan, options)) if state.outstanding else ""
+        if lacks := lacks or disk.describe_shortage(state, store, options.keep, slots):
+            raise InputError(lacks)
         status = max(status, start_sweep(state, store, options))
         if status in (INTERRUPTED, STOPPED):
             break
@@ -139,7 +138,7 @@ def _check_plan(plan: Plan, store: Storage, options: Options) -> tuple[SweepStat
     aside = len(state.outcomes) + len(state.damaged) if options.new else 0
     state = scan_without_results(state.plan, store) if options.new else state
     slots = capacity.count_slots(plan.sweep.resources, state.outstanding, options.max_concurrent, options.address)
-    disk.check_budget(state, store, options.keep, options.limits.disk_bytes, slots)
+    disk.check_budget(state, store, options.keep, options.disk_bytes, slots)
     return state, slots, aside
 
 

@@ -50,7 +50,7 @@ def run(state: SweepState, store: Storage, command: str, stopper: Stopper, optio
         session.wait_for_nodes(print_line)
         session.check_resources(resources)
         placement = session.place_trials(resources, options.max_concurrent, print_line)
-        return prepare_and_tune(state, store, command, stopper, placement, options.keep)
+        return prepare_and_tune(state, store, command, stopper, placement, options)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
@@ -63,7 +63,7 @@ def run(state: SweepState, store: Storage, command: str, stopper: Stopper, optio
 
 
 def prepare_and_tune(
-    state: SweepState, store: Storage, command: str, stopper: Stopper, placement: Placement, keep: str
+    state: SweepState, store: Storage, command: str, stopper: Stopper, placement: Placement, options: Options
 ) -> Mirror:
     """Do all that lies between Ray's start and the report."""
     plan = state.plan
@@ -73,7 +73,7 @@ def prepare_and_tune(
     sweep = manifest.write_manifest(state, store, command)
     mirror = start_mirror(sweep, store)
     if state.outstanding:
-        _tune(state, store, mirror, stopper, placement, keep)
+        _tune(state, store, mirror, stopper, placement, options)
         if (journal := Journal(sweep, store).path).is_file():
             store.try_push(journal)
     if plan.sweep.export:
@@ -82,15 +82,17 @@ def prepare_and_tune(
     return mirror
 
 
-def _tune(state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, placement: Placement, keep: str) -> None:
+def _tune(
+    state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, placement: Placement, options: Options
+) -> None:
     """Run the trials that are left, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     survive_memory_kills()
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
     plan = state.plan
-    search, total = make_searcher(state, store, stopper, placement, keep)
+    search, total = make_searcher(state, store, stopper, placement, options.keep)
     counts = Counts.from_state(state, total, placement.slots)
-    monitor = disk.DiskMonitor(kept_weights.make_keeper(plan, store, keep), stopper.limits.disk_bytes)
+    monitor = disk.DiskMonitor(kept_weights.make_keeper(plan, store, options.keep), options.disk_bytes)
     screen = Screen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     resources = plan.sweep.resources
     waiting = Waiting(resources_of_trial(resources), ray.available_resources, placement.describe_coming)

@@ -32,7 +32,7 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
     if warning := state.warning():
         print_line(f"warning: {warning}")
-    stopper = Stopper(options.limits, load_spent(state, store))
+    stopper = Stopper(options.gpu_hours, load_spent(state, store))
     if state.outstanding and stopper.reason:
         return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
     if state.outstanding or plan.sweep.export or not has_references(plan, store):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from platform.state import kept_weights
-from platform.state.limits import Limits
 from trainables.common.errors import InputError, closest
 from trainables.storage.names import FAILURES, STOPPED
 
@@ -16,7 +15,8 @@ from trainables.storage.names import FAILURES, STOPPED
 class Options:
     """The options of a start, apart from what is planned."""
 
-    limits: Limits = field(default_factory=Limits)
+    gpu_hours: float | None = None
+    disk_bytes: int | None = None
     address: str | None = None
     max_concurrent: int | None = None
     keep: str = "pareto"
@@ -38,7 +38,8 @@ class Options:
             raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
         if self.reason is not None and self.reason not in (*FAILURES, STOPPED):
             raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, (*FAILURES, STOPPED))}")
-        self.limits.check()
+        if self.gpu_hours is not None and not 0 < self.gpu_hours < float("inf"):
+            raise InputError(f"--gpu-hours: must be above 0, got {self.gpu_hours:g}")
         kept_weights.check_choice(self.keep)
 
     @property

@@ -72,18 +72,12 @@ def check_budget(state: SweepState, store: Storage, choice: str, budget: int | N
 
 
 def describe_shortage(state: SweepState, store: Storage, choice: str, slots: int) -> str | None:
-    """Say what the disk lacks; None: there is room."""
+    """Say what the disk lacks for the forecast, and what helps; None: there is room."""
     parts, free = forecast(state, store, choice, slots), store.free()
     if sum(parts.values()) <= free:
         return None
-    return f"disk: at least {describe_forecast(parts)} will come, {format_size(free)} are free"
-
-
-def check_free(state: SweepState, store: Storage, choice: str, slots: int) -> None:
-    """Raise InputError if the disk has no room for the forecast."""
-    shortage = describe_shortage(state, store, choice, slots)
-    if shortage:
-        raise InputError(f"--storage: {shortage}; what helps: another disk, a smaller --keep, fewer trials (--only)")
+    lacks = f"at least {describe_forecast(parts)} will come, {format_size(free)} are free"
+    return f"disk: {lacks}; what helps: another disk, a smaller --keep, fewer trials (--only)"
 
 
 @dataclass
@@ -103,25 +97,13 @@ class DiskMonitor:
     """Why no further trial may begin: for the rest of this start, for Tune asks no more after that."""
 
     def poll(self) -> str | None:
-        """Measure if it is time; return `reason`."""
-        if time.monotonic() >= self.due:
-            self._measure()
-        return self.reason
+        """Measure the whole storage if it is time, and keep fewer weights until it is within the budget.
 
-    def trial_ended(self, trial: Trial) -> str | None:
-        """Take account of a trial that has ended; return `reason`."""
-        self.keeper.trial_ended(trial)
-        if self.budget is not None and self.reason is None:
-            self.size += self.keeper.store.size(self.keeper.store.trial(trial.id()))
-            if self.size > self.budget:
-                self._measure()
-        return self.reason
-
-    def _measure(self) -> None:
-        """Measure the whole storage, and keep fewer weights until it is within the budget."""
+        Return `reason`.
+        """
         keeper, store, budget, started = self.keeper, self.keeper.store, self.budget, time.monotonic()
-        if budget is None or self.reason is not None:
-            return
+        if budget is None or self.reason is not None or started < self.due:
+            return self.reason
         self.size = store.size(store.root)
         while self.size > budget and self.reason is None:
             has, most = f"the storage has {format_size(self.size)}", format_size(budget)
@@ -132,3 +114,12 @@ class DiskMonitor:
                 self.reason = f"--disk-budget {most}: {has}, without any weights kept"
         now = time.monotonic()
         self.due = now + max(MEASURE_SECONDS, (now - started) / MEASURE_SHARE)
+        return self.reason
+
+    def trial_ended(self, trial: Trial) -> str | None:
+        """Take account of a trial that has ended; return `reason`."""
+        self.keeper.trial_ended(trial)
+        if self.budget is not None:
+            self.size += self.keeper.store.size(self.keeper.store.trial(trial.id()))
+            self.due = 0.0 if self.size > self.budget else self.due
+        return self.poll()

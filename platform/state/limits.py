@@ -10,7 +10,6 @@ from typing import Any
 
 from platform.plan.remaining_time import count_gpus
 from platform.state.trial_outcomes import describe_cause
-from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.names import FAILURES
 
@@ -19,24 +18,12 @@ FIRST_TRIALS = 5
 PREPARATION = "preparation"
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a sweep, None: none. `gpu_hours`: of all its starts, the preparation included."""
-
-    gpu_hours: float | None = None
-    disk_bytes: int | None = None
-
-    def check(self) -> None:
-        """Raise InputError if a limit makes no sense."""
-        if self.gpu_hours is not None and not 0 < self.gpu_hours < float("inf"):
-            raise InputError(f"--gpu-hours: must be above 0, got {self.gpu_hours:g}")
-
-
 @dataclass
 class Stopper:
     """Follows the trials of a start; `reason` says why no further one may begin."""
 
-    limits: Limits
+    gpu_hours: float | None = None
+    """The limit of all starts of a sweep, the preparation included; None: none."""
     spent: float = 0.0
     """GPU-seconds of all that has ended, in earlier starts too."""
     running: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -101,7 +88,7 @@ class Stopper:
         if self.fails_alike:
             message = self.first_results[0]["error"]["message"]
             return f"the first {FIRST_TRIALS} trials that ended all failed for the same cause: {message}"
-        limit = self.limits.gpu_hours
-        if limit is not None and self.hours >= limit:
-            return f"--gpu-hours {limit:g}: {self.hours:.3g} GPU-hours are spent (a rank without a GPU counts as one)"
+        if self.gpu_hours is not None and self.hours >= self.gpu_hours:
+            spent = f"{self.hours:.3g} GPU-hours are spent (a rank without a GPU counts as one)"
+            return f"--gpu-hours {self.gpu_hours:g}: {spent}"
         return self.disk

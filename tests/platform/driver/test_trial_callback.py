@@ -13,7 +13,7 @@ from rich.console import Console
 from platform.driver.live_table import Screen
 from platform.driver.running_counts import Counts, Waiting
 from platform.driver.trial_callback import TrialCallback
-from platform.state.limits import Limits, Stopper
+from platform.state.limits import Stopper
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
@@ -50,7 +50,7 @@ def reporter(copies: list[ObjectStorage]) -> TrialCallback:
     monitor: Any = SimpleNamespace(trial_ended=lambda ended: pruned.append(ended.id()))
     mirror: Any = SimpleNamespace(told=[], add_trial=lambda key: mirror.told.append(key))
     counts, waiting = Counts(name="tiny", total=1, slots=1), Waiting({}, dict, lambda: None)
-    return TrialCallback(counts, copies[0], mirror, Stopper(Limits()), monitor, Screen(Console()), waiting)
+    return TrialCallback(counts, copies[0], mirror, Stopper(), monitor, Screen(Console()), waiting)
 
 
 def finish(store: ObjectStorage) -> dict[str, bytes]:

@@ -159,5 +159,7 @@ def test_the_whole_journal_is_sent_when_a_run_ends(
         monkeypatch.setattr(run_on_ray, name, MagicMock())
     monkeypatch.setattr(run_on_ray, "_tune", tune)
     monkeypatch.setattr(store, "try_push", lambda path: sent.append((path, path.read_bytes())))
-    run_on_ray.prepare_and_tune(state, store, "python -m platform.sweep tofu_tiny", MagicMock(), MagicMock(), "none")
+    run_on_ray.prepare_and_tune(
+        state, store, "python -m platform.sweep tofu_tiny", MagicMock(), MagicMock(), MagicMock()
+    )
     assert sent[-1:] == [(journal.path, journal.path.read_bytes())]

@@ -18,7 +18,7 @@ from platform.plan.space import Space
 from platform.schedule import searcher
 from platform.schedule.placement import Placement
 from platform.state import manifest
-from platform.state.limits import Limits, Stopper
+from platform.state.limits import Stopper
 from search_spaces.schema.sweep import Search
 from tests.support import small_sweep
 from tests.support.small_studies import Outcome, drain, make_space
@@ -205,6 +205,6 @@ def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: st
     for trial in unfinished:
         atomic_files.write_json(store.trial(trial.id()) / left, {"step": 4})
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
-    search, total = make_searcher(state, store, Stopper(Limits()), Placement(1, "PACK", lambda: None), "none")
+    search, total = make_searcher(state, store, Stopper(), Placement(1, "PACK", lambda: None), "none")
     asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
     assert [trial for trial in asked if trial.study() == unfinished[0].study()][:2] == unfinished

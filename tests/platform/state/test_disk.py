@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from platform.state import disk, kept_weights
-from platform.state.limits import Limits, Stopper
+from platform.state.limits import Stopper
 from tests.support import small_sweep
 from tests.support.small_sweep import Small, seeds
 from tests.support.starts import write_result
@@ -58,11 +58,10 @@ def test_forecast_beyond_the_budget_or_the_disk_is_refused(
         "--disk-budget: the storage has 7.0 MB and at least 115 MB (results 115 MB) will come, together more than "
         "122 MB; what helps: a larger budget, a smaller --keep than pareto, or fewer trials (--only)"
     )
-    disk.check_free(state, store, "pareto", 1)
+    assert disk.describe_shortage(state, store, "pareto", 1) is None
     monkeypatch.setattr(Storage, "free", lambda store: 115_000_000)
-    message = r"--storage: disk: at least 115 MB \(results 115 MB\) will come, 115 MB are free"
-    with pytest.raises(InputError, match=message):
-        disk.check_free(state, store, "pareto", 1)
+    message = "disk: at least 115 MB (results 115 MB) will come, 115 MB are free; what helps: another disk"
+    assert (disk.describe_shortage(state, store, "pareto", 1) or "").startswith(message)
 
 
 def write_weights(folder: Path) -> tuple[kept_weights.Keeper, Storage]:
@@ -99,7 +98,7 @@ def test_budget_that_results_alone_exceed_stops_the_sweep(tmp_path: Path) -> Non
     (store.root / "rows").write_bytes(bytes(2_000_000))
     why = disk.DiskMonitor(keeper, 1_500_000).poll()
     assert why == "--disk-budget 1.5 MB: the storage has 2.0 MB, without any weights kept"
-    stopper = Stopper(Limits(disk_bytes=1_500_000), disk=why)
+    stopper = Stopper(disk=why)
     assert (stopper.reason, stopper.advice) == (why, "go on with a larger --disk-budget and --resume")
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from platform.driver.start_options import Options
 from platform.plan.remaining_time import sum_gpu_seconds
 from platform.plan.space import Space
 from platform.schedule import capacity
 from platform.schedule.searcher import Queue, Searcher, Studies, Study
 from platform.state import spent_gpu_seconds
-from platform.state.limits import FIRST_TRIALS, Limits, Stopper
+from platform.state.limits import FIRST_TRIALS, Stopper
 from platform.state.spent_gpu_seconds import load_spent, record_spent
 from platform.state.trial_outcomes import SweepState, scan
 from tests.support.small_sweep import Small, seeds
@@ -48,7 +49,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(now: list[float]) -> None:
     """Two ranks of one GPU each, 900 s ended and 450 s running, after 1800 s of earlier starts: 5/4 hours."""
-    stopper = Stopper(Limits(gpu_hours=1.25), spent=1800.0)
+    stopper = Stopper(gpu_hours=1.25, spent=1800.0)
     first, second = seeds(2, ranks=2, gpus=1)
     stopper.trial_started(first)
     now[0] = 900.0
@@ -70,7 +71,7 @@ def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) ->
         {"config": {"resources": {"ranks": 3, "gpus": 0}}, "seconds": {"total": 10.0}},
     ]
     assert sum_gpu_seconds(found) == 60.0
-    stopper = Stopper(Limits(gpu_hours=1.0))
+    stopper = Stopper(gpu_hours=1.0)
     with stopper.preparing(2.0):
         now[0] = 900.0
         assert stopper.hours == 0.5
@@ -78,7 +79,7 @@ def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) ->
     assert (stopper.hours, stopper.running) == (0.5, {})
     for hours in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(InputError, match="--gpu-hours: must be above 0"):
-            Limits(gpu_hours=hours).check()
+            Options(gpu_hours=hours).check("grid", {}, None)
 
 
 def test_what_no_result_tells_is_kept_while_the_driver_lives(
@@ -89,7 +90,7 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
     plan = small.plan(store, only=["benchmark.split=forget01"])
     finish(store, plan.trials[:1], seconds={"total": 30.0})
     assert load_spent(scan(plan, store), store) == 30.0
-    stopper = Stopper(Limits(), spent=30.0)
+    stopper = Stopper(spent=30.0)
     with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
         stopper.trial_started(seeds(1, ranks=32)[0])
         limit = time.monotonic() + 20
@@ -122,7 +123,7 @@ def test_a_reason_to_stop_ends_the_proposals(kind: str) -> None:
 
 
 def test_first_failures_of_one_cause_stop_the_sweep() -> None:
-    stopper = Stopper(Limits())
+    stopper = Stopper()
     messages = [f"ValueError: row {number} of /tmp/{number}ab is bad" for number in range(FIRST_TRIALS - 1)]
     end(stopper, [outcome("failed", message) for message in messages])
     assert stopper.reason is None
@@ -139,10 +140,10 @@ def test_other_outcomes_among_the_first_do_not_stop_it() -> None:
     for other, place in itertools.product(others, range(FIRST_TRIALS)):
         results = [outcome("failed", "ValueError: bad")] * (FIRST_TRIALS + 10)
         results[place] = other
-        stopper = Stopper(Limits())
+        stopper = Stopper()
         end(stopper, results)
         assert stopper.reason is None, (other, place)
-    stopper = Stopper(Limits())
+    stopper = Stopper()
     end(stopper, [outcome("finished")] * FIRST_TRIALS)
     assert stopper.reason is None
 

@@ -15,7 +15,7 @@ from platform.driver.live_table import Screen
 from platform.driver.running_counts import Counts, Waiting
 from platform.driver.trial_callback import TrialCallback
 from platform.state import disk
-from platform.state.limits import Limits, Stopper
+from platform.state.limits import Stopper
 from trainables.common import cli
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
@@ -42,7 +42,7 @@ def test_failure_that_cannot_be_recorded_stops_the_sweep(
 ) -> None:
     """The trial stays missing, so that --resume runs it."""
     monkeypatch.setattr(atomic_files, "write_text", full)
-    stopper, mirrored = Stopper(Limits()), []
+    stopper, mirrored = Stopper(), []
     keeper: Any = SimpleNamespace(trial_ended=lambda ended: None)
     mirror: Any = SimpleNamespace(add_trial=mirrored.append)
     monitor = disk.DiskMonitor(keeper, None)
