@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from platform.state import manifest
-from platform.state.status import describe_sweep, find_changed_files, format_progress
+from platform.state.status import describe_sweep, find_changed_files
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.common.wording import format_count, format_duration
 from trainables.storage.names import FAILURES
 from trainables.storage.opening import open_storage
-from trainables.trial.progress import LOST_SECONDS
+from trainables.trial.progress import LOST_SECONDS, format_progress
 
 CAUSES, SHOWN = 5, 8
 """How many causes of failure and how many trials in one place the table tells; --json tells all."""

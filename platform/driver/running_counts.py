@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform.state.status import format_progress, read_progress
 from platform.state.trial_outcomes import SweepState
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import EVALUATED, FAILURES
+from trainables.trial.progress import format_progress, read_progress
 
 PATIENCE = 10.0
 """Seconds without a trial that begins, although more could run at a time, after which the reason is shown."""
@@ -72,9 +72,9 @@ class Counts:
 
     def describe_running(self, store: Storage) -> list[tuple[str, ...]]:
         """Return label, phase, step, elapsed and remaining time of each running trial."""
-        typical, rows = {"evaluation": statistics.median(self.evaluations) if self.evaluations else None}, []
+        evaluation, rows = statistics.median(self.evaluations) if self.evaluations else None, []
         for key, (label, _) in self.running.items():
-            progress = read_progress(key, store, typical)
+            progress = read_progress(store.trial(key), evaluation)
             starting = ("starting", "", format_duration(self.seconds_of(key)), "")
             rows.append((label, *(starting if progress is None else format_progress(progress))))
         return rows

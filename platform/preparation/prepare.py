@@ -18,7 +18,6 @@ import ray.exceptions
 from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
-from platform.state.status import describe_making
 from platform.state.trial_outcomes import SweepState, planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
@@ -29,6 +28,7 @@ from trainables.storage.atomic_files import is_complete, mark_complete, publish
 from trainables.storage.folder_storage import Storage, set_aside
 from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
+from trainables.trial.progress import describe_making
 from trainables.workers import launcher, shared_artifacts
 
 PrintLine = Callable[[str], None]

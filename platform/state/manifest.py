@@ -9,7 +9,6 @@ from typing import Any
 
 from platform.plan.plan import Plan
 from platform.state.lock import read_lock
-from platform.state.status import describe_making
 from platform.state.trial_outcomes import SweepState
 from platform.state.typed_commands import list_commands
 from search_spaces.schema.axes import Axis, write_axis
@@ -19,6 +18,7 @@ from trainables.config.settings import Selection
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, find_sweeps, list_names, read_sweep
+from trainables.trial.progress import describe_making
 
 
 def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile:

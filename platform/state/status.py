@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +18,24 @@ from search_spaces.schema.settings_with_effect import name_trial
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import process_identity
-from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, ERROR, FAILURES, LOST, PROGRESS, WEIGHTS
+from trainables.storage.names import CONFIG, ERROR, FAILURES, LOST, WEIGHTS
 from trainables.storage.sweep_file import SweepFile
-from trainables.trial.progress import MAKING, is_running
-
-KEYS = {"phase", "step", "steps", "started", "seconds", "host", "pid", "beat", "born", "phase_seconds", "training_left"}
+from trainables.trial.progress import read_progress
 
 
 def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     """Return the status of a sweep as JSON; `sweep` is its manifest."""
     store.download_trials(sweep.trials)
     results, damaged = read_trial_results(sweep.trials, store)
-    typical = {name: _median_seconds(results, name) for name in ("evaluation", "total")}
+    evaluation, typical = (_median_seconds(results, name) for name in ("evaluation", "total"))
     alive: dict[bool | None, list[dict[str, Any]]] = {True: [], False: [], None: []}
     for key in sweep.trials:
-        found = None if key in results else read_progress(key, store, typical, sweep.varied)
-        if found is not None:
-            alive[found.pop("alive")].append(found)
+        if key not in results and (found := read_progress(store.trial(key), evaluation)) is not None:
+            config = atomic_files.read_json(store.trial(key) / CONFIG)
+            alive[found.pop("alive")].append({"id": key} | found | {"label": _label(config, key, sweep.varied)})
     running = alive[True]
     outcomes = Counter(result["status"] for result in results.values())
     failed = sum(outcomes[name] for name in FAILURES if name != LOST)
@@ -62,7 +59,7 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         "running": running,
         "interrupted": alive[False],
         "unknown": alive[None],
-        "remaining_seconds": _estimate_rest(running, left, typical["total"]),
+        "remaining_seconds": _estimate_rest(running, left, typical),
         "failures": _group_failures(results, store),
         "damaged": [str(path) for path in damaged],
         "studies": _describe_studies(sweep, results, store),
@@ -86,54 +83,6 @@ def _median_seconds(results: Results, name: str) -> float | None:
     timed = (result.get("seconds", {}).get(name) for result in results.values() if result["metrics"])
     values = [value for value in timed if value is not None]
     return statistics.median(values) if values else None
-
-
-def read_progress(
-    trial_id: str, store: Storage, typical: Mapping[str, float | None], axes: Iterable[str] = ()
-) -> dict[str, Any] | None:
-    """Return how far a trial without a result is, and what is left of it; None if it has not begun.
-
-    `alive` is None for a silent trial of another machine, whose clock may be off.
-    """
-    found = atomic_files.read_json(store.trial(trial_id) / PROGRESS)
-    if found is None or not found.keys() >= KEYS:
-        return None
-    silent = time.time() - found["beat"]
-    evaluation, left = typical["evaluation"], found["training_left"]
-    if found["phase"] in ("evaluation", "calibration"):
-        rest = left or 0.0  # of the training, where it is evaluated on its way
-        left = None if evaluation is None else max(0.0, evaluation - found["phase_seconds"] - silent) + rest
-    elif left is not None:
-        left += evaluation or 0.0
-    return {
-        "id": trial_id,
-        "label": _label(atomic_files.read_json(store.trial(trial_id) / CONFIG), trial_id, axes),
-        **{name: found[name] for name in ("phase", "step", "steps", "started", "seconds", "host", "pid")},
-        "work": found.get("work"),
-        "remaining_seconds": left,
-        "silent_seconds": round(silent, 1),
-        "alive": is_running(found),
-    }
-
-
-def format_progress(progress: dict[str, Any]) -> tuple[str, str, str, str]:
-    """Return phase (`evaluation, 310 of 717 answers` where its work is counted), step, elapsed and remaining time."""
-    phase, work, left = progress["phase"], progress["work"], progress["remaining_seconds"]
-    phase = f"{phase}, {work['done']} of {work['total']} {work['what']}" if work else phase
-    step = "" if progress["steps"] is None else f"{progress['step']}/{progress['steps']}"
-    return phase, step, format_duration(progress["seconds"]), "" if left is None else format_duration(left)
-
-
-def describe_making(store: Storage, keys: Container[str] | None = None) -> list[str]:
-    """Return how far each model and evaluation is that is being made for trials, in words; `keys`: of these alone."""
-    lines = []
-    for file in sorted((store.root / MAKING).glob(f"*/{PROGRESS}")):
-        found = atomic_files.read_json(file) if keys is None or file.parent.name in keys else None
-        if found and found.keys() >= KEYS and is_running(found):
-            phase, step, elapsed, left = format_progress(found | {"remaining_seconds": found["training_left"]})
-            parts = (phase, step and f"step {step}", f"for {elapsed}", left and f"about {left} left")
-            lines.append(f"{found['label']}: {', '.join(filter(None, parts))}")
-    return lines
 
 
 def _estimate_rest(running: list[dict[str, Any]], left: int, total: float | None) -> float | None:

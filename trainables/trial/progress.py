@@ -1,4 +1,4 @@
-"""The progress of a running trial: progress.json in its folder, until there is a result."""
+"""The progress of a running trial, or of what trials share while it is made: progress.json in its folder."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
 from trainables.common import process_identity, provenance
+from trainables.common.wording import format_duration
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import PROGRESS
@@ -21,6 +22,8 @@ MAKING = "shared/making"
 """Where the progress of what trials share lies in a storage."""
 LOST_SECONDS = 60.0
 """A process of another machine whose last heartbeat is so many seconds from this clock may have ended."""
+SHOWN = ("label", "phase", "step", "steps", "started", "seconds", "host", "pid", "work")
+KEYS = {*SHOWN[1:-1], "beat", "born", "phase_seconds", "training_left"}
 
 
 def runs_here(folder: Path) -> bool:
@@ -41,6 +44,45 @@ def is_running(progress: dict[str, Any]) -> bool | None:
     """Return whether the process runs that writes a progress; None of another machine's that is silent."""
     alive = process_identity.is_alive(progress)
     return True if alive is None and abs(time.time() - progress.get("beat", 0.0)) <= LOST_SECONDS else alive
+
+
+def read_progress(folder: Path, evaluation: float | None) -> dict[str, Any] | None:
+    """Return how far the work in a folder is, and what is left of it; None if it has not begun.
+
+    `evaluation`: the seconds that a trial's takes. `alive` is None for silent work of another machine, whose clock may
+    be off.
+    """
+    found = atomic_files.read_json(folder / PROGRESS)
+    if found is None or not found.keys() >= KEYS:
+        return None
+    silent, left = time.time() - found["beat"], found["training_left"]
+    if found["phase"] in ("evaluation", "calibration"):
+        rest = left or 0.0  # of the training, where it is evaluated on its way
+        left = None if evaluation is None else max(0.0, evaluation - found["phase_seconds"] - silent) + rest
+    elif left is not None:
+        left += evaluation or 0.0
+    times = {"remaining_seconds": left, "silent_seconds": round(silent, 1), "alive": is_running(found)}
+    return {name: found.get(name) for name in SHOWN} | times
+
+
+def format_progress(progress: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Return phase (`evaluation, 310 of 717 answers` where its work is counted), step, elapsed and remaining time."""
+    phase, work, left = progress["phase"], progress["work"], progress["remaining_seconds"]
+    phase = f"{phase}, {work['done']} of {work['total']} {work['what']}" if work else phase
+    step = "" if progress["steps"] is None else f"{progress['step']}/{progress['steps']}"
+    return phase, step, format_duration(progress["seconds"]), "" if left is None else format_duration(left)
+
+
+def describe_making(store: Storage, keys: Container[str] | None = None) -> list[str]:
+    """Return how far each model and evaluation is that is being made for trials, in words; `keys`: of these alone."""
+    lines = []
+    for folder in sorted((store.root / MAKING).glob("*")):
+        found = read_progress(folder, None) if keys is None or folder.name in keys else None
+        if found and found["alive"]:
+            phase, step, elapsed, left = format_progress(found)
+            parts = (phase, step and f"step {step}", f"for {elapsed}", left and f"about {left} left")
+            lines.append(f"{found['label']}: {', '.join(filter(None, parts))}")
+    return lines
 
 
 @contextlib.contextmanager

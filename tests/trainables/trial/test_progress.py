@@ -11,7 +11,6 @@ import pytest
 from platform.preparation import prepare
 from platform.state import lock
 from platform.state.manifest import load_manifest
-from platform.state.status import describe_making, format_progress, read_progress
 from tests.support.interrupted import configuration
 from trainables.common import process_identity
 from trainables.common.errors import InputError
@@ -57,7 +56,7 @@ def test_rows_of_an_evaluation_are_counted_until_the_next_phase(store: Storage) 
             if work:
                 running.count(*work)
             running._write()
-            shown.append(format_progress(read_progress("abc", store, {"evaluation": None}) or {})[0])
+            shown.append(progress.format_progress(progress.read_progress(store.trial("abc"), None) or {})[0])
     assert shown == ["evaluation, 310 of 717 answers", "calibration"]
 
 
@@ -82,4 +81,4 @@ def test_what_trials_share_is_told_of_while_it_is_made(store: Storage, monkeypat
         with pytest.raises(InputError, match=rf"^sweep tiny-0a1b2c3d is still being prepared {made}$"):
             load_manifest("tiny", store)
     assert [bool(re.fullmatch(far, said[0])), said[1].partition(" (")[0]] == [True, "it is trained"]
-    assert len(describe_making(store)) == 1
+    assert len(progress.describe_making(store)) == 1
