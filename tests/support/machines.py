@@ -35,7 +35,7 @@ def machine(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def names(store: ObjectStorage) -> set[str]:
-    return set(store.transfer.store.list())
+    return set(store.store.list())
 
 
 def write_trial(store: ObjectStorage, key: str, **more: Any) -> Path:
@@ -57,11 +57,11 @@ def write_folder(folder: Path, *files: str) -> Path:
 def record_puts(store: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list to which the name of each object that is written is appended."""
     written: list[str] = []
-    write = store.transfer.store._write
+    write = store.store._write
 
     def record(name: str, pieces: Any) -> None:
         write(name, pieces)
         written.append(name)
 
-    monkeypatch.setattr(store.transfer.store, "_write", record)
+    monkeypatch.setattr(store.store, "_write", record)
     return written

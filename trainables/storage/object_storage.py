@@ -15,13 +15,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from trainables.common.errors import InputError
 from trainables.storage.atomic_files import parse_object, usable_folder
 from trainables.storage.connect import connect, server
-from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META, PROGRESS, RESULT, RETRY, WEIGHTS
-from trainables.storage.object_store import Entry, ObjectStore, is_inside, is_same
-from trainables.storage.transfer import Transfer, warn_if_unreachable, was_sent
+from trainables.storage.object_files import ObjectFiles, warn_if_unreachable, was_sent
+from trainables.storage.object_store import Entry, ObjectStore, is_same
 from trainables.storage.trial_files import never_ran
 
 CACHE = Path("~/.cache/unlearning/storages")
@@ -33,45 +31,25 @@ WAITS = (0.0, 5.0, 20.0)
 """Seconds before each try to send a result."""
 
 
-class ObjectStorage(Storage):
+class ObjectStorage(ObjectFiles):
     """`writable`: whether results that could not be sent are sent when trials are downloaded."""
 
-    is_remote = True
-
     def __init__(self, root: Path, store: ObjectStore, writable: bool) -> None:
-        super().__init__(root)
-        self.transfer = Transfer(root, store)
+        super().__init__(root, store)
         self.writable = writable
 
-    @property
-    def location(self) -> str:
-        return self.transfer.store.uri
-
-    def uri(self, path: Path) -> str:
-        return f"{self.location.split('?')[0].rstrip('/')}/{self.transfer.name(path)}"
-
-    def local_path(self, place: str) -> str:
-        """Return where a path of another machine's copy lies in this one: their folders have the same name."""
-        _, copy, name = place.partition(f"/{self.root.name}/")
-        if not (copy and place.startswith("/")):
-            return place
-        if not is_inside(name):
-            raise InputError(f"'{place}' leads out of the storage's copy in {self.root}")
-        self.fetch(self.root / name)
-        return str(self.root / name)
-
     def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
-        self.transfer.scan()
+        self.scan()
         for folder in ("sweeps", "shared/evaluations", "shared/making"):
-            found = self.transfer.listed.below(folder)
+            found = self.listed.below(folder)
             chosen = {name: entry for name, entry in found.items() if name.endswith(".json")}
-            self.transfer.mirror(self.root / folder, chosen, lambda path: path.suffix == ".json" and was_sent(path))
+            self.mirror(self.root / folder, chosen, lambda path: path.suffix == ".json" and was_sent(path))
         self.download_trials(trial_ids)
 
     def download_trials(self, trial_ids: Iterable[str]) -> None:
         wanted = {}
         for trial_id in trial_ids:
-            found = _directly_in(f"trials/{trial_id}", self.transfer.listed.below(f"trials/{trial_id}"))
+            found = _directly_in(f"trials/{trial_id}", self.listed.below(f"trials/{trial_id}"))
             if self._unsent(trial_id).exists() and f"trials/{trial_id}/{RESULT}" not in found:
                 if self.writable and self.has(trial_id):
                     self.push_trial(trial_id)
@@ -79,22 +57,22 @@ class ObjectStorage(Storage):
             wanted |= found if self.writable else {name: at for name, at in found.items() if name.endswith(LIGHT)}
             self._drop_outdated(self.trial(trial_id), found)
             self._unsent(trial_id).unlink(missing_ok=True)
-        self.transfer.download(wanted)
+        self.download(wanted)
 
     def finished_trials(self) -> list[str]:
-        found = (name.split("/") for name in self.transfer.listed.below("trials"))
+        found = (name.split("/") for name in self.listed.below("trials"))
         return sorted(parts[1] for parts in found if parts[2:] == [RESULT])
 
     def fetch_trial(self, trial_id: str) -> None:
         folder, name = self.trial(trial_id), f"trials/{trial_id}"
-        found = self.transfer.list(folder)
+        found = self.list_below(folder)
         if self._unsent(trial_id).exists() and f"{name}/{RESULT}" not in found and self.has(trial_id):
             self.push_trial(trial_id)
             return
         checkpoint, weights = f"{name}/{CHECKPOINT}/", f"{name}/{WEIGHTS}/"
         without = (weights,) if checkpoint + META in found else (weights, checkpoint)
         kept = {key: entry for key, entry in found.items() if not key.startswith(without)}
-        self.transfer.mirror(folder, kept, lambda path: WEIGHTS not in path.relative_to(folder).parts)
+        self.mirror(folder, kept, lambda path: WEIGHTS not in path.relative_to(folder).parts)
         if f"{name}/{RESULT}" not in found:  # weights of an attempt that was set aside
             shutil.rmtree(folder / WEIGHTS, ignore_errors=True)
         self._unsent(trial_id).unlink(missing_ok=True)
@@ -116,56 +94,24 @@ class ObjectStorage(Storage):
 
     def try_sync_trial(self, trial_id: str) -> bool:
         def sync() -> None:
-            self.transfer.listed.update(self.transfer.list(self.trial(trial_id)))
+            self.listed.update(self.list_below(self.trial(trial_id)))
             self.download_trials([trial_id])
 
         return warn_if_unreachable(sync)
 
     def finish_checkpoint(self, folder: Path, tag: str) -> None:
-        evaluations, name = folder.parent / EVALUATIONS, self.transfer.name
+        evaluations, name = folder.parent / EVALUATIONS, self.name
 
         def finish() -> None:
             self.push_parts(evaluations)
             self.push(folder / META)
-            kept = self.transfer.named(evaluations)
-            gone = [old for old in self.transfer.list(evaluations) if old not in kept]
+            kept = self.files_of(evaluations)
+            gone = [old for old in self.list_below(evaluations) if old not in kept]
             current = (name(folder / META), f"{name(folder / tag)}/")  # other machines' shards, too
-            gone += [old for old in self.transfer.list(folder) if not old.startswith(current)]
-            self.transfer.store.delete(gone)
+            gone += [old for old in self.list_below(folder) if not old.startswith(current)]
+            self.store.delete(gone)
 
         warn_if_unreachable(finish)
-
-    def fetch(self, path: Path) -> None:
-        self.transfer.fetch(path)
-
-    def push(self, path: Path) -> None:
-        self.transfer.push(path)
-
-    def try_push(self, path: Path) -> bool:
-        return warn_if_unreachable(lambda: self.push_parts(path) if path.is_dir() else self.push(path))
-
-    def push_parts(self, folder: Path) -> None:
-        self.transfer.send_changed(self.transfer.named(folder), self.transfer.list(folder))
-
-    def read_newest(self, path: Path) -> bytes | None:
-        return self.transfer.store.read(self.transfer.name(path))
-
-    def exists(self, path: Path) -> bool:
-        return self.transfer.listed.has(self.transfer.name(path))
-
-    def move(self, source: Path, target: Path) -> bool:
-        moved = self.transfer.move(source, target)
-        return super().move(source, target) or moved
-
-    def remove(self, path: Path) -> None:
-        super().remove(path)
-        warn_if_unreachable(lambda: self.transfer.remove(path))
-
-    def size(self, path: Path) -> int:
-        if path == self.root:  # of what machines have sent by now
-            warn_if_unreachable(self.transfer.scan)
-        name = "" if path == self.root else self.transfer.name(path)
-        return sum(entry.size for entry in self.transfer.listed.below(name).values())
 
     def _unsent(self, trial_id: str) -> Path:
         """Return the file that is there while a trial's end is not in the store."""
@@ -177,37 +123,37 @@ class ObjectStorage(Storage):
         If this result says that the trial did not run, and the store has one of a trial that ran, that one stays.
         """
         folder, name = self.trial(trial_id), f"trials/{trial_id}"
-        before = self.transfer.list(folder)
+        before = self.list_below(folder)
         result = self.result(trial_id) or {}
         if never_ran(result):
-            ended = parse_object(self.transfer.store.read(f"{name}/{RESULT}") or b"") or {}
+            ended = parse_object(self.store.read(f"{name}/{RESULT}") or b"") or {}
             if "status" in ended and not never_ran(ended):
                 found = _directly_in(name, before)
                 self._drop_outdated(folder, found)
-                self.transfer.download(found)
+                self.download(found)
                 self._unsent(trial_id).unlink(missing_ok=True)
                 return
         written = (file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
-        files = {self.transfer.name(file): file for file in written if file.name not in (PROGRESS, RETRY)}
-        self.transfer.send_changed({key: file for key, file in files.items() if file.name != RESULT}, before)
+        files = {self.name(file): file for file in written if file.name not in (PROGRESS, RETRY)}
+        self.send_changed({key: file for key, file in files.items() if file.name != RESULT}, before)
         if (folder / WEIGHTS).is_dir():
             self.push(folder / WEIGHTS)
         self.push(folder / RESULT)
         if result.get("status") != LOST:
             gone = [key for key in before if key not in files and not key.startswith(f"{name}/{WEIGHTS}/")]
-            self.transfer.store.delete(gone)
+            self.store.delete(gone)
         self._unsent(trial_id).unlink(missing_ok=True)
 
     def _drop_outdated(self, folder: Path, found: dict[str, Entry]) -> None:
         """Delete the copy of a trial that is no more in the store, and what is of an earlier attempt."""
-        entry = found.get(self.transfer.name(folder / RESULT))
+        entry = found.get(self.name(folder / RESULT))
         if (folder / RESULT).is_file() and entry is None:
             shutil.rmtree(folder, ignore_errors=True)
         elif folder.is_dir():
             if entry is not None and not is_same(folder / RESULT, entry):
                 shutil.rmtree(folder / WEIGHTS, ignore_errors=True)
             for file in (file for file in folder.iterdir() if file.is_file() and not file.name.startswith(".")):
-                there = found.get(self.transfer.name(file))
+                there = found.get(self.name(file))
                 if there is None or (not file.name.endswith(LIGHT) and not is_same(file, there)):
                     file.unlink(missing_ok=True)
 
@@ -218,7 +164,7 @@ def open_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
     asked = (server() or "") if uri.startswith("s3:") else ""
     key = hashlib.sha256(f"{uri.rstrip('/')} {asked}".encode()).hexdigest()[:16]
     copy = Path(os.environ.get("UNLEARN_CACHE") or CACHE).expanduser().absolute() / key
-    usable_folder(copy / UNSENT, "UNLEARN_CACHE", writable=True)
+    (usable_folder(copy, "UNLEARN_CACHE", writable=True) / UNSENT).mkdir(exist_ok=True)
     if check:
         store.check_exists()
     if check and writable:

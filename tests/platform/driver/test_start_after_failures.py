@@ -194,7 +194,7 @@ def test_a_result_that_vanishes_from_the_bucket_meanwhile_is_missed_at_the_end(
         store.push(store.evaluation(reference.evaluation) / RESULT)
 
     def lose(sweep: Any, store: Any) -> Mirror:
-        store.transfer.store.delete([f"trials/{plan.trials[0].id()}/{RESULT}"])
+        store.store.delete([f"trials/{plan.trials[0].id()}/{RESULT}"])
         mirror = Mirror(lambda: pytest.fail("MLflow is not asked"))
         monkeypatch.setattr(mirror, "close", lambda counts: None)
         monkeypatch.setattr(mirror, "log_report", lambda: None)

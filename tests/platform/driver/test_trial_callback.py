@@ -68,13 +68,13 @@ def finish(store: ObjectStorage) -> dict[str, bytes]:
 
 
 def held(store: ObjectStorage) -> dict[str, bytes]:
-    remote = store.transfer.store
+    remote = store.store
     return {name: remote.read(name) or b"" for name in remote.list() if name.startswith("trials/")}
 
 
 def busy_once(store: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next listing is refused."""
-    remote, kept = store.transfer.store, store.transfer.store.list
+    remote, kept = store.store, store.store.list
 
     def refuse(below: str = "") -> Any:
         monkeypatch.setattr(remote, "list", kept)
@@ -148,7 +148,7 @@ def test_a_refusal_does_not_replace_a_result(copies: list[ObjectStorage]) -> Non
 def test_a_refusal_replaces_what_tells_nothing(copies: list[ObjectStorage], spoilt: bool) -> None:
     driver, worker = copies
     if spoilt:
-        driver.transfer.store.write(f"trials/{KEY}/result.json", b'{"status": "fini')
+        driver.store.write(f"trials/{KEY}/result.json", b'{"status": "fini')
     else:
         write_failure(CONFIG, worker, "no room")
     write_failure(CONFIG, driver, "its process died")

@@ -37,7 +37,7 @@ def test_what_could_not_be_sent_is_sent_by_the_next_start(
         raise Unreachable("--storage: no answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bucket.transfer, "push", refuse)
+        patched.setattr(bucket, "push", refuse)
         with pytest.raises(Unreachable):
             bench.fetch(TARGET)
     folder = bench.root / f"models--somebody--tiny@{bench.hub.commit('models', MODEL_ID)}"

@@ -266,7 +266,7 @@ def test_of_two_drivers_of_an_object_store_the_last_writer_goes_on(
     here = machine("here")
     path = here.lock("tiny", "0" * 8)
     second = json.dumps(lock.describe_owner("the second")).encode()
-    monkeypatch.setattr(time, "sleep", lambda seconds: here.transfer.store.write(f"sweeps/{path.name}", second))
+    monkeypatch.setattr(time, "sleep", lambda seconds: here.store.write(f"sweeps/{path.name}", second))
     refused = pytest.raises(InputError, match=r"is being run by process .*: the second; wait")
     with refused, lock.acquire_lock(here, path, "the first"):
         pass
@@ -282,7 +282,7 @@ def test_the_driver_of_another_machine_is_watched(machine: Machine, monkeypatch:
     owner = lock.describe_owner("elsewhere") | {"place": "another machine"}
 
     def write() -> None:
-        here.transfer.store.write(f"sweeps/{path.name}", json.dumps(owner | {"beat": time.time()}).encode())
+        here.store.write(f"sweeps/{path.name}", json.dumps(owner | {"beat": time.time()}).encode())
 
     write()
     with monkeypatch.context() as beats:

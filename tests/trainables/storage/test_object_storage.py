@@ -57,7 +57,7 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
 def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = machine("here"), machine("there")
     write_folder(write_trial(here, "a1") / WEIGHTS, "model.safetensors")
-    write = here.transfer.store._write
+    write = here.store._write
 
     def cut(name: str, pieces: Any) -> None:
         if name.endswith(RESULT):
@@ -65,7 +65,7 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkey
         write(name, pieces)
 
     monkeypatch.setattr(object_storage, "WAITS", (0.0,))
-    monkeypatch.setattr(here.transfer.store, "_write", cut)
+    monkeypatch.setattr(here.store, "_write", cut)
     here.push_trial("a1")
     assert not here.is_sent("a1")
     assert {"trials/a1/steps.parquet", "trials/a1/weights/model.safetensors"} <= names(here)
@@ -86,7 +86,7 @@ def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatc
     order = record_puts(here, monkeypatch)
     here.push(write_folder(here.model("m"), "config.json", "parts/weights.safetensors"))
     assert order[-1] == "shared/models/m/.whole"
-    here.transfer.store.delete(["shared/models/m/.whole"])
+    here.store.delete(["shared/models/m/.whole"])
     there.fetch(there.model("m"))
     assert not there.model("m").exists()  # half a folder is none
     here.push(here.model("m"))
@@ -94,8 +94,8 @@ def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatc
     assert (there.model("m") / "parts/weights.safetensors").read_text() == "what parts/weights.safetensors holds"
     there.sync_trials()
     assert there.exists(there.model("m"))
-    here.transfer.store.write("shared/models/n/.whole", json.dumps({"config.json": 9}).encode())
-    here.transfer.store.write("shared/models/n/config.json", b"short")
+    here.store.write("shared/models/n/.whole", json.dumps({"config.json": 9}).encode())
+    here.store.write("shared/models/n/config.json", b"short")
     with pytest.raises(Unreachable, match=r"shared/models/n/config\.json of .* is missing or not as it was written"):
         there.fetch(there.model("n"))
     assert not there.model("n").exists()
@@ -110,10 +110,8 @@ def test_what_is_unchanged_is_not_asked_for_again(machine: Machine, monkeypatch:
     there.sync_trials(["a1", "a2", "a3"])
     asked: list[str] = []
     for name in ("_copy", "stat"):
-        kept = getattr(there.transfer.store, name)
-        monkeypatch.setattr(
-            there.transfer.store, name, lambda *given, kept=kept: (asked.append(given[0]), kept(*given))[1]
-        )
+        kept = getattr(there.store, name)
+        monkeypatch.setattr(there.store, name, lambda *given, kept=kept: (asked.append(given[0]), kept(*given))[1])
     write_trial(here, "a2", note="again")
     here.push_trial("a2")
     there.sync_trials(["a1", "a2", "a3"])
@@ -134,8 +132,8 @@ def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> Non
     atomic_files.write_json(here.sweep("tiny", "0" * 8), {"name": "tiny"})
     here.push(here.sweep("tiny", "0" * 8))
     there.sync_trials(["a1", "a2"])
-    here.transfer.store.delete(["sweeps/tiny-00000000.json", *(name for name in names(here) if "/a2/" in name)])
-    here.transfer.store.write("trials/a1/steps.parquet", b"PAR1 cut short")
+    here.store.delete(["sweeps/tiny-00000000.json", *(name for name in names(here) if "/a2/" in name)])
+    here.store.write("trials/a1/steps.parquet", b"PAR1 cut short")
     there.sync_trials(["a1", "a2"])
     assert (there.has("a1"), there.has("a2")) == (True, False)
     assert not there.sweep("tiny", "0" * 8).exists()
@@ -251,7 +249,7 @@ def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str,
     here = machine("here")
     boto3.client("s3").put_object(Bucket="bucket", Key=f"{here.location[12:]}/sweeps/../../../out.json", Body=b"{}")
     here.sync_trials()
-    assert here.transfer.listed.below("") == {}
+    assert here.listed.below("") == {}
     with pytest.raises(InputError, match="leads out of the storage's copy"):
         localize(Model(path=str(here.root / ".." / "out")), here)
     assert not list(tmp_path.rglob("out*"))
@@ -277,7 +275,7 @@ def test_empty_objects_that_mark_folders_are_ignored(machine: Machine) -> None:
     here.push_trial("a1")
     bucket, _, folder = here.location.removeprefix("s3://").partition("/")
     for name in ("trials/", "trials/a1/", "trials/a1/checkpoint/", "trials/a2/checkpoint/", "sweeps/"):
-        here.transfer.store.files.create_dir(f"{bucket}/{folder}/{name}".rstrip("/"))
+        here.store.files.create_dir(f"{bucket}/{folder}/{name}".rstrip("/"))
     there.sync_trials(["a1", "a2"])
     there.fetch_trial("a2")
     assert there.finished_trials() == ["a1"]

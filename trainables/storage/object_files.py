@@ -1,4 +1,4 @@
-"""Copies files between a folder on this machine and an object store, under the same relative names."""
+"""Files and folders in an object store, and their copies in a folder on this machine, under the same relative names."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import shutil
 import sys
 import uuid
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trainables.common.errors import Unreachable
+from trainables.common.errors import InputError, Unreachable
 from trainables.storage.atomic_files import WHOLE, is_complete, mark_complete, publish, sizes_of
+from trainables.storage.folder_storage import Storage
 from trainables.storage.names import META, RESULT
-from trainables.storage.object_store import Entry, ObjectStore, is_same
+from trainables.storage.object_store import Entry, ObjectStore, is_inside, is_same
 
 LAST = (f"/{RESULT}", f"/{META}")
 """Names of the files that are transferred after all others: with them the others count."""
@@ -24,11 +24,11 @@ class Listing:
     """Objects by name, in groups of the first two parts of their names (`trials/ID`), so that look-ups are quick."""
 
     def __init__(self) -> None:
-        self.groups: defaultdict[str, dict[str, Entry]] = defaultdict(dict)
+        self.groups: dict[str, dict[str, Entry]] = {}
 
     def update(self, found: Mapping[str, Entry]) -> None:
         for name, entry in found.items():
-            self.groups[_group(name)][name] = entry
+            self.groups.setdefault(_group(name), {})[name] = entry
 
     def drop_below(self, name: str) -> None:
         for key in self.below(name):
@@ -36,11 +36,11 @@ class Listing:
 
     def has(self, name: str) -> bool:
         """Return whether there is an object of this name, or a folder that was sent whole and never changes."""
-        return not {name, f"{name}/{WHOLE}"}.isdisjoint(self.groups[_group(name)])
+        return not {name, f"{name}/{WHOLE}"}.isdisjoint(self.groups.get(_group(name), ()))
 
     def below(self, name: str) -> dict[str, Entry]:
         """Return an object, or everything below a folder; of "" everything."""
-        groups = [self.groups[_group(name)]] if "/" in name else self.groups.values()
+        groups = [self.groups.get(_group(name), {})] if "/" in name else list(self.groups.values())
         found = (item for group in groups for item in group.items())
         return {key: entry for key, entry in found if not name or f"{key}/".startswith(f"{name}/")}
 
@@ -49,16 +49,35 @@ def _group(name: str) -> str:
     return "/".join(name.split("/")[:2])
 
 
-class Transfer:
-    """Copies files between the folder `root` and `store`.
+class ObjectFiles(Storage):
+    """Files and folders in an object store; ObjectStorage adds the trials.
 
     `listed`: what the store held at the last scan, and what was sent since. Look-ups there ask no network.
     """
 
+    is_remote = True
+
     def __init__(self, root: Path, store: ObjectStore) -> None:
-        self.root = root
+        super().__init__(root)
         self.store = store
         self.listed = Listing()
+
+    @property
+    def location(self) -> str:
+        return self.store.uri
+
+    def uri(self, path: Path) -> str:
+        return f"{self.location.split('?')[0].rstrip('/')}/{self.name(path)}"
+
+    def local_path(self, place: str) -> str:
+        """Return where a path of another machine's copy lies in this one: their folders have the same name."""
+        _, copy, name = place.partition(f"/{self.root.name}/")
+        if not (copy and place.startswith("/")):
+            return place
+        if not is_inside(name):
+            raise InputError(f"'{place}' leads out of the storage's copy in {self.root}")
+        self.fetch(self.root / name)
+        return str(self.root / name)
 
     def scan(self) -> None:
         found, self.listed = self.store.list(), Listing()
@@ -68,13 +87,18 @@ class Transfer:
         """Return the name in the store of the file `path`."""
         return path.relative_to(self.root).as_posix()
 
-    def list(self, path: Path) -> dict[str, Entry]:
+    def list_below(self, path: Path) -> dict[str, Entry]:
         """Return what the store has below a folder now."""
         return self.store.list(self.name(path))
 
-    def named(self, folder: Path) -> dict[str, Path]:
-        """Return every file of a folder by its name in the store."""
-        return {self.name(file): file for file in list_files(folder)}
+    def files_of(self, folder: Path) -> dict[str, Path]:
+        """Return every file of a folder by its name in the store, without the hidden ones, which are being written."""
+        found = {}
+        for place, folders, names in os.walk(folder):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            files = [Path(place, name) for name in names if not name.startswith(".")]
+            found |= {self.name(file): file for file in files}
+        return found
 
     def download(self, wanted: Mapping[str, Entry]) -> None:
         """Download those objects whose files here are missing or differ."""
@@ -86,8 +110,8 @@ class Transfer:
     def mirror(self, folder: Path, found: Mapping[str, Entry], may_delete: Callable[[Path], bool]) -> None:
         """Download what was found, and delete other files of the folder that may be deleted."""
         self.download(found)
-        for file in list_files(folder):
-            if self.name(file) not in found and may_delete(file):
+        for name, file in self.files_of(folder).items():
+            if name not in found and may_delete(file):
                 file.unlink(missing_ok=True)
 
     def send(self, files: Mapping[str, Path]) -> None:
@@ -101,7 +125,6 @@ class Transfer:
         self.send({name: file for name, file in files.items() if name not in same})
 
     def fetch(self, path: Path) -> None:
-        """Download a file, or a folder that never changes, unless it is here; nothing if the store has none."""
         name = self.name(path)
         if path.is_dir() and not is_complete(path):
             shutil.rmtree(path)
@@ -124,21 +147,43 @@ class Transfer:
             self.store.write(mark, json.dumps(sizes, indent=2, sort_keys=True).encode())
         self.listed.update({mark: Entry(0, None)})
 
-    def remove(self, path: Path) -> None:
-        """Delete a file or a folder in the store, first the mark that it is whole."""
-        name = self.name(path)
-        self.store.delete([f"{name}/{WHOLE}"])
-        self.store.delete(self.store.list(name) or [name])
-        self.listed.drop_below(name)
+    def try_push(self, path: Path) -> bool:
+        return warn_if_unreachable(lambda: self.push_parts(path) if path.is_dir() else self.push(path))
+
+    def push_parts(self, folder: Path) -> None:
+        self.send_changed(self.files_of(folder), self.list_below(folder))
+
+    def read_newest(self, path: Path) -> bytes | None:
+        return self.store.read(self.name(path))
+
+    def exists(self, path: Path) -> bool:
+        return self.listed.has(self.name(path))
 
     def move(self, source: Path, target: Path) -> bool:
-        """Rename objects, and return whether there were any."""
         name, to = self.name(source), self.name(target)
         found = self.listed.below(name)
         first = sorted(found, key=lambda key: not key.endswith(LAST))  # without it the others do not count
         self.store.move({key: to + key.removeprefix(name) for key in first})
         self.listed.drop_below(name)
-        return bool(found)
+        return super().move(source, target) or bool(found)
+
+    def remove(self, path: Path) -> None:
+        """Delete a file or a folder for everybody, in the store first the mark that it is whole."""
+        super().remove(path)
+        name = self.name(path)
+
+        def remove() -> None:
+            self.store.delete([f"{name}/{WHOLE}"])
+            self.store.delete(self.store.list(name) or [name])
+            self.listed.drop_below(name)
+
+        warn_if_unreachable(remove)
+
+    def size(self, path: Path) -> int:
+        if path == self.root:  # of what machines have sent by now
+            warn_if_unreachable(self.scan)
+        name = "" if path == self.root else self.name(path)
+        return sum(entry.size for entry in self.listed.below(name).values())
 
     def _fetch_folder(self, name: str, path: Path, found: Mapping[str, Entry]) -> None:
         sizes = json.loads(self.store.read(f"{name}/{WHOLE}") or b"{}")
@@ -166,15 +211,6 @@ def warn_if_unreachable(action: Callable[[], object]) -> bool:
         print(f"warning: {error}", file=sys.stderr, flush=True)
         return False
     return True
-
-
-def list_files(folder: Path) -> list[Path]:
-    """Return every file below a folder, without the hidden ones, which are being written."""
-    found = []
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(place, name) for name in names if not name.startswith(".")]
-    return sorted(found)
 
 
 def was_sent(file: Path) -> bool:
