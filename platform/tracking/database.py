@@ -65,8 +65,7 @@ def _is_whole(path: Path) -> bool:
         return False
     try:
         with contextlib.closing(sqlite3.connect(path)) as database:
-            tables = {name for (name,) in database.execute("select name from sqlite_master where type = 'table'")}
-            return {"experiments", "runs"} <= tables and database.execute("pragma quick_check").fetchone() == ("ok",)
+            return database.execute("pragma quick_check").fetchone() == ("ok",)
     except sqlite3.OperationalError:  # another process writes
         return True
     except sqlite3.DatabaseError:

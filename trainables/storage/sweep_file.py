@@ -105,11 +105,6 @@ class SweepFile(BaseModel):
         found = [self.strategy if command == self.command else _strategy(command) for command in self.commands]
         return tuple(dict.fromkeys([*found, self.strategy]))
 
-    @property
-    def subject(self) -> str:
-        """Return the title up to its colon: the rest describes all that the sweep can have, not these trials."""
-        return self.title.partition(": ")[0]
-
 
 def _strategy(command: str) -> str:
     """Return the strategy that a start names; the default where it names none."""
