@@ -8,7 +8,6 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import UnionType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -61,7 +60,7 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
             axis = _parse_axis(path, text, sweep)
             alone = path in (*STUDY, *STRENGTHS)  # other methods have no such field
             fixed = axis is None or (not alone and path.split(".")[0] in FIXED and "," not in text)
-            if fixed and not isinstance(axis, Range):
+            if fixed and path != BACKBONE and not isinstance(axis, Range):
                 _set_field(document, path, text)  # trials that do not read an axis have the field, too
             if axis is None:
                 continue
@@ -120,16 +119,14 @@ def _parse_number(text: str) -> float:
 
 def _set_field(document: dict[str, Any], path: str, text: str) -> None:
     """Set what is no axis. Raises InputError on an unknown field."""
-    if path in SINGLE:
-        document[path] = _parse_value(text)
-    elif path != BACKBONE:
-        if path not in (paths := list_settable_paths()):
-            raise InputError(f"--set {path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
-        section, name = path.split(".", 1)
-        kind = typing.cast(type[BaseModel], Sweep.model_fields[section].annotation).model_fields[name].annotation
-        if "," in text and section in SHARED and not _is_tuple(kind):
-            raise ValueError(f"{path}={text}: one value for a whole sweep, so that its trials compare")
-        document[section][name] = _parse_values(text) if _is_tuple(kind) else _parse_value(text)
+    if path not in (paths := list_settable_paths()):
+        raise InputError(f"--set {path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
+    section, _, name = path.rpartition(".")
+    fields = document[section] if section else document
+    several = isinstance(fields[name], tuple)
+    if "," in text and section in SHARED and not several:
+        raise ValueError(f"{path}={text}: one value for a whole sweep, so that its trials compare")
+    fields[name] = _parse_values(text) if several else _parse_value(text)
 
 
 def split_backbones(settings: Sequence[str]) -> list[list[str]]:
@@ -245,11 +242,6 @@ def _suggest(path: str, known: Sequence[str]) -> str:
     same = [one for one in known if one.rpartition(".")[2] == name]
     inside = [one for one in known if one.startswith(f"{section}.")]
     return f"known: {', '.join(inside)}" if inside and not same else closest(path, same or known)
-
-
-def _is_tuple(kind: Any) -> bool:
-    options = typing.get_args(kind) if typing.get_origin(kind) in (UnionType, typing.Union) else (kind,)
-    return any(typing.get_origin(option) is tuple for option in options)
 
 
 def _split_pair(item: str, option: str) -> tuple[str, str]:

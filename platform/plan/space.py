@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -31,7 +31,6 @@ class Space:
     fixed: Mapping[str, Any]
     axes: Mapping[str, Axis]
     published: Point
-    _sections: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def study(self) -> str:
@@ -56,29 +55,18 @@ class Space:
 
     def make(self, point: Point) -> Trial:
         """Return the trial at a point. Raises InputError if its settings exclude each other."""
-        inside: dict[str, dict[str, Any]] = {}
-        chosen = dict(self.fixed)
+        chosen = {
+            name: dict(value) if name in SECTIONS and value is not None else value for name, value in self.fixed.items()
+        }
         for path, value in point.items():
             section, _, name = path.rpartition(".")
-            if section:
-                inside.setdefault(section, {})[name] = value
-            else:
-                chosen[path] = value
+            (chosen[section] if section else chosen)[name] = value
         try:
-            for section in {*inside, *SECTIONS} & {name for name, value in chosen.items() if value is not None}:
-                chosen[section] = self._make_section(section, inside.get(section, {}))
             trial = Trial.model_validate(chosen)
         except ValidationError as error:
             raise InputError(f"sweep {self.sweep}: {describe_invalid(error)}") from error
         check_runnable(trial)
         return trial
-
-    def _make_section(self, section: str, values: Mapping[str, Any]) -> Any:
-        """Return a section of the configuration; each is validated once, for all points that share its values."""
-        key = (section, *values.items())
-        if key not in self._sections:
-            self._sections[key] = SECTIONS[section].model_validate({**self.fixed[section], **values})
-        return self._sections[key]
 
     def first_point(self) -> dict[str, Any]:
         """Return the published point, which may be on no axis."""
