@@ -77,18 +77,12 @@ def _schema_problems(file: ClusterFile) -> Iterator[str]:
     import ray.autoscaler
 
     schema = json.loads((Path(ray.autoscaler.__path__[0]) / "ray-schema.json").read_text())
-    known = schema["properties"]
-    yield from unknown_keys(file.content, known, "")
-    yield from unknown_keys(file.auth, known["auth"]["properties"], "auth.")
-    for name, node in file.node_types.items():
-        keys = known["available_node_types"]["patternProperties"][".*"]["properties"]
-        yield from unknown_keys(node, keys, f"available_node_types.{name}.")
-    if file.provider.get("type") == "local":
-        yield from unknown_keys(file.provider, LOCAL_KEYS, "provider.")
     for error in jsonschema.Draft7Validator(schema).iter_errors(file.content):
-        if error.validator != "additionalProperties":
-            place = ".".join(map(str, error.absolute_path)) or str(file.path)
-            yield f"{place}: {error.message.replace(chr(10), ' ')}"
+        place = ".".join(map(str, error.absolute_path))
+        if error.validator == "additionalProperties":
+            yield from unknown_keys(error.instance, error.schema["properties"], f"{place}." if place else "")
+        else:
+            yield f"{place or file.path}: {error.message.replace(chr(10), ' ')}"
 
 
 def _worker_problems(file: ClusterFile) -> Iterator[str]:
@@ -135,6 +129,7 @@ def _mlflow_problems(file: ClusterFile) -> Iterator[str]:
 
 def _own_machine_problems(file: ClusterFile) -> Iterator[str]:
     """Yield what provider local needs: a user, a storage that every machine sees, and addresses, each once."""
+    yield from unknown_keys(file.provider, LOCAL_KEYS, "provider.")
     if not file.auth.get("ssh_user"):
         yield "auth.ssh_user: missing; name the user that `ray up` logs in as"
     if file.storage is None:

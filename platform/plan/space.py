@@ -55,7 +55,7 @@ class Space:
 
     def make(self, point: Point) -> Trial:
         """Return the trial at a point. Raises InputError if its settings exclude each other."""
-        chosen = {
+        chosen: dict[str, Any] = {
             name: dict(value) if name in SECTIONS and value is not None else value for name, value in self.fixed.items()
         }
         for path, value in point.items():
