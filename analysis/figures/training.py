@@ -16,16 +16,16 @@ from analysis.figures.style import GREY, STYLE, THICK, even_columns, legend_entr
 from analysis.labels import method_label, order_methods, order_rectifiers, rectifier_label, split_label
 from analysis.stats.training_curves import LINE, thin_steps, with_means
 
-VALUES = ["cos", "cos_after", "retain_loss"]
+VALUES = ["cos", "cos_after", "retain_loss", "loss"]
 COLUMNS = [*LINE, "kind", "seed", "n", "step", "measured", *VALUES]
-OBSERVED, STEPPED = "observe", "each step"
+OBSERVED, STEPPED, LOSS = "observe", "each step", "loss"
 FROM = {
-    OBSERVED: ("observed_cos", "observed_cos_after", "observed_retain_loss"),
-    STEPPED: ("cos_before", "cos_after", "retain_loss"),
+    OBSERVED: ("observed_cos", "observed_cos_after", "observed_retain_loss", "loss"),
+    STEPPED: ("cos_before", "cos_after", "retain_loss", "loss"),
 }
 BEFORE, CHANGED = ":", 1e-4
 """The dashes of a cosine before rectification, and the least change by it that is drawn."""
-LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk"}
+LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk", "loss": "objective's loss"}
 ANGLES: dict[str, tuple[str, str, str]] = {
     "Orig.": ("none", "observed_cos", "none"),
     "Pre-rect.": ("gru", "cos_before", "clip"),
@@ -34,7 +34,7 @@ ANGLES: dict[str, tuple[str, str, str]] = {
 """The paper's labels: of which rectifier and which column they are, and whose look they have."""
 ANGLE_LINE = ["split", "method", "line"]
 ANGLE_COLUMNS = [*ANGLE_LINE, "kind", "seed", "n", "step", "angle"]
-VECTORS = "angle between unlearning gradient and\nretain gradient or its average, degrees"
+VECTORS = "angle to the retain gradient\nor its average, degrees"
 """Orig. is to the retain gradient of other rows, Pre-rect. and Post-rect. are to GRU's moving average of it."""
 ACROSS = 4
 FINE = 60.0
@@ -47,14 +47,15 @@ def step_points(steps: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each step of each seed and of their mean, before (`cos`) and after rectification.
 
     `measured`: on rows of their own every K steps (`observe`), where a line's trials have that; else of each rectified
-    step, against the moving average. A method without rectifier and without observation has no line.
+    step, against the moving average. Of a method without rectifier and without observation only the loss is known.
     """
     parts = []
     for _, line in steps.groupby(LINE, sort=False):
-        observed = bool(line["observed_cos"].notna().any())
-        measured = OBSERVED if observed else STEPPED
-        found = {name: line[column] for name, column in zip(VALUES, FROM[measured], strict=True)}
-        parts.append(thin_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
+        known = {OBSERVED: line["observed_cos"], STEPPED: line["cos_before"], LOSS: line["loss"]}
+        measured = next((name for name, column in known.items() if any(column.notna())), LOSS)
+        columns = FROM[OBSERVED if measured == OBSERVED else STEPPED]
+        found = {name: line[column] for name, column in zip(VALUES, columns, strict=True)}
+        parts.append(thin_steps(line.assign(**found, measured=measured).loc[known[measured].notna()]))
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=COLUMNS)
     found = with_means(rows.reindex(columns=COLUMNS), [*LINE, "measured"], VALUES)
     return found.reindex(columns=COLUMNS)
@@ -80,43 +81,48 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
 def draw_steps(points: pd.DataFrame, split: str) -> Figure:
     """Draw one split's `step_points`: cosine above risk, one column for each method; seeds thin, their mean thick.
 
-    Cosines are after rectification, and dotted before it where it changes them.
+    Cosines are after rectification, and dotted before it where it changes them. Where of a method alone only the loss
+    is known, losses are below, each method's on its own scale.
     """
     here = points.loc[points["split"] == split]
     methods = order_methods(here["method"])
     across = even_columns(len(methods), ACROSS)
     blocks = [methods[start : start + across] for start in range(0, len(methods), across)]
-    figure = Figure(figsize=(min(7.4, 1.2 + 1.9 * across), 2.9 * len(blocks) + 0.75), layout="constrained")
+    values = [name for name in LABELS if here[name].notna().any() and name in {"cos", "retain_loss", *here["measured"]}]
+    size = (min(7.4, 1.2 + 1.9 * across), (0.3 + 1.3 * len(values)) * len(blocks) + 0.75)
+    figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(split_label(split), fontsize=8, fontweight="bold")
     looks = {name: _line_look(name) for name in order_rectifiers(here["rectifier"])}
     changed = set(here.loc[(here["cos_after"] - here["cos"]).abs() > CHANGED, "rectifier"])
     before = {name: look | {"linestyle": BEFORE} for name, look in looks.items() if name in changed}
     after = here["cos_after"].fillna(here["cos"])
     for part, block in zip(figure.subfigures(len(blocks), 1, squeeze=False).flatten(), blocks, strict=True):
-        grid = part.subplots(2, across, sharex="col", sharey="row", squeeze=False)
+        grid = part.subplots(len(values), across, sharex="col", squeeze=False)
         for axes in grid[:, len(block) :].flatten():
             axes.set_axis_off()
-        for (cosine, risk), method in zip(grid.T, block, strict=False):
+        for panels, method in zip(grid.T, block, strict=False):
             rows = here.loc[here["method"] == method]
-            cosine.axhline(0, color=GREY, linewidth=0.6, zorder=1)
-            _draw_lines(cosine, rows.loc[rows["rectifier"].isin(changed)], "rectifier", "cos", before)
-            _draw_lines(cosine, rows.assign(cos=after), "rectifier", "cos", looks)
-            _draw_lines(risk, rows, "rectifier", "retain_loss", looks)
-            cosine.set_title(method_label(method))
-            risk.set_xlabel("step")
-        for (value, label), line in zip(LABELS.items(), grid, strict=True):
-            _scale_y(line[0], pd.Series([*here[value], *after]) if value == "cos" else here[value], value, label)
+            for axes, value in zip(panels, values, strict=True):
+                if value == "cos":
+                    axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
+                    _draw_lines(axes, rows.loc[rows["rectifier"].isin(changed)], "rectifier", "cos", before)
+                _draw_lines(axes, rows.assign(cos=after), "rectifier", value, looks)
+            panels[0].set_title(method_label(method))
+            panels[-1].set_xlabel("step")
+        for value, line in zip(values, grid, strict=True):
+            for axes in line[: len(block) if value != LOSS else 0]:
+                _scale_y(axes, pd.Series([*here[value], *after]) if value == "cos" else here[value], value)
+            line[0].set_ylabel(LABELS[value] + " (log axis)" * (line[0].get_yscale() == "log"))
     named = {rectifier_label(name, "method alone"): look for name, look in looks.items()}
     named |= {f"{rectifier_label(name)}, before rectification": look for name, look in before.items()}
     _add_legend(figure, named, here, 4)
     return figure
 
 
-def _scale_y(axes: Axes, values: pd.Series, value: str, label: str) -> None:
-    """Give all blocks the same axis."""
+def _scale_y(axes: Axes, values: pd.Series, value: str) -> None:
+    """Give all panels of a value the same axis."""
     low, high = values.min(), values.max()
     wide = value == "retain_loss" and 0 < WIDE * low <= high
-    axes.set_ylabel(label + (" (log axis)" if wide else ""))
     axes.set_yscale("log" if wide else "linear")
     margin = 0.06 * ((high - low) or 0.1)
     axes.set_ylim((low / 1.2, high * 1.2) if wide else (low - margin, high + margin))

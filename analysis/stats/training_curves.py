@@ -17,7 +17,8 @@ from trainables.storage.names import STEPS
 log = logging.getLogger(__name__)
 
 MEASURED = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
-"""Columns of a rectified step against the moving average, and of `observe=K` every K steps (training.loop)."""
+MEASURED += ["loss"]
+"""Columns of a rectified step against the moving average, of `observe=K` every K steps, and of all (training.loop)."""
 COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *MEASURED]
 LINE = ["split", "method", "rectifier"]
 MOST = 250

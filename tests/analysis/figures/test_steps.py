@@ -103,9 +103,11 @@ def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
     store = write(tmp_path, observed=False)
     measured = training_curves.load_steps(read(store), Storage(store))
     points = training.step_points(measured)
-    assert set(points["rectifier"]) == {"gru"}
-    assert set(points["measured"]) == {"each step"}
-    seed = points.loc[(points["method"] == "npo") & (points["kind"] == "seed") & (points["seed"] == 0)]
+    measured_by = points[["rectifier", "measured"]].drop_duplicates().to_numpy().tolist()
+    assert sorted(measured_by) == [["gru", "each step"], ["none", "loss"]]
+    losses = training.draw_steps(points, "forget05").axes[4:]
+    assert [len(axes.lines) for axes in losses] == [6, 6]  # of either side two seeds and their mean
+    seed = points.loc[(points["method"] == "npo") & (points["rectifier"] == "gru") & (points["seed"] == 0)]
     assert seed["cos"].tolist() == pytest.approx([-0.1 * step for step in range(1, 7)])
     assert seed["retain_loss"].tolist() == [step + 0.5 for step in range(1, 7)]
     assert set(training.angle_points(measured)["line"]) == {"Pre-rect.", "Post-rect."}
