@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -15,10 +17,14 @@ from tests.support.grid_sweep import write_grid
 from tests.support.sweep_store import write_store, write_vectors
 
 FOLDER = ROOT / "analysis" / "notebooks"
-STORES = {
-    "own_figure": ("own", lambda folder: benchmark_store.write_store(folder, "own")),
+Stored = tuple[str, Callable[[Path], Path]]
+"""A sweep's name, and what writes it."""
+OWN: Stored = ("own", lambda folder: benchmark_store.write_store(folder, "own"))
+VECTORS: Stored = ("vectors", write_vectors)
+STORES: dict[str, Stored] = {
+    "own_figure": OWN,
     "report": ("tiny", write_store),
-    "retain_free": ("vectors", write_vectors),
+    "retain_free": VECTORS,
     "sensitivity": ("tiny", write_grid),
 }
 
@@ -27,12 +33,11 @@ def code(cells: list[Any]) -> list[Any]:
     return [cell for cell in cells if cell.cell_type == "code"]
 
 
-@pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+def execute(stores: Mapping[str, Stored], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """Return each notebook's cells of code after its execution, all in one kernel, which starts in their folder."""
-    kept = {stem: nbformat.read(FOLDER / f"{stem}.ipynb", as_version=4) for stem in STORES}
+    kept = {stem: nbformat.read(FOLDER / f"{stem}.ipynb", as_version=4) for stem in stores}
     whole = nbformat.v4.new_notebook()
-    for stem, (name, write) in STORES.items():
+    for stem, (name, write) in stores.items():
         where = {"UNLEARN_SWEEP": name, "UNLEARN_STORAGE": str(write(tmp_path_factory.mktemp(stem)))}
         start = nbformat.v4.new_code_cell(f"%reset -f\nimport os\nos.environ.update({where})\ndel os")
         whole.cells += [start, *code(kept[stem].cells)]
@@ -40,6 +45,11 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     client = NotebookClient(whole, timeout=120, startup_timeout=300, kernel_name="python3", resources=place)
     client.execute(env=clean_environment(IPYTHONDIR=str(tmp_path_factory.mktemp("ipython"))))
     return {stem: code(notebook.cells) for stem, notebook in kept.items()}
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    return execute(STORES, tmp_path_factory)
 
 
 def outputs(cells: list[Any], kind: str) -> list[str]:
@@ -91,3 +101,13 @@ def test_retain_free_shows_strengths_and_who_keeps_more(executed: dict[str, list
     assert "| TRU" in table
     assert "TRU keeps more MU than TV" in verdict
     assert len(outputs(executed["retain_free"], "image/png")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stored", [OWN, VECTORS], ids=lambda stored: stored[0])
+def test_every_notebook_runs_on_other_sweeps(stored: Stored, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where a sweep has nothing of a part, a sentence says so."""
+    found = execute(dict.fromkeys(STORES, stored), tmp_path_factory)
+    said = {stem: " ".join(outputs(cells, "text/markdown")) for stem, cells in found.items()}
+    assert "No method ran at two values of gamma with one tau." in said["sensitivity"]
+    assert ("no task vectors on TOFU" in said["retain_free"]) == (stored == OWN)
