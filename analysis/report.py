@@ -64,7 +64,7 @@ def build(
     try:
         if len(sweeps) > 1:
             command = _repeat_command(label.replace("+", " "), str(storage), source)
-            several_sweeps.write(sweeps, results, folder, source == Source.BOTH, command)
+            several_sweeps.write(sweeps, results, folder, source == Source.BOTH, command, str(storage))
         else:
             ((name, sweep),) = sweeps.items()
             _write(Report(folder, results[name], store), sweep, source, str(storage), show_rows=show_rows)

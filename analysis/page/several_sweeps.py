@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
 from analysis import paper
 from analysis.labels import join_names
 from analysis.load.opening import find_sweep
 from analysis.page import html
+from analysis.page.interactive import write_block
 from analysis.page.paper_layout_sections import write_parts
 from analysis.page.sections import Section, TableItem
 from analysis.prose import verdict
@@ -33,7 +36,9 @@ def find_sweeps(names: Sequence[str], store: Storage) -> dict[str, SweepFile]:
     return {sweep.name if named.count(sweep.name) == 1 else sweep.label: sweep for sweep in found.values()}
 
 
-def write(sweeps: dict[str, SweepFile], results: dict[str, Results], folder: Path, both: bool, command: str) -> None:
+def write(
+    sweeps: dict[str, SweepFile], results: dict[str, Results], folder: Path, both: bool, command: str, storage: str
+) -> None:
     """Write tables/, figures/ and index.html of these sweeps; `both`: with the paper's numbers beside the runs'."""
     (folder / "tables").mkdir(parents=True, exist_ok=True)
     filling = {label: _head_columns(label, sweep, results[label]) for label, sweep in sweeps.items()}
@@ -55,6 +60,7 @@ def write(sweeps: dict[str, SweepFile], results: dict[str, Results], folder: Pat
         citation=paper.CITATION,
         said=said,
         parts=parts,
+        interactive=write_block(_join(results), storage) if len(benchmarks) == 1 else "",
         commands=[typed for sweep in sweeps.values() for typed in sweep.commands],
         command=command,
     )
@@ -67,6 +73,15 @@ def _head_columns(label: str, sweep: SweepFile, results: Results) -> FillingSwee
     if tidy.BACKBONES.get(sweep.backbone) not in backbones:
         results = results.with_runs(results.runs.assign(backbone=label))
     return FillingSweep(results, tidy.from_runs(results), sweep.command)
+
+
+def _join(results: dict[str, Results]) -> Results:
+    """Return the results of several sweeps on one benchmark as those of one, whose splits are called `SWEEP: SPLIT`."""
+    column = "benchmark.split"
+    runs = [one.runs.assign(**{column: f"{name}: " + one.runs[column]}) for name, one in results.items()]
+    models = [one.models.assign(split=f"{name}: " + one.models["split"]) for name, one in results.items()]
+    first = next(iter(results.values()))
+    return replace(first, runs=pd.concat(runs, ignore_index=True), models=pd.concat(models, ignore_index=True))
 
 
 def _say(results: Results) -> str:
