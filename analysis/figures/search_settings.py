@@ -55,6 +55,8 @@ def place_values(axes: Axes, side: str, values: Any) -> Any:
     if is_numeric(values):
         if is_wide(values.astype(float)):
             getattr(axes, f"set_{side}scale")("log")
+        else:
+            axes.locator_params(axis=side, nbins=3)
         return values.astype(float)
     numbers: Any = pd.to_numeric(values, errors="coerce")
     texts = [value if isinstance(value, str) else setting_text(value) for value in values]

@@ -10,6 +10,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from analysis.figures.catalog import Picture
+from analysis.page.phone_figures import Part, list_parts
 
 TEMPLATES = Path(__file__).parent / "templates"
 PATH, LONG = re.compile(r"[^\s,;]*/[^\s,;]+/[^\s,;]+"), 32
@@ -39,15 +40,27 @@ def shorten_paths(text: object) -> Markup:
 
 
 def inline_svg(folder: Path, picture: Picture) -> Markup:
-    """Return a figure's SVG file as an element of a page.
+    """Return a figure's SVG file as an element of a page, and below it its parts one under another, for a phone.
 
     It goes without prolog and name spaces, which HTML has no need of, and is made wider for the screen; the height
-    follows from the view box. On a narrow screen it stays wide enough for its text, and its frame scrolls.
+    follows from the view box. The page's style shows the one or the other; the parts show pieces of the whole.
     """
     svg = (folder / f"{picture.stem}.svg").read_text(encoding="utf-8")
-    element = svg[svg.index("<svg") :]
-    element = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", element, count=4)
+    element = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :], count=4)
     size = re.compile(r'width="([\d.]+)pt" height="[\d.]+pt"')
-    wide = 'width="{0:.0f}pt" style="min-width:{1:.0f}px"'
-    element = size.sub(lambda match: wide.format(1.35 * float(match[1]), 1.1 * float(match[1])), element, count=1)
-    return Markup(element.replace("<svg", f'<svg role="img" aria-label="{picture.text}"', 1))
+    element = size.sub(lambda match: f'width="{1.35 * float(match[1]):.0f}pt"', element, count=1)
+    name = re.sub(r"\W", "-", picture.stem)
+    element = element.replace('id="figure_1"', f'id="{name}"', 1)
+    head = f'<svg role="img" aria-label="{escape(picture.text)}"'
+    parts = "".join(_show_part(part, name) for part in list_parts(picture.figure))
+    return Markup(f'{element.replace("<svg", head, 1)}<div class="parts" aria-hidden="true">{parts}</div>')
+
+
+def _show_part(boxes: Part, name: str) -> str:
+    """Return an element that shows these boxes of the element called `name` beside one another."""
+    at, shown = 0.0, ""
+    for left, top, width, height in boxes:
+        window = f'viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}"'
+        shown += f'<svg x="{at:.1f}" width="{width:.1f}" height="{height:.1f}" {window}><use href="#{name}"/></svg>'
+        at += width
+    return f'<svg viewBox="0 0 {at:.1f} {boxes[0][3]:.1f}" style="width: {1.25 * at:.0f}pt">{shown}</svg>'
