@@ -32,18 +32,31 @@ TOKEN = "~/.ray/auth_token"
 def set_ray_environment(address: str | None) -> None:
     """Set what Ray reads from the environment when it is imported.
 
-    A Ray that is started here listens on the loopback address alone, by the setting that Ray has for it, and asks other
-    users of this machine for a token.
+    A Ray that is started here listens on the loopback address alone, by the setting that Ray has for it, asks other
+    users of this machine for a token, serves no metrics, and keeps its logs and sockets where they cannot look.
     """
     os.environ.update({name: value for name, value in RAY_SETTINGS.items() if name not in os.environ})
     if resolve_address(address) == LOCAL:
         make_token()
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ.setdefault("RAY_enable_metrics_collection", "0")
+        if "RAY_TMPDIR" not in os.environ:
+            os.environ["RAY_TMPDIR"] = make_private_folder()
 
 
 def resolve_address(address: str | None) -> str:
     """Return the address of the Ray to join, or LOCAL."""
     return address or os.environ.get("RAY_ADDRESS") or LOCAL
+
+
+def make_private_folder() -> str:
+    """Return the folder of this user alone in which Ray makes its own, `ray`, which all may write to."""
+    place = Path(os.environ.get("TMPDIR") or "/tmp") / f"unlearn-{os.getuid()}"  # short: sockets lie in it
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if place.is_symlink() or place.stat().st_uid != os.getuid():  # somebody else made it before
+        return tempfile.mkdtemp(prefix="unlearn-", dir=place.parent)
+    place.chmod(0o700)
+    return str(place)
 
 
 def make_token() -> None:

@@ -1,0 +1,25 @@
+"""What a start sets before Ray is imported."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from platform.schedule import ray_environment
+
+
+def test_rays_files_lie_in_a_folder_of_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    place = Path(ray_environment.make_private_folder())
+    assert (place.parent, stat.S_IMODE(place.stat().st_mode)) == (tmp_path, 0o700)
+    place.chmod(0o777)
+    assert ray_environment.make_private_folder() == str(place)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    monkeypatch.setattr(os, "getuid", lambda: place.stat().st_uid + 1)
+    (tmp_path / f"unlearn-{os.getuid()}").mkdir()
+    other = Path(ray_environment.make_private_folder())
+    assert other.name != f"unlearn-{os.getuid()}", "somebody else's folder is not taken"
+    assert stat.S_IMODE(other.stat().st_mode) == 0o700
