@@ -1,18 +1,21 @@
 """`make rehearsal`: a cluster of three pretend hosts, from `ray up` to `ray down`, as a person uses it.
 
 The commands are those of README.md, "On a cluster", and of docs/cluster.md, every one but what only AWS can answer. A
-sweep of nine trials is started from the laptop, which then goes away; a host loses its power in the middle of a trial
-and comes back; the laptop finds the sweep again. Two trials of two ranks follow, typed on the head, each on two hosts.
-Exit 0: all held, or it cannot be done here and why; 1: the first thing that did not hold.
+sweep of nine trials is started from the laptop, another user of the head tries its ports, and the laptop goes away; a
+host loses its power in the middle of a trial and comes back; the laptop finds the sweep again. Two trials of two ranks
+follow, typed on the head, each on two hosts. Exit 0: all held, or it cannot be done here and why; 1: the first thing
+that did not hold.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -26,6 +29,7 @@ from platform.state import manifest
 from tests.faults.sweep import Watch
 from tests.rehearsal import judge
 from tests.rehearsal.lab import COUNT, ROOT, Broken, Lab, missing, require, wait_until
+from tests.support.other_user import find_breaches
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import PROGRESS, RESULT
@@ -84,12 +88,25 @@ def wait_for_hosts(lab: Lab) -> None:
     wait_until(400, "all hosts are in the cluster", lambda: f"{COUNT} local.cluster.node" in lab.on_head("ray status"))
 
 
+def ask_as_another_user(lab: Lab) -> None:
+    """As another user of the head, while a sweep runs: nothing but Ray's metrics can be read or called at a port."""
+    within = ["ip", "netns", "exec", f"{lab.name}-0"]
+    listed = subprocess.run([*within, "ss", "-Hltn"], capture_output=True, text=True, check=True).stdout
+    addresses = [
+        line.split()[3].replace("*", "127.0.0.1").replace("0.0.0.0", "127.0.0.1") for line in listed.splitlines()
+    ]
+    command = [*within, sys.executable, str(ROOT / "tests/support/other_user.py"), str(lab.folder / "none"), *addresses]
+    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    require(not (found := find_breaches(told, allowed=["200"])), f"another user was let in: {found}")
+
+
 def lose_laptop_and_host(lab: Lab, store: Storage) -> None:
     """Nine trials: the laptop goes away after the first result, then a host loses its power, then all come back."""
     typed = lab.words_of(FROM_LAPTOP, [*SWEEP, *TRIALS])
-    with step("a sweep from the laptop, until its first result; the laptop goes away"):
+    with step("a sweep from the laptop, until its first result; another user asks all ports; the laptop goes away"):
         laptop = lab.begin(*typed)
         wait_until(900, "a first result", lambda: require(laptop.is_running, "the command ended") or results(store))
+        ask_as_another_user(lab)
         laptop.kill()
     with step(f"a host in the middle of a trial loses its power for {DARK:.0f} s"):
         struck: list[tuple[str, int]] = []

@@ -1,6 +1,6 @@
 """As another user of this machine: what can be read of a folder, and what answers at ports. Its own program, for root.
 
-`python other_user.py FOLDER PORT ...` prints JSON: `read`, the files that it could read; `answers`, by port.
+`python other_user.py FOLDER HOST:PORT ...` prints JSON: `read`, the files that it could read; `answers`, by address.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import http.client
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -24,10 +26,10 @@ METHODS = (
 """A method of each kind of server that Ray has. Who may call it may call the others of that server."""
 
 
-def ask(port: int) -> list[str]:
-    """Return what a port answers to each call, and to a request by HTTP; OK where it served one."""
+def ask(address: str) -> list[str]:
+    """Return what an address answers to each call, and to a request by HTTP; OK where it served one."""
     found = []
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    with grpc.insecure_channel(address) as channel:
         for method in METHODS:
             try:
                 channel.unary_unary(f"/ray.rpc.{method}")(b"", timeout=3)
@@ -37,7 +39,7 @@ def ask(port: int) -> list[str]:
             if found[-1] == "UNAVAILABLE":  # it does not speak gRPC
                 break
     try:
-        request = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
+        request = http.client.HTTPConnection(address, timeout=3)
         request.request("GET", "/metrics")
         found.append(str(request.getresponse().status))
     except (OSError, http.client.HTTPException):
@@ -52,10 +54,30 @@ def list_readable(folder: Path) -> list[str]:
     return found
 
 
+def find_breaches(told: dict[str, Any], allowed: Sequence[str] = ()) -> list[str]:
+    """Return what another user could read or call, and which of Ray's kinds of servers nobody asked.
+
+    `allowed`: what addresses that serve HTTP alone may answer to it.
+    """
+    kept = {at: found for at, found in told["answers"].items() if found[0] != "UNAVAILABLE" or found[1] not in allowed}
+    kept = {at: found for at, found in kept.items() if found != ["UNAVAILABLE", "no HTTP"]}
+    asked = {place for found in kept.values() for place, answer in enumerate(found) if answer == "UNAUTHENTICATED"}
+    open_ones = [f"{at}: {found}" for at, found in kept.items() if is_open(found)]
+    return [
+        *told["read"],
+        *open_ones,
+        *(f"not asked: {METHODS[place]}" for place in range(len(METHODS)) if place not in asked),
+    ]
+
+
+def is_open(found: list[str]) -> bool:
+    return not {"UNAUTHENTICATED", "401"} & set(found) or any(answer.startswith("OK") for answer in found)
+
+
 if __name__ == "__main__":
-    ask(9)  # imports what nobody may read
+    ask("127.0.0.1:9")  # imports what nobody may read
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
-    answers = {port: ask(int(port)) for port in sys.argv[2:]}
+    answers = {address: ask(address) for address in sys.argv[2:]}
     print(json.dumps({"read": list_readable(Path(sys.argv[1])), "answers": answers}))
