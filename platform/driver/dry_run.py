@@ -122,7 +122,7 @@ def describe_plan(
 
     `aside`: of how many trials `--new` sets results aside; `lacks`: what this machine lacks for a trial.
     """
-    plan, measured = state.plan, state.history.measured
+    plan, measured = state.plan, state.measured
     parts = disk.forecast(state, store, kept, slots)
     hours, hours_basis = estimate_gpu_hours(plan, state.outstanding, measured)
     seconds, seconds_basis = estimate_seconds(plan, state.outstanding, measured, slots)

@@ -12,6 +12,7 @@ from typing import Any
 
 from platform.plan.plan import Plan
 from trainables.common.wording import format_amount, format_duration
+from trainables.storage.names import EVALUATED
 
 ENOUGH_TRIALS = 3
 """Once this many trials are evaluated, their mean time replaces the plan's estimate."""
@@ -55,6 +56,12 @@ def estimate_seconds(plan: Plan, left: int, measured: Measured, slots: int) -> t
     if resources.gpus or not left or each is None:
         return None, None
     return each * math.ceil(left / slots), f"about {format_duration(each)} each, {basis}"
+
+
+def measure(results: Iterable[Mapping[str, Any]]) -> Measured:
+    """Return what the trials that were evaluated took."""
+    evaluated = [result for result in results if result["status"] in EVALUATED]
+    return Measured(len(evaluated), sum_gpu_seconds(evaluated))
 
 
 def sum_gpu_seconds(results: Iterable[Mapping[str, Any]]) -> float:

@@ -89,7 +89,7 @@ def read_goals(trial: Trial, document: Mapping[str, Any]) -> Goals:
 
 def sync_journal(sweep: SweepFile, store: Storage) -> Journal | None:
     """Make the journal of a sweep anew from its storage; None: it was never searched."""
-    if "optuna" not in sweep.strategies or not sweep.axes:
+    if not sweep.is_search or not sweep.axes:
         return None
     journal = Journal(sweep, store)
     journal.path.parent.mkdir(parents=True, exist_ok=True)

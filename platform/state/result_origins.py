@@ -1,54 +1,37 @@
-"""What finished trials say of a plan: what they were made with, and what the rest will take."""
+"""What results and what trials share were made with, where that is other code than this."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from platform.plan.plan import Plan
-from platform.plan.remaining_time import Measured, sum_gpu_seconds
 from trainables.common import fingerprints, provenance
 from trainables.common.wording import format_count
 from trainables.config.shared_artifacts import Direction
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import EVALUATED, RESULT
+from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
 
 PACKAGES = ("torch", "transformers", "deepspeed")
 """Packages whose change may change a trial's numbers."""
 
 
-@dataclass(frozen=True)
-class History:
-    """What is known of the trials of a plan that have a result."""
-
-    measured: Measured = field(default_factory=Measured)
-    spent: float = 0.0
-    """GPU-seconds of all of them."""
-    warnings: tuple[str, ...] = ()
-    """What comes from other code than this, or was not observed."""
-
-
-def summarise_results(results: Iterable[Mapping[str, Any]], unobserved: int = 0) -> History:
-    """Return the history of these results; `unobserved` of them lack the observations that the plan asks for."""
-    results, warnings = list(results), []
+def warn_of_results(results: Sequence[Mapping[str, Any]], unobserved: int) -> Iterator[str]:
+    """Yield what results come from other code, and that `unobserved` of them lack what the plan asks to observe."""
     others = [(result, found) for result in results if (found := _find_difference(result, result["config"]))]
     if others:
         kind = "other or unknown" if any(result.get("code") is None for result, _ in others) else "other"
         counts = Counter(difference for _, difference in others).most_common()
         counted = "; ".join(f"{count} at {difference}" for difference, count in counts)
-        warnings.append(
+        yield (
             f"{format_count(len(others), 'result')} made by {kind} code than {_describe_code(provenance.stamp())}: "
             f"{counted}; numbers may differ from new ones, --new sets results aside and makes all of them again"
         )
     if unobserved:
         made = format_count(unobserved, "result")
-        warnings.append(f"{made} made without observe, which pictures along training need; --new makes them again")
-    evaluated = [result for result in results if result["status"] in EVALUATED]
-    measured = Measured(len(evaluated), sum_gpu_seconds(evaluated))
-    return History(measured, sum_gpu_seconds(results), tuple(warnings))
+        yield f"{made} made without observe, which pictures along training need; --new makes them again"
 
 
 def warn_of_shared(plan: Plan, directions: Sequence[Direction], store: Storage) -> Iterator[str]:

@@ -24,7 +24,7 @@ def load_spent(state: SweepState, store: Storage) -> float:
     """Return the GPU-seconds of all starts so far: those noted, else those of the plan's results."""
     plan = state.plan
     noted = parse_object(store.read_newest(store.spent(plan.sweep.name, plan.hash)) or b"")
-    return state.history.spent if noted is None else float(noted[KEY])
+    return state.spent if noted is None else float(noted[KEY])
 
 
 @contextlib.contextmanager

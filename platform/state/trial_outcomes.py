@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from platform.plan.models import Reference
 from platform.plan.plan import Plan
+from platform.plan.remaining_time import Measured, measure, sum_gpu_seconds
 from platform.state import result_origins
-from platform.state.result_origins import History
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common.errors import InputError
@@ -46,7 +46,11 @@ class SweepState:
     """Result files that cannot be read: set aside, and their trials run again."""
     retry: tuple[str, ...] = ()
     """Outcomes whose trials run again, beside those that were lost."""
-    history: History = field(default_factory=History)
+    measured: Measured = field(default_factory=Measured)
+    spent: float = 0.0
+    """GPU-seconds of all results."""
+    warnings: tuple[str, ...] = ()
+    """What comes from other code than this, or was not observed."""
     again: tuple[str, ...] = ()
     """Ids of trials whose results this start has set aside: a search asks for them first."""
 
@@ -88,7 +92,7 @@ class SweepState:
     def warning(self) -> str | None:
         """Return in one line what is odd in the rows, and what comes from other code than this; None if nothing."""
         rows = [benchmarks.find(one.name).warn_about_rows(one) for one in self.plan.benchmarks.values()]
-        return ". ".join(filter(None, [*rows, *self.history.warnings])) or None
+        return ". ".join(filter(None, [*rows, *self.warnings])) or None
 
     def after_setting_aside(self) -> SweepState:
         """Return the state when the results of retried trials and damaged files are set aside."""
@@ -104,8 +108,10 @@ def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     outcomes = {key: result["status"] for key, result in results.items()}
     asked = [key for key in results if trials[key].observe]
     unobserved = sum(results[key]["config"].get("observe") is None for key in asked)
-    known = result_origins.summarise_results(results.values(), unobserved)
-    return _with_shared(SweepState(plan, outcomes, tuple(damaged), retry, known), store)
+    found = list(results.values())
+    warnings = tuple(result_origins.warn_of_results(found, unobserved))
+    state = SweepState(plan, outcomes, tuple(damaged), retry, measure(found), sum_gpu_seconds(found), warnings)
+    return _with_shared(state, store)
 
 
 def _take_earlier_ids(plan: Plan, store: Storage) -> Plan:
@@ -154,7 +160,7 @@ def add_recorded(plan: Plan, store: Storage) -> Plan:
 
 def _with_shared(state: SweepState, store: Storage) -> SweepState:
     shared = result_origins.warn_of_shared(state.plan, state.directions, store)
-    return replace(state, history=replace(state.history, warnings=(*state.history.warnings, *shared)))
+    return replace(state, warnings=(*state.warnings, *shared))
 
 
 def has_references(plan: Plan, store: Storage) -> bool:

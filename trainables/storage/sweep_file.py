@@ -100,16 +100,9 @@ class SweepFile(BaseModel):
         return tuple(one for one in typed if one.partition("=")[0] not in PLACES)
 
     @property
-    def strategies(self) -> tuple[str, ...]:
-        """Return the strategies of all starts, each once: the trials are of all of them."""
-        found = [self.strategy if command == self.command else _strategy(command) for command in self.commands]
-        return tuple(dict.fromkeys([*found, self.strategy]))
-
-
-def _strategy(command: str) -> str:
-    """Return the strategy that a start names; the default where it names none."""
-    match = re.search(r"--strategy[= ](\w+)", command)
-    return match[1] if match else "grid"
+    def is_search(self) -> bool:
+        """Return whether a start searched with Optuna: the trials are of all starts."""
+        return self.strategy == "optuna" or any(re.search("--strategy[= ]optuna", one) for one in self.commands)
 
 
 def read_sweep(path: Path) -> SweepFile:

@@ -61,7 +61,7 @@ def test_results_from_when_observe_was_in_each_id_are_found(
     assert [trial.id() for trial in runs[-1].plan.trials] == [t.id() for t in (*olds[:3], *trials[3:])]
     assert [trial.id() for trial in runs[-1].left] == [olds[2].id(), trials[4].id()]
     warned = "1 result made without observe, which pictures along training need; --new makes them again"
-    assert warned in ". ".join(runs[-1].history.warnings), said
+    assert warned in ". ".join(runs[-1].warnings), said
     start(*observed, "--new")
     assert [trial.id() for trial in runs[-1].left] == [trial.id() for trial in runs[-2].plan.trials]
 

@@ -9,7 +9,7 @@ import pytest
 
 from platform.plan import overrides
 from platform.plan.build import make_plan
-from platform.plan.remaining_time import Measured, estimate_gpu_hours, estimate_seconds
+from platform.plan.remaining_time import Measured, estimate_gpu_hours, estimate_seconds, measure
 from platform.state import result_origins
 from platform.state.trial_outcomes import scan
 from search_spaces.schema import sweep as spaces
@@ -46,7 +46,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def warn(*results: dict[str, Any]) -> str:
-    return ". ".join(result_origins.summarise_results(results).warnings)
+    return ". ".join(result_origins.warn_of_results(results, 0))
 
 
 HERE = "commit 0a1b2c3d4e5f, code c0de"
@@ -76,21 +76,21 @@ def test_a_new_objective_is_no_other_code_for_the_published_ones(monkeypatch: py
 def test_time_of_a_trial_is_measured_on_what_is_done() -> None:
     """Half an hour on two ranks with a GPU each is one GPU-hour."""
     for count, each in ((2, None), (3, 3600.0)):
-        assert result_origins.summarise_results([result()] * count).measured.gpu_seconds_per_trial == each
+        assert measure([result()] * count).gpu_seconds_per_trial == each
     failed = result(seconds=9e9) | {"status": "failed"}
-    assert result_origins.summarise_results([*[result()] * 3, failed]).measured == Measured(3, 3 * 3600.0)
+    assert measure([*[result()] * 3, failed]) == Measured(3, 3 * 3600.0)
 
 
 def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store: Storage) -> None:
     """Also right after --new, which sets no more than results aside; a direction, too."""
     plan = make_plan(spaces.load_sweep("quickstart"), store)
-    assert scan(plan, store).history.warnings == ()
+    assert scan(plan, store).warnings == ()
     original, retain = (store.evaluation(ref.evaluation) for ref in plan.references)
     model, other = store.model(plan.recipes[0].id()), {"commit": "ffff", "code": "01d"}
     atomic_files.write_json(original / RESULT, result("ffff", code="01d"))
     atomic_files.write_json(retain / RESULT, result())
     atomic_files.write_json(model / "recipe.json", other | {"versions": VERSIONS | {"torch": "2.12.0"}})
-    assert ". ".join(scan(plan, store).history.warnings) == (
+    assert ". ".join(scan(plan, store).warnings) == (
         f"new trials would be compared with, or start from, what other code than {HERE} "
         f"made: shared/evaluations/{original.name} at commit ffff, code 01d; "
         f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0; --new keeps these, because other sweeps "
@@ -100,7 +100,7 @@ def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store:
     (direction,) = scan(plan, store).directions
     folder = forget_batches.direction_folder(direction, store)
     atomic_files.write_json(folder / RESULT, other | {"versions": VERSIONS})
-    (warning,) = scan(plan, store).history.warnings
+    (warning,) = scan(plan, store).warnings
     assert f"made: shared/directions/{folder.name} at commit ffff, code 01d;" in warning
 
 
@@ -117,7 +117,7 @@ def test_estimate_of_gpu_hours_is_refined(store: Storage) -> None:
     assert before is not None
     assert "FLOP/s" in (basis or "")
     finish(store, plan.trials[:4], **timed(3600.0))
-    measured = scan(plan, store).history.measured
+    measured = scan(plan, store).measured
     hours, basis = estimate_gpu_hours(plan, 11, measured)
     assert hours == pytest.approx(11)
     assert (basis or "").startswith("for the 11 left, as the 4 that are done took; the estimate of all was")
@@ -131,7 +131,7 @@ def test_time_without_gpus_is_told_before_and_after_the_first_trials(store: Stor
     basis = "about 8 s each, the mean of this sweep's own trials and models on one core"
     assert estimate_seconds(plan, 15, nothing, 2) == (64, basis)
     finish(store, plan.trials[:4], **timed(60.0))
-    measured = scan(plan, store).history.measured
+    measured = scan(plan, store).measured
     assert estimate_seconds(plan, 11, measured, 3) == (240, "about 60 s each, as the 4 that are done took")
     unknown = replace(plan, sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
     assert estimate_seconds(unknown, 11, nothing, 1) == (None, None)
