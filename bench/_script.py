@@ -7,10 +7,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from trainables.common import provenance
 from trainables.common.provenance import ROOT
@@ -33,15 +36,11 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def parse(parser: argparse.ArgumentParser, arguments: list[str] | None, *folders: str) -> argparse.Namespace:
-    """Return what was typed; refuse it if the file or one of the options `folders` has no folder."""
+def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
+    """Return what was typed; refuse it if the file has no folder."""
     options = parser.parse_args(arguments)
     if options.json and not options.json.absolute().parent.is_dir():
         parser.error(f"--json: no folder {options.json.parent}")
-    for name in folders:
-        place = getattr(options, name)
-        if place is not None and not Path(place).is_dir():
-            parser.error(f"--{name}: no folder {place}")
     return options
 
 
@@ -73,10 +72,18 @@ def hardware(device: str = "cpu") -> str:
 def report(file: Path | None, rows: Sequence[Mapping[str, Any]], **facts: Any) -> None:
     """Print the rows as columns; write them where a file is named, each with facts, cores, versions and commit."""
     rows = [{**facts, **row} for row in rows]
-    for name in dict.fromkeys(name for row in rows for name in row):
-        values = [row.get(name) for row in rows]
-        cells = (f"{value:.4g}" if isinstance(value, float) else str(value) for value in values)
-        print(f"{name:32}", *(f"{cell:>14}" for cell in cells))
+    print(pd.DataFrame(rows).T.to_string(header=False, float_format="{:.4g}".format))
     if file:
         known = {"cores": os.cpu_count(), **provenance.stamp()}
         file.write_text(json.dumps([{**row, **known} for row in rows], indent=2) + "\n", encoding="utf-8")
+
+
+def measure_trials(
+    doc: str | None, trials: int, measure: Callable[[int, Path], dict[str, Any]], arguments: list[str] | None
+) -> None:
+    """Run a script whose only option is how many trials it measures, in a folder that goes afterwards."""
+    parser = make_parser(doc)
+    parser.add_argument("--trials", type=int, default=trials)
+    options = parse(parser, arguments)
+    with tempfile.TemporaryDirectory() as place:
+        report(options.json, [measure(options.trials, Path(place))])

@@ -26,8 +26,8 @@ from trainables.common import cli
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Shape, Training
 from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
-from trainables.methods import method_constants, objectives, rectifiers
-from trainables.training import engine, loop, memory, model_files
+from trainables.methods import rectifiers
+from trainables.training import engine, memory, model_files
 from trainables.training.runtime import device_memory, prepare_process, release_memory
 from trainables.workers import shared_artifacts
 
@@ -60,16 +60,8 @@ def steps(
     asked = configuration(options)
     plan = memory.fit(asked, shape, options.length, device_memory(device))
     both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
-    task = loop.TrainingTask(
-        both,
-        both,
-        objectives.make_objective("ga", method_constants.Constants()),
-        rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU),
-        asked.training,
-        rectify.SEED,
-        pad=0,
-        micro_batch=plan.micro_batch,
-    )
+    ours = rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU)
+    task = rectify.make_task(both, asked.training, ours, plan.micro_batch)
     runner = engine.create_engine(network.train(), asked.training, asked.resources)
     found = rectify.measure(runner, task, options.repeats)
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
@@ -177,7 +169,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--split", default="forget05", help="of the evaluation (default forget05)")
     parser.add_argument("--limit", type=int, help="rows of each task of the evaluation (default: all)")
     parser.add_argument("--minutes", type=float, default=10, help="after which the tests are ended (default 10)")
-    options = _script.parse(parser, arguments, "data")
+    options = _script.parse(parser, arguments)
+    if options.data is not None and not Path(options.data).is_dir():
+        parser.error(f"--data: no folder {options.data}")
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.exit(2, NO_GPU + "\n")
     return options

@@ -166,19 +166,20 @@ def make_network(options: argparse.Namespace, device: torch.device) -> Any:
     return model.to(device, DTYPES[options.precision]).train()
 
 
-def make_task(options: argparse.Namespace, rectifier: rectifiers.Rectifier) -> loop.TrainingTask:
+def make_task(
+    both: list[Example], training: Training, rectifier: rectifiers.Rectifier, micro_batch: int | None = None
+) -> loop.TrainingTask:
     """Return gradient ascent on the rows that the retain pass draws from too: every step is in conflict."""
-    training = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
-    both = rows(options.vocabulary)
     objective = objectives.make_objective("ga", method_constants.Constants())
-    return loop.TrainingTask(both, both, objective, rectifier, training, SEED, pad=0)
+    return loop.TrainingTask(both, both, objective, rectifier, training, SEED, pad=0, micro_batch=micro_batch)
 
 
 def measure_scheme(
     options: argparse.Namespace, device: torch.device, world: int, stage: int, rectifier: rectifiers.Rectifier
 ) -> dict[str, Any]:
     """Measure our loop on a DeepSpeed engine. Bytes of the moving average are those of the rank with most."""
-    task, model = make_task(options, rectifier), make_network(options, device)
+    training = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
+    task, model = make_task(rows(options.vocabulary), training, rectifier), make_network(options, device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     resources = Resources(ranks=world, zero_stage=stage, precision=options.precision)
     runner = engine.create_engine(model, task.training, resources)

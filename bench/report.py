@@ -10,7 +10,6 @@ import os
 import random
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,12 +147,7 @@ def measure(trials: int, place: Path) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = _script.make_parser(__doc__)
-    parser.add_argument("--trials", type=int, default=2000)
-    options = _script.parse(parser, arguments)
-    with tempfile.TemporaryDirectory() as place:
-        found = measure(options.trials, Path(place))
-    _script.report(options.json, [found])
+    _script.measure_trials(__doc__, 2000, measure, arguments)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
-import resource
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,8 +26,7 @@ from trainables.trial.record import Record, write_result
 from trainables.workers import ray_processes
 
 SWEEP = "quickstart"
-FACTS = "scale.json"
-"""Where the driver's process leaves what it measured of itself, in the storage."""
+RESULTS, SAMPLE_SECONDS = "trials/*/result.json", 1.0
 
 
 class Empty(ray_processes.TrialActor):
@@ -38,11 +35,9 @@ class Empty(ray_processes.TrialActor):
     def step(self) -> dict[str, Any]:
         generator = random.Random(self.trial.id())
         record = Record(provenance.now())
-        quality, utility = -20 * generator.random(), generator.random()
-        record.metrics = {"forget_quality": quality, "model_utility": utility}
+        record.metrics = {"forget_quality": -20 * generator.random(), "model_utility": generator.random()}
         record.metrics |= {f"part_{number}": generator.random() for number in range(20)}
-        half = {"forget_quality": quality, "model_utility": utility}
-        record.halves = [{**half, "half": name} for name in ("even", "odd")]
+        record.halves = [record.metrics, record.metrics]
         record.steps = [{"step": step, "loss": generator.random(), "skipped": False} for step in range(1, 6)]
         place = self.store.trial(self.trial.id())
         atomic_files.write_json(place / CONFIG, self.trial.model_dump(mode="json"))
@@ -56,83 +51,58 @@ def sweep_arguments(trials: int, place: Path) -> list[str]:
     return [SWEEP, "--storage", str(place), "--seeds", ",".join(map(str, range(-(-trials // each))))]
 
 
-def drive(command: Sequence[str]) -> int:
-    """Run the sweep's own command with Empty in the actor's place, and leave what it took in the storage.
-
-    `wall` and `cpu` are those of everything between Ray's start and the report: preparation, Tune, storage, MLflow.
-    """
+def drive() -> None:
+    """Run the sweep's own command with Empty in the actor's place."""
     import typer
 
     import platform.sweep as sweep
     from platform.driver import run_on_ray
-    from platform.driver.trial_callback import TrialCallback
 
     run_on_ray.TrialActor = Empty  # type: ignore[misc]
-    init, run_all = TrialCallback.__init__, run_on_ray.prepare_and_tune
-    facts: dict[str, Any] = {"samples": []}
-    over = threading.Event()
+    typer.run(sweep.main)
 
-    def follow(reporter: Any) -> None:
-        while not over.wait(1.0):
-            facts["samples"].append((reporter.counts.done, psutil.Process().memory_info().rss))
 
-    def watched_init(self: Any, *values: Any) -> None:
-        init(self, *values)
-        threading.Thread(target=follow, args=(self,), daemon=True).start()
-
-    def measured(*values: Any) -> Any:
-        wall, cpu = time.perf_counter(), time.process_time()
-        mirror = run_all(*values)
-        over.set()
-        facts["wall"], facts["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
-        return mirror
-
-    TrialCallback.__init__ = watched_init  # type: ignore[method-assign]
-    run_on_ray.prepare_and_tune = measured
-    status = 0
-    try:
-        typer.run(sweep.main)
-    except SystemExit as end:
-        status = int(end.code or 0)
-    facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    atomic_files.write_json(Path(command[command.index("--storage") + 1]) / FACTS, facts)
-    return status
+def follow_driver(command: Sequence[str], place: Path) -> tuple[float, list[tuple[int, float, int]]]:
+    """Run `drive` in a process; return its seconds, and now and then trials, processor time and memory so far."""
+    started, samples = time.perf_counter(), []
+    driver = psutil.Popen([sys.executable, __file__, "--drive", *command], cwd=_script.ROOT, stdout=sys.stderr)
+    while driver.poll() is None:
+        with contextlib.suppress(psutil.Error), driver.oneshot():
+            used, memory = driver.cpu_times(), driver.memory_info().rss
+            samples.append((len(list(place.glob(RESULTS))), used.user + used.system, memory))
+        time.sleep(SAMPLE_SECONDS)
+    if driver.returncode:
+        raise SystemExit(f"the sweep ended with {driver.returncode}")
+    return time.perf_counter() - started, [sample for sample in samples if sample[2]]
 
 
 def measure(trials: int, place: Path) -> dict[str, Any]:
     command = sweep_arguments(trials, place)
     plan, _ = _script.run("-m", "platform.sweep", *command, "--dry-run", "--json")
-    _script.run("bench/scale.py", "--drive", *command)
-    run = atomic_files.read_json(place / FACTS) or {}
-    count = len(list(place.glob("trials/*/result.json")))
+    wall, samples = follow_driver(command, place)
+    count = len(list(place.glob(RESULTS)))
     resume, _ = _script.run("-m", "platform.sweep", *command, "--resume")
     status, _ = _script.run("-m", "platform.status", SWEEP, "--storage", place)
-    first = next(sample for sample in run["samples"] if sample[0] >= count // 10)
-    last = run["samples"][-1]
+    (done, _, memory), (every, cpu, most) = next(one for one in samples if one[0] >= count // 10), samples[-1]
     return {
         "trials": count,
         "plan_seconds": plan,
-        "run_seconds_per_trial": run["wall"] / count,
-        "driver_cpu_seconds_per_trial": run["cpu"] / count,
-        "memory_bytes_per_trial": (last[1] - first[1]) / (last[0] - first[0]),
-        "peak_bytes": run["peak_bytes"],
+        "run_seconds_per_trial": wall / count,
+        "driver_cpu_seconds_per_trial": cpu / count,
+        "memory_bytes_per_trial": (most - memory) / max(1, every - done),
+        "peak_bytes": max(memory for _, _, memory in samples),
         "resume_seconds": resume,
         "status_seconds": status,
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> None:
     if "--drive" in sys.argv:
         sys.argv.remove("--drive")
-        return drive(sys.argv)
-    parser = _script.make_parser(__doc__)
-    parser.add_argument("--trials", type=int, default=5000)
-    options = _script.parse(parser, arguments)
-    with tempfile.TemporaryDirectory() as place:
-        found = measure(options.trials, Path(place))
-    _script.report(options.json, [found])
-    return 0
+        drive()
+    else:
+        _script.measure_trials(__doc__, 5000, measure, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
