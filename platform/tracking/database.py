@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,16 @@ def _create(path: Path) -> None:
     from mlflow import MlflowClient
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        made, copy = Path(folder, "made"), Path(folder, "copy")
+    staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / path.name
         MlflowClient(tracking_uri=f"{SQLITE}{made}").search_experiments(max_results=1)
-        shutil.copyfile(made, copy)  # because MLflow keeps its connection to the file that it made
-        with contextlib.suppress(FileExistsError):  # another sweep in this storage was quicker
-            os.link(copy, path)
+        try:
+            shutil.copyfile(made, staging)  # a copy, because MLflow keeps its connection to the file that it made
+            with contextlib.suppress(FileExistsError):  # another sweep in this storage was quicker
+                os.link(staging, path)
+        finally:
+            staging.unlink(missing_ok=True)
 
 
 def place_artifacts(uri: str, store: Storage, experiment: str) -> None:

@@ -130,8 +130,10 @@ class Tracker:
         """Close the parent run with the sweep's counts, tag runs with their kept weights, and save the trials' view."""
         from mlflow.entities import Metric
 
-        now = int(time.time() * 1000)
-        self.client.log_batch(self.parent, [Metric(f"trials/{name}", value, now, 0) for name, value in counts.items()])
+        now, earlier = int(time.time() * 1000), self.client.get_metric_history(self.parent, "trials/total")
+        step = max((point.step for point in earlier), default=-1) + 1  # MLflow shows the last, whatever clocks say
+        told = [Metric(f"trials/{name}", value, now, step) for name, value in counts.items()]
+        self.client.log_batch(self.parent, told)
         if not self.own:
             self.load_runs()  # without those that a repeated request made
         for trial_id, run in self.runs.items():

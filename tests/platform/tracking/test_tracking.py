@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
@@ -38,14 +39,15 @@ def test_one_parent_and_one_child_for_each_result(client: Any) -> None:
     assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
 
 
-def test_parent_tells_what_is_true_now(copied: tuple[Storage, Any]) -> None:
+def test_parent_tells_what_is_true_now(copied: tuple[Storage, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """While the sweep runs; where an Optuna study is at its budget, which leaves points that nobody means to run; and
-    when the missing trial and the one that failed ran."""
+    when the missing trial and the one that failed ran, by a clock that had been set back."""
     store, client = copied
     again = tracker.open_tracker(write_sweep(store).model_copy(update={"trial_budget": 4}), store)
     assert parent_of(client).info.status == "RUNNING"
     again.finish(count_outcomes(again.sweep, store))
     assert parent_of(client).info.status == "FINISHED"
+    monkeypatch.setattr(tracker.time, "time", lambda: 1.7e9)
     for name in ("failed", "missing"):
         write_result(store, TRIALS[name], "finished", started="2026-11-21T08:00:00+00:00")
     tracker.sync(write_sweep(store), store)
