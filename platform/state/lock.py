@@ -78,14 +78,8 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
 
 def describe_owner(command: str) -> Owner:
     """Return what this process writes into a lock."""
-    token, now = uuid.uuid4().hex, time.time()
-    return {
-        **process_identity.describe_self(),
-        "command": command,
-        "since": provenance.now(),
-        "token": token,
-        "beat": now,
-    }
+    known = {"command": command, "since": provenance.now(), "token": uuid.uuid4().hex, "beat": time.time()}
+    return process_identity.describe_self() | known
 
 
 @contextlib.contextmanager

@@ -166,9 +166,7 @@ def open_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
     copy = Path(os.environ.get("UNLEARN_CACHE") or CACHE).expanduser().absolute() / key
     (usable_folder(copy, "UNLEARN_CACHE", writable=True) / UNSENT).mkdir(exist_ok=True)
     if check:
-        store.check_exists()
-    if check and writable:
-        store.check_writable()
+        store.check(writable)
     return ObjectStorage(copy, store, writable)
 
 

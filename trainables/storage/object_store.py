@@ -54,19 +54,17 @@ class ObjectStore:
         self.base = base
         self.whole_at_once = files.type_name in OBJECT_STORES
 
-    def check_exists(self) -> None:
-        """Raise InputError if there is no such bucket, or it does not answer."""
+    def check(self, writable: bool) -> None:
+        """Raise InputError if there is no such bucket, it does not answer, or it should be `writable` and is not."""
         bucket = self.base.split("/")[0]
         with self._errors():
             found = self.files.get_file_info(bucket) if self.whole_at_once else None
         if found is not None and found.type == pyarrow.fs.FileType.NotFound:
             raise InputError(f"--storage: there is no bucket '{bucket}' for '{self.uri}'; make it, or name another one")
-
-    def check_writable(self) -> None:
-        """Raise InputError if nothing can be written or deleted."""
-        probe = f".probe-{uuid.uuid4().hex}"
-        self.write(probe, b"x")
-        self.delete([probe])
+        if writable:
+            probe = f".probe-{uuid.uuid4().hex}"
+            self.write(probe, b"x")
+            self.delete([probe])
 
     def list(self, below: str = "") -> dict[str, Entry]:
         """Return every object below a folder by name, without names that would lead out of a folder."""
