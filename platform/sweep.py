@@ -20,7 +20,7 @@ from platform.plan.plan import Plan
 from platform.schedule import capacity
 from platform.schedule.ray_environment import LOCAL, resolve_address
 from platform.state import disk
-from platform.state.trial_outcomes import SweepState, scan, scan_without_results
+from platform.state.trial_outcomes import SweepState, scan, warn_of_shared
 from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
@@ -136,7 +136,7 @@ def _check_plan(plan: Plan, store: Storage, options: Options) -> tuple[SweepStat
     """
     state = scan(plan, store, options.retry)
     aside = len(state.outcomes) + len(state.damaged) if options.new else 0
-    state = scan_without_results(state.plan, store) if options.new else state
+    state = warn_of_shared(SweepState(state.plan, {}), store) if options.new else state
     slots = capacity.count_slots(plan.sweep.resources, state.outstanding, options.max_concurrent, options.address)
     disk.check_budget(state, store, options.keep, options.disk_bytes, slots)
     return state, slots, aside

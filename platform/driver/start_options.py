@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from platform.state import kept_weights
+from platform.state.kept_weights import CHOICES
 from trainables.common.errors import InputError, closest
 from trainables.storage.names import FAILURES, STOPPED
 
@@ -40,7 +40,8 @@ class Options:
             raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, (*FAILURES, STOPPED))}")
         if self.gpu_hours is not None and not 0 < self.gpu_hours < float("inf"):
             raise InputError(f"--gpu-hours: must be above 0, got {self.gpu_hours:g}")
-        kept_weights.check_choice(self.keep)
+        if self.keep not in CHOICES:
+            raise InputError(f"--keep: unknown choice '{self.keep}'; {closest(self.keep, CHOICES)}")
 
     @property
     def retry(self) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from typing import Any
 from platform.plan.plan import Plan
 from platform.state.trial_outcomes import planned_utilities
 from trainables.benchmarks import selection
-from trainables.common.errors import InputError, closest
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
@@ -21,11 +20,6 @@ from trainables.storage.names import WEIGHTS
 
 CHOICES = ("all", "pareto", "best", "none")
 """Each keeps less than the one before. `best` is the trial that the selection rule chooses; `pareto` keeps it, too."""
-
-
-def check_choice(choice: str) -> None:
-    if choice not in CHOICES:
-        raise InputError(f"--keep: unknown choice '{choice}'; {closest(choice, CHOICES)}")
 
 
 @dataclass

@@ -111,7 +111,7 @@ def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     found = list(results.values())
     warnings = tuple(result_origins.warn_of_results(found, unobserved))
     state = SweepState(plan, outcomes, tuple(damaged), retry, measure(found), sum_gpu_seconds(found), warnings)
-    return _with_shared(state, store)
+    return warn_of_shared(state, store)
 
 
 def _take_earlier_ids(plan: Plan, store: Storage) -> Plan:
@@ -128,11 +128,6 @@ def _take_earlier_ids(plan: Plan, store: Storage) -> Plan:
 
     kept = {key: old for key, olds in earlier.items() for old in olds if is_there(old.id()) and not is_there(key)}
     return replace(plan, trials=tuple(kept.get(trial.id(), trial) for trial in plan.trials))
-
-
-def scan_without_results(plan: Plan, store: Storage) -> SweepState:
-    """Return the state of a plan once the results of all its trials are set aside."""
-    return _with_shared(SweepState(plan, {}), store)
 
 
 def add_recorded(plan: Plan, store: Storage) -> Plan:
@@ -158,7 +153,8 @@ def add_recorded(plan: Plan, store: Storage) -> Plan:
     return replace(plan, trials=(*plan.trials, *recorded))
 
 
-def _with_shared(state: SweepState, store: Storage) -> SweepState:
+def warn_of_shared(state: SweepState, store: Storage) -> SweepState:
+    """Return the state with the warnings of what its trials share, where other code made that."""
     shared = result_origins.warn_of_shared(state.plan, state.directions, store)
     return replace(state, warnings=(*state.warnings, *shared))
 
