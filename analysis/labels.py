@@ -29,6 +29,11 @@ def rectifier_label(rectifier: str, alone: str = "") -> str:
     return f"w/ {RECTIFIERS[rectifier].label if rectifier in RECTIFIERS else rectifier}"
 
 
+def describe_method(method: str, rectifier: str) -> str:
+    """Return `GA w/ GRU`; of no rectifier the method's name alone."""
+    return f"{method_label(method)} {rectifier_label(rectifier)}".strip()
+
+
 def row_label(method: str, rectifier: str) -> str:
     """Return the first cell of a row: Original, Retrain, a method's name, or what it is combined with."""
     return REFERENCES.get(method) or (rectifier and rectifier_label(rectifier)) or method_label(method)
@@ -70,7 +75,7 @@ def describe_settings(row: Mapping[Any, Any]) -> dict[str, str]:
     if pd.isna(method):
         return dict.fromkeys(("Method", "gamma", "tau", "strength"), DASH)
     return {
-        "Method": " ".join(filter(None, [method_label(method), rectifier_label(rectifier)])),
+        "Method": describe_method(method, rectifier),
         "gamma": setting_text(row["gamma"]) if takes(rectifier, "gamma") else DASH,
         "tau": setting_text(row["tau"]) if takes(rectifier, "tau") else DASH,
         "strength": setting_text(row["strength"]) if method in TASK_VECTORS else DASH,

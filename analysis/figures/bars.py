@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from string import ascii_lowercase
 from typing import Any
 
@@ -9,10 +10,9 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from analysis.figures import panel_data
-from analysis.figures.style import CHANCE, LINES, STYLE, even_columns, legend_entry, make_grid
+from analysis.figures.style import CHANCE, LINES, STYLE, add_legend, wrap_panels
 from analysis.labels import REFERENCES, method_label
 from analysis.load.goal_columns import Column
 
@@ -22,10 +22,14 @@ KEY = COLUMNS[:6]
 ACROSS = 4
 """Panels beside one another, at most."""
 EDGE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.7}
-PLAIN: dict[str, Any] = {"facecolor": "white", **EDGE}
-GRU: dict[str, Any] = {"facecolor": "#BBBBBB", **EDGE}
-BETTER: dict[str, Any] = {"facecolor": "#0072B2", **EDGE}
-WORSE: dict[str, Any] = {"facecolor": "#F3B58A", **EDGE, "hatch": "/////"}
+SIDES: dict[str, dict[str, Any]] = {
+    "none": {"facecolor": "white", "label": "method alone", **EDGE},
+    "gru": {"facecolor": "#BBBBBB", "label": "w/ GRU", **EDGE},
+}
+CHANGES: dict[int, dict[str, Any]] = {
+    1: {"facecolor": "#0072B2", "label": "improvement w/ GRU", **EDGE},
+    -1: {"facecolor": "#F3B58A", "label": "worse w/ GRU", **EDGE, "hatch": "/////"},
+}
 PAPER: dict[str, Any] = {"marker": "D", "ms": 3.2, "color": "white", "mec": "black", "mew": 0.8, "linestyle": "none"}
 WIDTH = 0.36
 """Of a bar, where the distance between methods is 1."""
@@ -37,7 +41,7 @@ def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each panel and method that has one with GRU: its value alone (`none`) and with it (`gru`).
 
     `improvement` is what GRU adds, positive where it is better, also of metrics that are best low. Reference models
-    have their value in `none`. Of runs those that the rule chose; `source` is runs or paper.
+    have their value in `none`. Of runs those that the rule chose; `source` is runs or paper. Empty without a pair.
     """
     rows = panel_data.add_source(frame)
     rows = rows.loc[rows["chosen"] & rows["target"].isna() & rows["rectifier"].isin(["none", "gru"])]
@@ -53,6 +57,8 @@ def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
     found = found.loc[pd.Series(paired, index=found.index) | found["method"].isin(REFERENCES)]
     sign = found["metric"].map({name: 1 if column.best == "highest" else -1 for name, column in columns.items()})
     found = found.assign(improvement=(sign.astype(float) * (found["gru"] - found["none"]).astype(float)).round(10))
+    if found["improvement"].isna().all():
+        found = found.iloc[:0]
     return panel_data.sort_points(found.reindex(columns=COLUMNS), columns)
 
 
@@ -64,43 +70,38 @@ def draw(points: pd.DataFrame) -> Figure:
     """
     metrics, methods = panel_data.compared_columns(points), panel_data.list_methods(points)
     panels = [(place, column) for place in panel_data.list_places(points) for column in metrics]
-    across = min(len(panels), max(1, ACROSS // len(metrics)) * len(metrics))
-    size = (min(7.4, max(3.6, across * (0.75 + 0.2 * len(methods)))), 1.75 * -(-len(panels) // across) + 1.3)
-    figure = Figure(figsize=size, layout="constrained")
-    grid = make_grid(figure, len(panels), across)
+    across = max(1, ACROSS // len(metrics)) * len(metrics)
+    figure, grid = wrap_panels(len(panels), across, 0.75 + 0.2 * len(methods), 1.9)
     for number, (axes, (place, column)) in enumerate(zip(grid, panels, strict=True)):
         here = panel_data.at_place(points, place)
         _draw_panel(axes, here.loc[here["metric"] == column.metric], methods, column, "runs" in set(points["source"]))
         axes.set_title(f"({ascii_lowercase[number % 26]}) {panel_data.place_title(place)}", fontsize=7)
         if number + across < len(panels):
             axes.set_xticklabels([])
-    signs = _list_legend_entries(points)
-    columns = even_columns(len(signs), 5 if size[0] > 6 else 3)
-    figure.legend(handles=signs, loc="outside lower center", ncols=columns)
+    add_legend(figure)
     return figure
 
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Column, runs: bool) -> None:
     """Draw one metric: bars of the runs where there are any, else of the paper."""
-    bars = rows.loc[rows["source"] == ("runs" if runs else "paper")]
-    for row in bars.loc[bars["method"].isin(REFERENCES)].dropna(subset=["none"]).to_dict("records"):
+    rows = rows.assign(at=[methods.index(name) if name in methods else math.nan for name in rows["method"]])
+    shown = rows.loc[rows["source"] == ("runs" if runs else "paper")]
+    for row in shown.loc[shown["method"].isin(REFERENCES)].dropna(subset=["none"]).to_dict("records"):
         axes.axhline(row["none"], **LINES[row["method"]], zorder=1)
     if column.chance is not None:
         axes.axhline(column.chance, **CHANCE, zorder=4.5)
-    values = [rows[side] + sign * rows[f"{side}_sd"].fillna(0) for side in ("none", "gru") for sign in (-1, 1)]
+    values = [shown[side] + sign * shown[f"{side}_sd"].fillna(0) for side in SIDES for sign in (-1, 1)]
     low, high = (float(end([0.0, *pd.concat(values).dropna()])) for end in (min, max))
-    room = ROOM * ((high - low) or 1.0)
-    below = abs(low) > high
+    room, below = ROOM * ((high - low) or 1.0), abs(low) > high
     axes.set_ylim((low - room, high) if below else (low, high + room))
-    for row in bars.loc[~bars["method"].isin(REFERENCES)].to_dict("records"):
-        _draw_pair(axes, methods.index(row["method"]), row)
-        if pd.notna(row["improvement"]):
-            _write_number(axes, methods.index(row["method"]), row["improvement"], low if below else high)
-    if runs:
-        published = rows.loc[(rows["source"] == "paper") & rows["method"].isin(methods)]
-        for row in published.to_dict("records"):
-            at = methods.index(row["method"])
-            axes.plot([at - WIDTH / 2, at + WIDTH / 2], [row["none"], row["gru"]], **PAPER, zorder=5)
+    _draw_bars(axes, shown.dropna(subset=["at"]))
+    for row in shown.dropna(subset=["at", "improvement"]).to_dict("records"):
+        _write_number(axes, row["at"], row["improvement"], low if below else high)
+    published = rows.loc[rows["source"] == "paper"].dropna(subset=["at"])
+    if runs and len(published):
+        at = published["at"]
+        axes.plot([at - WIDTH / 2, at + WIDTH / 2], [published["none"], published["gru"]], **PAPER, zorder=5)
+        axes.lines[-1].set_label("the paper's numbers")
     axes.axhline(0, color="black", linewidth=0.6, zorder=3)
     axes.set_xlim(-0.6, len(methods) - 0.4)
     axes.set_xticks(range(len(methods)), [method_label(method) for method in methods], rotation=90, fontsize=7)
@@ -108,38 +109,20 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Colu
     axes.set_ylabel(column.head, labelpad=2)
 
 
-def _draw_pair(axes: Axes, at: int, row: dict[Any, Any]) -> None:
-    """Draw a method's two bars, and the improvement as a bar from the one's end to the other's."""
-    left, right = at - WIDTH / 2, at + WIDTH / 2
-    for x, side, style in ((left, "none", PLAIN), (right, "gru", GRU)):
-        if pd.notna(row[side]):
-            axes.bar(x, row[side], WIDTH, **style, zorder=2)
-            if row[f"{side}_sd"] > 0:
-                axes.errorbar(x, row[side], row[f"{side}_sd"], fmt="none", ecolor="black", elinewidth=0.8, zorder=4)
-    change = row["improvement"]
-    if pd.notna(change) and change:
-        style = BETTER if change > 0 else WORSE
-        axes.bar(right, row["gru"] - row["none"], WIDTH, row["none"], **style, zorder=2.5)
+def _draw_bars(axes: Axes, rows: pd.DataFrame) -> None:
+    """Draw each method's two bars, and the improvement as a bar from the one's end to the other's."""
+    for shift, (side, style) in zip((-WIDTH / 2, WIDTH / 2), SIDES.items(), strict=True):
+        bars = rows.dropna(subset=[side])
+        errors: dict[str, Any] = {"yerr": bars[f"{side}_sd"], "error_kw": {"elinewidth": 0.8, "zorder": 4}}
+        axes.bar(bars["at"] + shift, bars[side], WIDTH, **errors, **style, zorder=2)
+    for sign, style in CHANGES.items():
+        if len(bars := rows.loc[sign * rows["improvement"] > 0]):
+            axes.bar(bars["at"] + WIDTH / 2, bars["gru"] - bars["none"], WIDTH, bars["none"], **style, zorder=2.5)
 
 
-def _write_number(axes: Axes, at: int, change: float, edge: float) -> None:
+def _write_number(axes: Axes, at: float, change: float, edge: float) -> None:
     """Write `+13.4`, `-0.5` or 0, three digits at most, beyond all bars and lines, where nothing else is drawn."""
     text = f"{round(change, 3):+.3g}" if round(change, 3) else "0"
     way = -1 if edge < 0 else 1
     place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top" if way < 0 else "bottom"}
     axes.annotate(text, (at, edge), (0, 3 * way), fontsize=6, rotation=90, **place)
-
-
-def _list_legend_entries(points: pd.DataFrame) -> list[Any]:
-    """Return a legend entry for every kind of sign that is drawn."""
-    handles: list[Any] = [Patch(**PLAIN, label="method alone"), Patch(**GRU, label="w/ GRU")]
-    handles += [Patch(**BETTER, label="improvement w/ GRU")] * bool((points["improvement"] > 0).any())
-    handles += [Patch(**WORSE, label="worse w/ GRU")] * bool((points["improvement"] < 0).any())
-    for role in REFERENCES:
-        if role in set(points["method"]):
-            handles.append(legend_entry(f"{role} model", **LINES[role]))
-    if any(column.chance is not None for column in panel_data.compared_columns(points)):
-        handles.append(legend_entry("chance", **CHANCE))
-    if panel_data.has_both_sources(points):
-        handles.append(legend_entry("the paper's numbers", **PAPER))
-    return handles

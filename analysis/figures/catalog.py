@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -22,18 +23,26 @@ from analysis.figures import (
     tradeoff,
     training,
 )
-from analysis.labels import join_names, method_label, row_label
+from analysis.labels import describe_method, join_names
 from analysis.load.goal_columns import Goals, find_goals, full_title
 from analysis.stats.chosen_settings import STUDY_COLUMNS
 from analysis.stats.sweep_results import Results
 
 PAPER: dict[str, tuple[str, ...]] = {
-    "main": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
+    "pairs": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
     "gamma": ("tofu_gamma",),
     "tau": ("tofu_tau",),
     "uwc": ("tofu_uwc_ga", "tofu_uwc_npo"),
 }
 """The paper's tables that figures are made of."""
+KINDS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
+    "arrows": (tradeoff.arrow_points, tradeoff),
+    "pairs": (bars.pair_points, bars),
+    "gamma": (partial(sensitivity.curve_points, knob="gamma"), sensitivity),
+    "tau": (partial(sensitivity.curve_points, knob="tau"), sensitivity),
+    "uwc": (sensitivity.target_points, sensitivity),
+}
+"""Pictures of tidy frames: their points, and the module whose `draw` draws these."""
 CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
 
 
@@ -53,7 +62,7 @@ class Picture(NamedTuple):
 
 
 def _make_picture(
-    kind: str, figure: Figure, points: pd.DataFrame, *, stem: str = "", more: tuple[str, ...] = (), **words: str
+    kind: str, figure: Figure, points: pd.DataFrame, *, stem: str = "", more: Sequence[str] = (), **words: str
 ) -> Picture:
     """Return a picture with the texts of its kind: `words` fill them in, `more` are names of further sentences."""
     texts = CAPTIONS["any"] | CAPTIONS[kind]
@@ -61,14 +70,10 @@ def _make_picture(
     return Picture(stem or kind, figure, points, subject, " ".join(caption))
 
 
-def _sources(points: pd.DataFrame) -> tuple[str, ...]:
-    return ("laid_over",) * panel_data.has_both_sources(points)
-
-
 def draw_tradeoff(results: Results) -> Picture:
     """Return the trade-off with all trials."""
     goals, points = results.goals, tradeoff.trial_points(results)
-    figure = tradeoff.draw_trials(points, goals, results.rule)
+    figure = tradeoff.draw(points, results.rule)
     turned = ("turned",) * (goals.removal.best == "lowest")
     return _make_picture(
         "tradeoff", figure, points, more=turned, x=full_title(goals.removal), y=full_title(goals.retention)
@@ -83,18 +88,15 @@ def draw_strengths(points: pd.DataFrame) -> Picture:
 def draw_slices(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Picture:
     """Return what each setting of one study does, from `importance.list_points` and its rows of importance."""
     split, method, rectifier = (str(points[name].iloc[0]) for name in STUDY_COLUMNS)
-    stem, study = f"settings-{split}-{method}-{rectifier}", f"{row_label(method, rectifier)} on {split}"
-    if rectifier != "none":
-        study = f"{method_label(method)} {study}"
-    figure = search_settings.draw(points, goals, search_settings.rank_settings(points, shares))
+    stem, study = f"settings-{split}-{method}-{rectifier}", f"{describe_method(method, rectifier)} on {split}"
+    figure = search_settings.draw(points, goals, shares)
     return _make_picture("settings", figure, points, stem=stem, study=study)
 
 
 def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:
     """Yield the curves of UWC's mixtures, from `uwc.mixture_points`: one picture for each split."""
-    for split, here in points.groupby("split"):
-        figure = equal_utility.draw_mixtures(points, str(split))
-        yield _make_picture("mixtures", figure, here, stem=f"uwc-{split}", split=str(split))
+    for picture in _draw_splits("mixtures", points, equal_utility.draw):
+        yield picture._replace(stem=picture.stem.replace("mixtures", "uwc"))
 
 
 def draw_sweeps(frames: Mapping[str, pd.DataFrame], beside: bool = False, several: bool = False) -> list[Picture]:
@@ -103,15 +105,14 @@ def draw_sweeps(frames: Mapping[str, pd.DataFrame], beside: bool = False, severa
     `frames` are tidy rows of runs by the kinds of PAPER. `beside` lays the paper's numbers over a figure whose
     backbone and split are the paper's. `several` sweeps have their trade-off as arrows, one alone has all its trials.
     """
-    if frames["main"].empty:
+    if frames["pairs"].empty:
         return []
     near = {kind: panel_data.vary_only_gamma_tau(frames[kind]) for kind in ("gamma", "tau")}
     parts = {kind: _add_published(frame, kind, beside) for kind, frame in ({**frames} | near).items()}
-    if several or len(parts["main"]) > len(frames["main"]):
-        parts["arrows"] = parts["main"]
-    if not several:
-        parts["heat"] = panel_data.vary_only_gamma_tau(frames["main"])
-    return list(_draw_parts(parts))
+    if several or len(parts["pairs"]) > len(frames["pairs"]):
+        parts["arrows"] = parts["pairs"]
+    maps = [] if several else _draw_heat_maps(panel_data.vary_only_gamma_tau(frames["pairs"]))
+    return [*_draw_parts(parts), *maps]
 
 
 def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
@@ -123,7 +124,7 @@ def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
     parts = {
         kind: pd.concat([paper.mended(name, tables[name]) for name in names]) for kind, names in kept.items() if names
     }
-    parts |= {"arrows": parts["main"]} if "main" in parts else {}
+    parts |= {"arrows": parts["pairs"]} if "pairs" in parts else {}
     mended = CAPTIONS["any"]["mended"]
     return [
         one._replace(stem=f"paper-{one.stem}", subject=f"The paper: {one.subject}", caption=f"{mended} {one.caption}")
@@ -138,58 +139,34 @@ def _add_published(frame: pd.DataFrame, kind: str, beside: bool) -> pd.DataFrame
     return pd.concat([frame, *(part for part in published if len(part))], ignore_index=True)
 
 
-def _draw_parts(parts: dict[str, pd.DataFrame]) -> Iterator[Picture]:
-    """Yield the pictures of tidy frames, by kind."""
-    draw = {"arrows": _draw_arrows, "main": _draw_main, "gamma": _draw_sensitivity, "tau": _draw_sensitivity}
-    draw |= {"heat": _draw_heat_maps, "uwc": _draw_shares}
-    for kind, make in draw.items():
-        if kind in parts:
-            yield from make(parts[kind], kind)
+def _draw_parts(parts: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
+    """Yield the pictures of tidy frames, by kind, of which there is something to draw."""
+    for kind, (list_points, module) in KINDS.items():
+        points = list_points(parts[kind]) if kind in parts else pd.DataFrame()
+        if points.empty:
+            continue
+        goals = find_goals(points["benchmark"].iloc[0])
+        words = {"x": full_title(goals.removal), "y": full_title(goals.retention)}
+        words["labels"] = join_names(column.label for column in panel_data.compared_columns(parts[kind]))
+        more = [name for name in (goals.benchmark, *set(points["source"])) if name in CAPTIONS[kind]]
+        more += ["laid_over"] * panel_data.has_both_sources(points)
+        yield _make_picture(kind, module.draw(points), points, more=more, **words)
 
 
-def _draw_arrows(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
-    """Yield the trade-off of the chosen settings."""
-    points, goals = tradeoff.arrow_points(frame), find_goals(frame["benchmark"].iloc[0])
-    if len(points):
-        names = {"x": full_title(goals.removal), "y": full_title(goals.retention)}
-        yield _make_picture("arrows", tradeoff.draw_arrows(points), points, more=_sources(points), **names)
-
-
-def _draw_main(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
-    """Yield the pairs."""
-    points = bars.pair_points(frame)
-    if any(points["improvement"].notna()):
-        number = tuple({*points["benchmark"]} & CAPTIONS["pairs"].keys())
-        more = (*number, *_sources(points))
-        yield _make_picture("pairs", bars.draw(points), points, more=more, labels=_list_labels(points))
-
-
-def _list_labels(points: pd.DataFrame) -> str:
-    return join_names(column.label for column in panel_data.compared_columns(points))
-
-
-def _draw_sensitivity(frame: pd.DataFrame, knob: str) -> Iterator[Picture]:
-    points = sensitivity.curve_points(frame, knob)
-    if len(points):
-        more = ("runs",) * ("runs" in set(points["source"])) + _sources(points)
-        yield _make_picture(knob, sensitivity.draw(points), points, more=more, labels=_list_labels(points))
-
-
-def _draw_heat_maps(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
+def _draw_heat_maps(frame: pd.DataFrame) -> Iterator[Picture]:
     points = heatmap.cell_points(frame)
     pairs = points.assign(pair=points["gamma"] + " " + points["tau"]).groupby(["backbone", "split", "method"])
     grid = pairs[["gamma", "tau", "pair"]].transform("nunique")
     mostly_run = 2 * grid["pair"] > grid["gamma"] * grid["tau"]  # else the map is of gaps
     points = points.loc[(grid["gamma"] > 1) & (grid["tau"] > 1) & mostly_run]
-    for split, here in points.groupby("split"):
-        points = here.reset_index(drop=True)
-        yield _make_picture("heat", heatmap.draw(here), points, stem=f"heat-{split}", split=str(split))
+    yield from _draw_splits("heat", points, heatmap.draw)
 
 
-def _draw_shares(frame: pd.DataFrame, _: str) -> Iterator[Picture]:
-    points = equal_utility.share_points(frame)
-    if any(points["target"].notna()):
-        yield _make_picture("uwc", equal_utility.draw_shares(points), points, more=_sources(points))
+def _draw_splits(kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Iterator[Picture]:
+    """Yield a picture for each split, `KIND-SPLIT`."""
+    for split, rows in points.groupby("split"):
+        here = rows.reset_index(drop=True)
+        yield _make_picture(kind, draw(here), here, stem=f"{kind}-{split}", split=str(split))
 
 
 def draw_training(measured: pd.DataFrame) -> Iterator[Picture]:
@@ -199,6 +176,4 @@ def draw_training(measured: pd.DataFrame) -> Iterator[Picture]:
         ("angles", training.angle_points(measured), training.draw_angles),
     ):
         steps = points.groupby(["split", "method"])["step"].transform("nunique")
-        for split, rows in points.loc[steps.to_numpy() > 1].groupby("split"):
-            here = rows.reset_index(drop=True)
-            yield _make_picture(kind, draw(here, str(split)), here, stem=f"{kind}-{split}", split=str(split))
+        yield from _draw_splits(kind, points.loc[steps.to_numpy() > 1], draw)

@@ -1,4 +1,4 @@
-"""What gamma and tau do: each goal over one of them, one line for each method, from runs, from the paper, or both."""
+"""What gamma, tau and UWC's target do: goals over one of them, a line for each method, of runs, the paper, or both."""
 
 from __future__ import annotations
 
@@ -8,28 +8,21 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from analysis.figures import panel_data
-from analysis.figures.style import (
-    FRAMED,
-    GREY,
-    LEGEND_LINE_LENGTH,
-    STYLE,
-    dashes,
-    draw_error_bars,
-    even_columns,
-    legend_entry,
-    marker,
-)
-from analysis.labels import method_label
+from analysis.figures.style import DASHED, FAINT, FRAMED, LINES, STYLE, add_legend, dashes, make_panels, opaque
+from analysis.labels import describe_method
 from analysis.number_format import plain_setting
 
-COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "knob", "setting", "value", "sd", "n"]
-COLUMNS += ["chosen"]
+COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
+COLUMNS += ["value", "sd", "n", "chosen"]
 OTHER = {"gamma": "tau", "tau": "gamma"}
-SYMBOLS = {"gamma": r"$\gamma$, weight of the new retain gradient", "tau": r"$\tau$, clipping norm"}
-CURVE = ["source", "backbone", "split", "method"]
+TITLES = {
+    "gamma": r"$\gamma$, weight of the new retain gradient",
+    "tau": r"$\tau$, clipping norm",
+    "target": "share of the original's MU that is kept",
+}
+CURVE = ["source", "backbone", "split", "method", "rectifier"]
 
 
 def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
@@ -39,71 +32,75 @@ def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     (`panel_data.vary_only_gamma_tau`). The paper's tables vary only one of the two.
     """
     rows = panel_data.add_source(frame)
-    rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "") & rows["value"].notna()]
-    metrics = [column.metric for column in panel_data.compared_columns(frame)]
-    rows = rows.loc[rows["metric"].isin(metrics)]
+    rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
     chosen = rows.loc[rows["chosen"], [*CURVE, OTHER[knob]]].drop_duplicates(CURVE)
-    rows = rows.merge(chosen, on=[*CURVE, OTHER[knob]])
+    return _list_curves(rows.merge(chosen, on=[*CURVE, OTHER[knob]]), knob)
+
+
+def target_points(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the FQ of the chosen settings' mixtures over UWC's targets; the original model has no target."""
+    rows = panel_data.add_source(frame)
+    rows = rows.loc[rows["chosen"] & (rows["metric"] == "forget_quality")]
+    mixed = rows.loc[rows["target"].notna()]
+    models = rows.loc[(rows["method"] == "original") & rows["split"].isin(mixed["split"])].drop_duplicates(CURVE)
+    return pd.concat([models.assign(knob="target").reindex(columns=COLUMNS), _list_curves(mixed, "target")])
+
+
+def _list_curves(rows: pd.DataFrame, knob: str) -> pd.DataFrame:
+    """Return what is known of the goals at two values of `knob` or more, which is called `setting`."""
+    metrics = [column.metric for column in panel_data.compared_columns(rows)]
+    rows = rows.loc[rows["metric"].isin(metrics) & rows["value"].notna()]
     several = rows.groupby(CURVE)[knob].transform("nunique") > 1
     rows = rows.loc[several].rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
-    return panel_data.sort_points(rows, metrics, ["at"]).reindex(columns=COLUMNS)
+    return panel_data.sort_points(rows, metrics, ["rectifier", "at"]).reindex(columns=COLUMNS)
 
 
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame) -> Figure:
-    """Draw `curve_points`: one row for each goal, one column for each backbone and split, settings evenly spaced."""
-    points = points.assign(setting=points["setting"].map(plain_setting))
+    """Draw such points: one row for each goal, one column for each backbone and split, settings evenly spaced."""
     metrics, places, knob = panel_data.compared_columns(points), panel_data.list_places(points), points["knob"].iloc[0]
-    size = (min(7.4, 0.6 + 3.4 * len(places)), 1.75 * len(metrics) + 0.95)
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(metrics), len(places), sharex="col", sharey="row", squeeze=False)
+    figure, grid = make_panels(len(metrics), len(places), 3.4, 1.85, sharex="col", sharey="row")
     for panels, place in zip(grid.T, places, strict=True):
         here = panel_data.at_place(points, place)
-        ticks = {text: place for place, text in enumerate(panel_data.order_settings(here["setting"]))}
-        panels[-1].set_xticks(range(len(ticks)), list(ticks), fontsize=7, rotation=90 if len(ticks) > 9 else 0)
+        here = here.assign(setting=here["setting"].map(lambda text: plain_setting(str(text)), na_action="ignore"))
+        ticks = {text: place for place, text in enumerate(panel_data.order_settings(here["setting"].dropna()))}
+        texts = [f"{float(text):.0%}" for text in ticks] if knob == "target" else list(ticks)
+        panels[-1].set_xticks(range(len(ticks)), texts, fontsize=7, rotation=90 if len(ticks) > 9 else 0)
         for axes, metric in zip(panels, metrics, strict=True):
             _draw_panel(axes, here.loc[here["metric"] == metric.metric], ticks)
         panels[0].set_title(panel_data.place_title(place))
-        panels[-1].set_xlabel(SYMBOLS[knob])
+        panels[-1].set_xlabel(TITLES[knob])
     for axes, metric in zip(grid[:, 0], metrics, strict=True):
         axes.set_ylabel(metric.head)
-    signs = _list_legend_entries(points)
-    columns = even_columns(len(signs), 3 if size[0] < 5 else 6)
-    figure.legend(handles=signs, loc="outside lower center", ncols=columns, handlelength=LEGEND_LINE_LENGTH)
+    add_legend(figure)
     return figure
 
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
     """Draw one goal's curves; a point without clipping or average (`none`) is joined to no other."""
-    for _, curve in rows.groupby(["source", "method"]):
-        source, method = curve.iloc[0][["source", "method"]]
-        look = _curve_look(str(method), source == "paper" and "runs" in set(rows["source"]))
+    for value in rows.loc[rows["method"] == "original", "value"].head(1):
+        axes.axhline(value, **LINES["original"], zorder=1)
+    runs, rows = "runs" in set(rows["source"]), rows.dropna(subset=["setting"])
+    for (source, method, rectifier), curve in rows.groupby(["source", "method", "rectifier"]):
+        look = _curve_look(str(method), str(rectifier), faint=runs and source == "paper")
         x, joined = curve["setting"].map(ticks.get), curve["setting"] != "none"
         axes.plot(x[joined], curve.loc[joined, "value"], **look)
-        alone: dict[str, Any] = look | {"linestyle": "none"}
+        alone: dict[str, Any] = look | {"linestyle": "none", "label": ""}
         axes.plot(x[~joined], curve.loc[~joined, "value"], **alone)
         if source == "runs":
-            draw_error_bars(axes, x, curve, "value", look)
-            best = curve["chosen"]
-            axes.plot(x[best], curve.loc[best, "value"], **marker(str(method), "gru"), **FRAMED, zorder=5)
+            bars: dict[str, Any] = alone | {"marker": "none", "elinewidth": 0.7}
+            axes.errorbar(x, curve["value"], curve["sd"].fillna(0), **bars)
+            best = curve.loc[curve["chosen"] & (curve["knob"] != "target")]
+            framed: dict[str, Any] = opaque(str(method), str(rectifier)) | FRAMED
+            axes.plot(x[best.index], best["value"], **framed, label="chosen setting" if len(best) else "", zorder=5)
 
 
-def _curve_look(method: str, faint: bool) -> dict[str, Any]:
+def _curve_look(method: str, rectifier: str, *, faint: bool) -> dict[str, Any]:
     """Return keywords for a curve: of the paper small and faint where there are those of runs too."""
-    look = marker(method, "gru") | {"markersize": 5, "linestyle": dashes(method)}
-    look |= {"markeredgecolor": "white", "markeredgewidth": 0.5}  # where two methods meet both are seen
-    return look | ({"alpha": 0.45, "linewidth": 0.7, "markersize": 3} if faint else {})
-
-
-def _list_legend_entries(points: pd.DataFrame) -> list[Line2D]:
-    """Return a legend entry for every kind of line that is drawn."""
-    handles = [
-        legend_entry(method_label(name), **_curve_look(name, faint=False)) for name in panel_data.list_methods(points)
-    ]
-    if "runs" in set(points["source"]):
-        handles.append(legend_entry("chosen setting", color="white", marker="o", linestyle="none", **FRAMED))
-    if panel_data.has_both_sources(points):
-        look = _curve_look("ga", faint=True) | {"color": GREY, "marker": "o"}
-        handles.append(legend_entry("small and faint: the paper", **look))
-    return handles
+    look = opaque(method, rectifier) | {"markersize": 5, "label": describe_method(method, rectifier)}
+    if rectifier == "gru":  # where two methods meet both are seen
+        look |= {"linestyle": dashes(method), "markeredgecolor": "white", "markeredgewidth": 0.5}
+    else:
+        look["linestyle"] = DASHED
+    return look | FAINT | {"label": "small and faint: the paper"} if faint else look

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, cycle
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +11,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from analysis.labels import method_label, order_rectifiers, rectifier_label
 from trainables.config.method_tables import RECTIFIERS
 
 GREY = "#666666"
@@ -60,8 +57,10 @@ _PUBLISHED = (
 _OWN = (RectifierLook("bottom", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))), RectifierLook("top", "#E69F00", (0, (8, 2))))
 RECTIFIER_LOOKS = dict(zip(RECTIFIERS, chain(_PUBLISHED, cycle(_OWN)), strict=False))
 """Each rectifier's look, by its place in RECTIFIERS: the user's own ones come last."""
-LEGEND_LINE_LENGTH = 3.2
-"""Length of the sample line in a legend, in font sizes: long enough to show its dashes."""
+PAGE = 7.4
+"""Width of a page's text, in inches."""
+FAINT: dict[str, Any] = {"alpha": 0.45, "linewidth": 0.7, "markersize": 3}
+"""How the paper's curves look beside those of runs."""
 HALO = [withStroke(linewidth=2.2, foreground="white")]
 """The white outline of a frame, which makes it visible on dark cells."""
 FRAMED: dict[str, Any] = {"markersize": 7, "markeredgecolor": "black", "markeredgewidth": 1.3}
@@ -69,11 +68,11 @@ FRAMED: dict[str, Any] = {"markersize": 7, "markeredgecolor": "black", "markered
 THICK = 1.5
 """Line width of the mean over seeds along training, in points."""
 LINES: dict[str, dict[str, Any]] = {
-    "original": {"color": "black", "linestyle": (0, (6, 2)), "linewidth": 0.9},
-    "retain": {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.4},
+    "original": {"color": "black", "linestyle": (0, (6, 2)), "linewidth": 0.9, "label": "original model"},
+    "retain": {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.4, "label": "retain model"},
 }
 """The reference models, drawn as lines across."""
-CHANCE: dict[str, Any] = {"color": "#D55E00", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 0.9}
+CHANCE: dict[str, Any] = {"color": "#D55E00", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 0.9, "label": "chance"}
 """What guessing reaches."""
 SIGNIFICANT = float(np.log(0.05))
 STYLE: dict[Any, Any] = {
@@ -83,6 +82,7 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "legend.frameon": False,
     "legend.fontsize": 7,
+    "legend.handlelength": 3.2,  # font sizes: long enough to show a line's dashes
     "lines.linewidth": 1.0,
     "pdf.fonttype": 42,
     "svg.fonttype": "path",
@@ -126,46 +126,30 @@ def opaque(method: str, rectifier: str) -> dict[str, Any]:
     return marker(method, rectifier) | face
 
 
-def even_columns(count: int, most: int) -> int:
-    """Return how many of `count` panels or entries stand beside one another, so that rows are as even as can be."""
-    return -(-count // -(-count // most))
+def make_panels(rows: int, columns: int, width: float, height: float, **share: Any) -> tuple[Figure, Any]:
+    """Return a figure and its grid of panels, each about so many inches; all are no wider than a page's text."""
+    size = (min(PAGE, max(4.0, 0.6 + width * columns)), 0.95 + height * rows)
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
 
-def make_grid(figure: Any, count: int, columns: int, **share: Any) -> list[Axes]:
-    """Return `count` panels in rows of so many, the rest of the last row empty."""
-    grid = figure.subplots(max(1, -(-count // columns)), columns, squeeze=False, **share).flatten()
-    for axes in grid[count:]:
+def wrap_panels(count: int, most: int, width: float, height: float, **share: Any) -> tuple[Figure, list[Axes]]:
+    """Return a figure and so many panels, at most `most` in a row; the rest of the last row is empty."""
+    columns = min(count, most)
+    figure, grid = make_panels(-(-count // columns), columns, width, height, **share)
+    for axes in grid.flat[count:]:
         axes.set_axis_off()
-    return list(grid[: max(1, count)])
+    return figure, list(grid.flat[:count])
 
 
-def legend_entry(label: str, **look: Any) -> Line2D:
-    """Return a legend's entry: a line, or a marker without one."""
-    return Line2D([], [], **look, label=label)
-
-
-def add_method_legend(figure: Figure, methods: Sequence[str]) -> None:
-    """Put an entry for each method, its marker on its line, above the panels."""
-    if not methods:
-        return
-    looks = {name: marker(name, "gru") | {"linestyle": dashes(name), "linewidth": 1.2} for name in methods}
-    handles = [legend_entry(method_label(name), **look, ms=6) for name, look in looks.items()]
-    columns = even_columns(len(methods), 7 if figure.get_figwidth() > 6 else 4)
-    figure.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=LEGEND_LINE_LENGTH)
-
-
-def rectifier_entries(
-    rectifiers: Iterable[str], look: Callable[[str], dict[str, Any]], label: str = "{}", alone: str = "method alone"
-) -> list[Line2D]:
-    """Return a legend entry for each rectifier that is drawn, `look` giving its keywords."""
-    names = order_rectifiers(rectifiers)
-    return [legend_entry(label.format(rectifier_label(name, alone)), **look(name)) for name in names]
-
-
-def draw_error_bars(axes: Axes, x: Any, rows: pd.DataFrame, value: str, look: Mapping[str, Any]) -> None:
-    """Draw bars of one sd around points that are drawn already."""
-    bars: dict[str, Any] = {**look, "linestyle": "none", "marker": "none"}
-    axes.errorbar(x, rows[value], rows["sd"].fillna(0), elinewidth=0.7, **bars)
+def add_legend(figure: Figure) -> None:
+    """Put an entry for each label of lines and bars below the panels, in as many columns as the longest leaves room."""
+    entries: dict[Any, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    columns = max(1, int(figure.get_figwidth() / (0.65 + 0.05 * max(map(len, entries), default=0))))
+    figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, markerscale=0.8)
 
 
 def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.figures.style import GREY, STYLE, THICK, even_columns, legend_entry, make_grid, rectifier_look
-from analysis.labels import method_label, order_methods, order_rectifiers, rectifier_label, split_label
+from analysis.figures.style import GREY, STYLE, THICK, add_legend, make_panels, rectifier_look
+from analysis.labels import method_label, order_methods, rectifier_label, split_label
 from analysis.stats.training_curves import LINE, thin_steps, with_means
 
 VALUES = ["cos", "cos_after", "retain_loss", "loss"]
@@ -78,99 +78,90 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 @mpl.rc_context(STYLE)
-def draw_steps(points: pd.DataFrame, split: str) -> Figure:
+def draw_steps(points: pd.DataFrame) -> Figure:
     """Draw one split's `step_points`: cosine above risk, one column for each method; seeds thin, their mean thick.
 
     Cosines are after rectification, and dotted before it where it changes them. Where of a method alone only the loss
     is known, losses are below, each method's on its own scale.
     """
-    here = points.loc[points["split"] == split]
-    methods = order_methods(here["method"])
-    across = even_columns(len(methods), ACROSS)
-    blocks = [methods[start : start + across] for start in range(0, len(methods), across)]
-    values = [name for name in LABELS if here[name].notna().any() and name in {"cos", "retain_loss", *here["measured"]}]
-    size = (min(7.4, 1.2 + 1.9 * across), (0.3 + 1.3 * len(values)) * len(blocks) + 0.75)
-    figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(split_label(split), fontsize=8, fontweight="bold")
-    looks = {name: _line_look(name) for name in order_rectifiers(here["rectifier"])}
-    changed = set(here.loc[(here["cos_after"] - here["cos"]).abs() > CHANGED, "rectifier"])
-    before = {name: look | {"linestyle": BEFORE} for name, look in looks.items() if name in changed}
-    after = here["cos_after"].fillna(here["cos"])
-    for part, block in zip(figure.subfigures(len(blocks), 1, squeeze=False).flatten(), blocks, strict=True):
-        grid = part.subplots(len(values), across, sharex="col", squeeze=False)
-        for axes in grid[:, len(block) :].flatten():
-            axes.set_axis_off()
-        for panels, method in zip(grid.T, block, strict=False):
-            rows = here.loc[here["method"] == method]
-            for axes, value in zip(panels, values, strict=True):
-                if value == "cos":
-                    axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
-                    _draw_lines(axes, rows.loc[rows["rectifier"].isin(changed)], "rectifier", "cos", before)
-                _draw_lines(axes, rows.assign(cos=after), "rectifier", value, looks)
-            panels[0].set_title(method_label(method))
-            panels[-1].set_xlabel("step")
-        for value, line in zip(values, grid, strict=True):
-            for axes in line[: len(block) if value != LOSS else 0]:
-                _scale_y(axes, pd.Series([*here[value], *after]) if value == "cos" else here[value], value)
-            line[0].set_ylabel(LABELS[value] + " (log axis)" * (line[0].get_yscale() == "log"))
-    named = {rectifier_label(name, "method alone"): look for name, look in looks.items()}
-    named |= {f"{rectifier_label(name)}, before rectification": look for name, look in before.items()}
-    _add_legend(figure, named, here, 4)
+    changed = set(points.loc[(points["cos_after"] - points["cos"]).abs() > CHANGED, "rectifier"])
+    looks = {name: _line_look(name, rectifier_label(name, "method alone")) for name in set(points["rectifier"])}
+    before = {
+        name: {**looks[name], "linestyle": BEFORE, "label": f"{rectifier_label(name)}, before rectification"}
+        for name in changed
+    }
+    values = [name for name in LABELS if points[name].notna().any() and name in {*VALUES[::2], *points["measured"]}]
+    low, high = (float(end(points["retain_loss"].dropna(), default=0.0)) for end in (min, max))
+    logarithmic = {"retain_loss"} if 0 < WIDE * low <= high else set()
+    figure, panels = _make_columns(
+        points, {name: LABELS[name] + " (log axis)" * (name in logarithmic) for name in values}
+    )
+    for method, column in panels.items():
+        rows = points.loc[points["method"] == method]
+        for axes, value in zip(column, values, strict=True):
+            if value == "cos":
+                axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
+                _draw_lines(axes, rows.loc[rows["rectifier"].isin(changed)], "rectifier", "cos", before)
+            _draw_lines(axes, rows.assign(cos=rows["cos_after"].fillna(rows["cos"])), "rectifier", value, looks)
+            axes.set_yscale("log" if value in logarithmic else "linear")
+    add_legend(figure)
     return figure
-
-
-def _scale_y(axes: Axes, values: pd.Series, value: str) -> None:
-    """Give all panels of a value the same axis."""
-    low, high = values.min(), values.max()
-    wide = value == "retain_loss" and 0 < WIDE * low <= high
-    axes.set_yscale("log" if wide else "linear")
-    margin = 0.06 * ((high - low) or 0.1)
-    axes.set_ylim((low / 1.2, high * 1.2) if wide else (low - margin, high + margin))
 
 
 @mpl.rc_context(STYLE)
-def draw_angles(points: pd.DataFrame, split: str) -> Figure:
+def draw_angles(points: pd.DataFrame) -> Figure:
     """Draw one split's `angle_points`, one panel for each method: above 90 degrees a step works against retaining."""
-    here = points.loc[points["split"] == split]
-    methods = order_methods(here["method"])
-    across = even_columns(len(methods), ACROSS)
-    rows = -(-len(methods) // across)
-    figure = Figure(figsize=(min(7.4, 1.2 + 1.9 * across), 1.6 * rows + 0.95), layout="constrained")
-    figure.suptitle(split_label(split), fontsize=8, fontweight="bold")
-    looks = {line: _line_look(like) for line, (_, _, like) in ANGLES.items() if line in set(here["line"])}
-    panels = make_grid(figure, len(methods), across, sharex=True, sharey=True)
-    wide = here["angle"].max() - here["angle"].min() > FINE
-    for place, (axes, method) in enumerate(zip(panels, methods, strict=True)):
+    looks = {line: _line_look(like, line) for line, (_, _, like) in ANGLES.items()}
+    figure, panels = _make_columns(points, {"angle": ""})
+    wide = float(np.ptp(points["angle"])) > FINE
+    for method, (axes,) in panels.items():
         axes.axhline(90, color=GREY, linewidth=0.6, zorder=1)
-        _draw_lines(axes, here.loc[here["method"] == method], "line", "angle", looks)
-        axes.set_title(method_label(method))
+        _draw_lines(axes, points.loc[points["method"] == method], "line", "angle", looks)
         axes.yaxis.set_major_locator(MultipleLocator(30 if wide else 10))
-        if place + across >= len(methods):
-            axes.set_xlabel("step")
-            axes.tick_params(labelbottom=True)
     figure.supylabel(VECTORS, fontsize=8, multialignment="center")
-    _add_legend(figure, looks, here, 5)
+    add_legend(figure)
     return figure
 
 
-def _line_look(rectifier: str) -> dict[str, Any]:
+def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, dict[str, list[Axes]]]:
+    """Return a figure and each method's panels, one below another, of the values with these labels.
+
+    All methods have the same axis of a value, but for the loss.
+    """
+    methods = order_methods(rows["method"])
+    across = min(len(methods), ACROSS)
+    blocks = -(-len(methods) // across)
+    figure, grid = make_panels(len(labels) * blocks, across, 1.9, 1.55)
+    figure.suptitle(split_label(str(rows["split"].iloc[0])), fontsize=8, fontweight="bold")
+    panels = {}
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for place, method in enumerate(methods):
+        top = place // across * len(labels)
+        panels[method] = list(grid[top : top + len(labels), place % across])
+        for axes, first, (value, label) in zip(panels[method], grid[:, 0], labels.items(), strict=False):
+            leftmost, alike = place % across == 0, value != LOSS
+            axes.set_axis_on()
+            axes.tick_params(labelleft=leftmost or not alike, labelbottom=axes is panels[method][-1])
+            axes.set_ylabel(label if leftmost else "")
+            if place and alike:
+                axes.sharey(first)
+        panels[method][0].set_title(method_label(method))
+        panels[method][-1].set_xlabel("step")
+    return figure, panels
+
+
+def _line_look(rectifier: str, label: str) -> dict[str, Any]:
     look = rectifier_look(rectifier)
-    return {"color": look.colour, "linestyle": look.dashes}
+    return {"color": look.colour, "linestyle": look.dashes, "label": label}
 
 
 def _draw_lines(axes: Axes, rows: pd.DataFrame, by: str, value: str, looks: Mapping[str, dict[str, Any]]) -> None:
     """Draw each line of `steps.with_means` over its steps: seeds thin, their mean thick."""
     for name, line in rows.groupby(by):
         look = looks[str(name)]
-        for _, seed in line.loc[line["kind"] == "seed"].groupby("seed"):
-            axes.plot(seed["step"], seed[value], **look, linewidth=0.5, alpha=0.5, zorder=2)
         mean = line.loc[line["kind"] == "mean"].sort_values("step")
         axes.plot(mean["step"], mean[value], **look, linewidth=THICK, zorder=3)
-
-
-def _add_legend(figure: Figure, looks: Mapping[str, dict[str, Any]], rows: pd.DataFrame, columns: int) -> None:
-    """Add an entry for each label's look, and for single seeds where means are of several."""
-    handles = [legend_entry(label, **look, linewidth=THICK) for label, look in looks.items()]
-    if any(rows["n"] > 1):
-        handles.append(legend_entry("thin: one seed", color=GREY, linewidth=0.5))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+        thin = {**look, "label": "thin: one seed" if any(line["n"] > 1) else ""}
+        for _, seed in line.loc[line["kind"] == "seed"].groupby("seed"):
+            axes.plot(seed["step"], seed[value], **thin, linewidth=0.5, alpha=0.5, zorder=2)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.labels import join_names, method_label, order_methods, order_rectifiers, rectifier_label, split_label
+from analysis.labels import (
+    describe_method,
+    join_names,
+    method_label,
+    order_methods,
+    order_rectifiers,
+    rectifier_label,
+    split_label,
+)
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated
 from analysis.number_format import DECIMALS
@@ -207,7 +215,7 @@ def list_beaten(chosen: pd.DataFrame, models: pd.DataFrame, goals: Goals) -> lis
     for goal in goals.compared:
         beaten &= goal.gain(1) * (chosen[goal.metric] - chosen["benchmark.split"].map(originals[goal.metric])) <= 0
     names = [
-        " ".join(filter(None, [method_label(method), rectifier_label(rectifier), "on", split]))
+        f"{describe_method(method, rectifier)} on {split}"
         for split, method, rectifier in chosen.loc[beaten, STUDY_COLUMNS].to_numpy()
     ]
     text = "No better than the original model on any goal, so that a change among them is no useful unlearning"

@@ -1,4 +1,4 @@
-"""Which trial speaks for a method: averages over seeds, the selection rule, the Pareto front."""
+"""Which trial speaks for a method: averages over seeds and the selection rule."""
 
 from __future__ import annotations
 
@@ -110,13 +110,6 @@ def sort_studies(frame: pd.DataFrame) -> pd.DataFrame:
         return column.map({name: place for place, name in enumerate(names)})
 
     return frame.sort_values(STUDY_COLUMNS, key=rank, kind="stable", ignore_index=True)
-
-
-def pareto(points: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
-    """Return the rows that no other row beats (both columns maximised), by falling x; of equal points the first."""
-    ranked = points.dropna(subset=[x, y]).sort_values([x, y], ascending=False, kind="stable")
-    best_before = ranked[y].cummax().shift(fill_value=-np.inf)
-    return ranked.loc[ranked[y] > best_before]
 
 
 def varied(runs: pd.DataFrame) -> list[str]:

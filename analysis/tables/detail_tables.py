@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import TASK_VECTORS, describe_settings, join_names, method_label, rectifier_label, split_label
+from analysis.labels import TASK_VECTORS, describe_method, describe_settings, join_names, method_label, split_label
 from analysis.load.goal_columns import ARROWS, Goals
 from analysis.number_format import DASH, DECIMALS, format_number
 from analysis.stats import row_bootstrap
@@ -152,8 +152,7 @@ def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
         split, method, rectifier, setting = map(str, key)
         shares = dict(zip(part["metric"], part["importance"], strict=True))
         told = {goal.short: f"{shares[goal.metric]:.0%}" if goal.metric in shares else DASH for goal in goals.compared}
-        name = " ".join(filter(None, [method_label(method), rectifier_label(rectifier)]))
-        found = {"Split": split_label(split), "Method": name, "Setting": setting, **told}
+        found = {"Split": split_label(split), "Method": describe_method(method, rectifier), "Setting": setting, **told}
         rows.append(found | {"Settings": f"{part['settings'].max()}", "order": -max(shares.values())})
     listed = pd.DataFrame(rows)
     listed = listed.sort_values("order", kind="stable").drop(columns="order") if rows else listed

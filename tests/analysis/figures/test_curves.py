@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from analysis import paper
-from analysis.figures import equal_utility, heatmap, sensitivity
+from analysis.figures import heatmap, sensitivity
 from analysis.figures.panel_data import vary_only_gamma_tau
 from analysis.stats import tidy
 from tests.support.grid_sweep import FQ, grid_results, paper_values
@@ -61,13 +61,16 @@ def test_heat_map_of_runs_hatches_what_is_missing(grid_sweep: Results) -> None:
 
 def test_uwc_is_drawn_over_its_targets() -> None:
     frame = pd.concat([paper.mended("tofu_uwc_ga"), paper.mended("tofu_uwc_npo")])
-    points = equal_utility.share_points(frame)
+    points = sensitivity.target_points(frame)
     numbers = paper_values("tofu_uwc_npo")
     line = points.loc[(points["split"] == "forget10") & (points["method"] == "npo") & (points["rectifier"] == "gru")]
     targets = ("0.85", "0.90", "0.95")
-    assert line["target"].tolist() == [float(target) for target in targets]
+    assert line["setting"].tolist() == [float(target) for target in targets]
     expected = [numbers["phi", "forget10", "npo", "gru", "", "", target, FQ] for target in targets]
-    assert line[FQ].tolist() == expected
-    assert all(
-        len(axes.lines) == 3 for axes in equal_utility.draw_shares(points).axes
-    )  # alone, w/ GRU, the original model
+    assert line["value"].tolist() == expected
+    left, right = sensitivity.draw(points).axes
+    curves = [np.asarray(line.get_ydata()).tolist() for line in right.lines if np.size(line.get_xdata()) == 3]
+    assert len(curves) == 4  # GA and NPO, alone and w/ GRU
+    assert expected in curves
+    original = numbers["phi", "forget05", "original", "none", "", "", "", FQ]
+    assert np.asarray(left.lines[0].get_ydata()).tolist() == [original, original]

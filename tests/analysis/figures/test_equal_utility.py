@@ -72,7 +72,7 @@ def test_a_mixture_without_forget_quality_is_a_dash(tmp_path: Path) -> None:
     assert rows[-1] == ["GA (95%)", "—", "0.8550"]
     texts = [
         text.get_text()
-        for axes in equal_utility.draw_mixtures(equal_utility.mixture_points(results), "forget05").axes
+        for axes in equal_utility.draw(equal_utility.mixture_points(results)).axes
         for text in axes.texts
     ]
     assert texts == ["no FQ", "no FQ"]
@@ -81,7 +81,7 @@ def test_a_mixture_without_forget_quality_is_a_dash(tmp_path: Path) -> None:
 def test_uwc_curves_draw_every_mixture(results: Results) -> None:
     mixtures = equal_utility.mixture_points(results)
     assert mixtures.groupby(["method", "rectifier"]).size().loc[("ga", "gru")] == 2 * (8 + 3)  # two seeds
-    figure = equal_utility.draw_mixtures(mixtures, "forget05")
+    figure = equal_utility.draw(mixtures)
     for place, axes in enumerate(figure.axes):
         x, y = equal_utility.PLANES[place % 3]
         rows = mixtures.loc[(mixtures["method"] == ("ga", "npo")[place // 3])]

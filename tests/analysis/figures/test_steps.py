@@ -88,7 +88,7 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
     mean = line.loc[line["kind"] == "mean"]
     assert mean["cos"].tolist() == pytest.approx([-0.0625, -0.1625, -0.2625])
     assert mean["n"].tolist() == [2, 2, 2]
-    panels = training.draw_steps(points, "forget05").axes
+    panels = training.draw_steps(points).axes
     cosines, risks = panels[0].lines, panels[2].lines
     assert (len(cosines), len(risks)) == (1 + 9, 6)  # zero; of each rectifier two seeds and their mean
     means = [line for line in cosines if line.get_linewidth() == 1.5]
@@ -105,7 +105,7 @@ def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
     points = training.step_points(measured)
     measured_by = points[["rectifier", "measured"]].drop_duplicates().to_numpy().tolist()
     assert sorted(measured_by) == [["gru", "each step"], ["none", "loss"]]
-    losses = training.draw_steps(points, "forget05").axes[4:]
+    losses = training.draw_steps(points).axes[4:]
     assert [len(axes.lines) for axes in losses] == [6, 6]  # of either side two seeds and their mean
     seed = points.loc[(points["method"] == "npo") & (points["rectifier"] == "gru") & (points["seed"] == 0)]
     assert seed["cos"].tolist() == pytest.approx([-0.1 * step for step in range(1, 7)])
@@ -120,7 +120,7 @@ def test_figure_7_has_the_papers_three_lines(measured: pd.DataFrame) -> None:
     assert lines["Post-rect."] == pytest.approx([90.0] * COUNT)
     assert lines["Orig."] == pytest.approx([math.degrees(math.acos(-0.05 * step)) for step in (1, 3, 5)])
     assert lines["Pre-rect."][4] == pytest.approx(120.0)  # cos -0.5
-    assert all(len(axes.lines) == 1 + 3 * 3 for axes in training.draw_angles(points, "forget05").axes)
+    assert all(len(axes.lines) == 1 + 3 * 3 for axes in training.draw_angles(points).axes)
 
 
 def test_their_pictures_can_be_read(measured: pd.DataFrame) -> None:

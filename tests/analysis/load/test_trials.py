@@ -1,4 +1,4 @@
-"""Reading a sweep's trials, choosing among them and the Pareto front, on an invented sweep and hand-made cases."""
+"""Reading a sweep's trials and choosing among them, on an invented sweep and hand-made cases."""
 
 from collections import Counter
 from dataclasses import replace
@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from analysis import runs
 from analysis.load import opening
@@ -185,18 +182,3 @@ def test_seeds_are_averaged_before_the_choice(tmp_path: Path) -> None:
     assert (chosen["gamma"], chosen["n"], chosen["planned"], chosen["settings"]) == (0.05, 2, 3, 2)
     assert (chosen["seeds"], chosen["id"]) == ("0, 1", "000000000009")
     assert chosen["forget_quality"] == -6.0
-
-
-points = st.tuples(st.integers(-5, 0), st.integers(0, 5))
-
-
-@given(st.lists(points, max_size=30))
-def test_pareto_front(values: list[tuple[int, int]]) -> None:
-    frame = pd.DataFrame(values, columns=["forget_quality", "model_utility"], dtype=float)
-    front = [tuple(row) for row in chosen_settings.pareto(frame, *frame).to_numpy()]
-
-    def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-        return one != other and one[0] >= other[0] and one[1] >= other[1]
-
-    assert set(front) == {value for value in values if not any(beats(other, value) for other in values)}
-    assert len(front) == len(set(front))

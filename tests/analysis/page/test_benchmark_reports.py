@@ -130,7 +130,7 @@ def test_the_picture_is_better_to_the_right_and_has_the_front(name: str, tmp_pat
     what, points = results.goals, tradeoff.trial_points(results)
     kinds = {"trial": 12, "setting": len(results.means), "chosen": 4, "reference": len(benchmark_store.MODELS[name])}
     assert points["kind"].value_counts().to_dict() == kinds
-    axes = tradeoff.draw_trials(points, what).axes[0]
+    axes = tradeoff.draw(points).axes[0]
     left, right = axes.get_xlim()
     assert left > max(points[what.removal.metric]) > min(points[what.removal.metric]) > right
     assert axes.get_xlabel().endswith("lower is better →")

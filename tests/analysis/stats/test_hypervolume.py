@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from analysis import report
 from analysis.figures import tradeoff
-from analysis.load.goal_columns import TOFU
 from analysis.stats import hypervolume
 from tests.support.sweep_store import GRU, ORIGINAL_FQ, read, write_sweep, write_trial
 
@@ -62,7 +61,7 @@ def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: 
     front = points.loc[points["front"]]
     found = sorted(zip(front["forget_quality"], front["model_utility"], strict=True))
     assert found == [(-30.0, 0.95), (-20.0, 0.85), (-8.0, 0.6)]
-    axes = tradeoff.draw_trials(points, TOFU).axes[0]
+    axes = tradeoff.draw(points).axes[0]
     (line,) = [line for line in axes.lines if line.get_drawstyle() == "steps-pre"]
     assert sorted(np.asarray(line.get_xdata())[1:-1].tolist()) == [-30.0, -20.0, -8.0]
     means = points.loc[points["kind"] == "setting"]
