@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from trainables.common.errors import InputError
 from trainables.storage import opening
@@ -20,18 +19,13 @@ def open_storage(storage: str | Path | Storage = "runs") -> Storage:
     """
     if isinstance(storage, Storage):
         return storage
-    text = str(storage)
-    address = urlparse(text)
-    if "://" in text and address.scheme != "file":
-        store = opening.open_storage(text, writable=False)
-        store.sync_trials()
-        return store
-    folder = Path(unquote(address.path)) if address.scheme == "file" else Path(text)
-    if not folder.is_dir():
+    store = opening.open_storage(str(storage), writable=False)
+    if not store.root.is_dir():
         raise InputError(
-            f"--storage {text}: there is no such folder; give the one that `python -m platform.sweep` wrote to"
+            f"--storage {storage}: there is no such folder; give the one that `python -m platform.sweep` wrote to"
         )
-    return Storage(folder)
+    store.sync_trials()
+    return store
 
 
 def find_sweep(name: str, storage: str | Path | Storage = "runs") -> SweepFile:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,9 @@ BESIDE = ("tau", "constants")
 NAMES = ("rectifier.name",)
 """Settings of which `none` is a name; of every other it stands for no value."""
 
+EVERY_RUN: dict[str, Any] = {"max_results": 50_000, "order_by": ["attributes.start_time ASC"]}
+"""As many runs as MLflow gives at once, the earliest first."""
+
 log = logging.getLogger(__name__)
 
 
@@ -59,7 +62,7 @@ def load_results(name: str, uri: str) -> tuple[list[dict[str, Any]], Selection]:
             "storage"
         )
     wanted = f"tags.sweep_id = '{label}' and tags.trial_id != ''"
-    found = _search(client, [parent.info.experiment_id], wanted)
+    found = client.search_runs([parent.info.experiment_id], wanted, **EVERY_RUN)
     return [_result(run) for run in found if "outcome" in run.data.tags], rule
 
 
@@ -81,7 +84,7 @@ def _parent(client: Any, name: str, uri: str) -> Any:
 
     try:
         experiments = [item.experiment_id for item in client.search_experiments()]
-        parents = list(_search(client, experiments, "tags.role = 'parent'"))
+        parents = client.search_runs(experiments, "tags.role = 'parent'", **EVERY_RUN)
     except MlflowException as error:
         raise InputError(f"tracking {uri}: cannot be read ({str(error).splitlines()[0]})") from error
     found = [run for run in parents if name in (run.data.tags["sweep"], run.data.tags["sweep_id"])]
@@ -91,15 +94,6 @@ def _parent(client: Any, name: str, uri: str) -> Any:
     if len(found) > 1:
         log.warning("%s has %d sweeps: taking the newest, %s", name, len(found), found[-1].data.tags["sweep_id"])
     return found[-1]
-
-
-def _search(client: Any, experiments: list[str], wanted: str) -> Iterator[Any]:
-    """Yield every run of these experiments that fits, the earliest first."""
-    token: str | None = None
-    while token != "":
-        page = client.search_runs(experiments, wanted, order_by=["attributes.start_time ASC"], page_token=token)
-        yield from page
-        token = page.token or ""
 
 
 def _result(run: Any) -> dict[str, Any]:

@@ -56,14 +56,8 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     `tracking`: the address or database of an MLflow server, which is read instead of a storage. It knows the trials
     that have a result, and not all of it: `analysis.load.tracking.NOT_HELD`.
 
-    Columns: id, status (finished, collapsed, failed, diverged, out_of_memory; missing without result.json; damaged
-    where it cannot be read), seconds, the configuration under its dotted paths (`method`, `rectifier.gamma`, ...), the
-    metrics under their names (`forget_quality` is ln p), `error.*`, `steps`, `skipped`, `versions.*`, `topology.*`, and
-    `configuration`: the settings apart from the seed as canonical JSON, equal for trials that differ in the seed only;
-    `backbone`: the sweep's, empty where unknown; `strength`: of a task vector, TRU's stg or TV's strength;
-    `calibrated`: what UWC found, None where not asked for; `chosen_step`: the step that a trial chose among several
-    evaluations; and what `_measured` adds. Of trials that are there with and without a calibration `drop_twins`
-    keeps one.
+    Columns: `analysis.load.columns.COLUMNS`, each setting under its dotted path and each metric under its name. Of
+    trials that are there with and without a calibration `drop_twins` keeps one.
     """
     if tracking:
         results, rule = mlflow_server.load_results(name, tracking)
