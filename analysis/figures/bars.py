@@ -43,10 +43,8 @@ def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
     `improvement` is what GRU adds, positive where it is better, also of metrics that are best low. Reference models
     have their value in `none`. Of runs those that the rule chose; `source` is runs or paper. Empty without a pair.
     """
-    rows = panel_data.add_source(frame)
-    rows = rows.loc[rows["chosen"] & rows["target"].isna() & rows["rectifier"].isin(["none", "gru"])]
-    columns = {column.metric: column for column in panel_data.compared_columns(rows)}
-    rows = rows.loc[rows["metric"].isin(columns)]
+    rows = panel_data.select_goals(frame)
+    rows = rows.loc[rows["chosen"] & rows["target"].isna()]
     sides = []
     for side in ("none", "gru"):
         names = {"value": side, "sd": f"{side}_sd", "n": f"{side}_n"}
@@ -55,11 +53,12 @@ def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
     with_gru = set(zip(sides[1]["source"], sides[1]["method"], strict=True))
     paired = [pair in with_gru for pair in zip(found["source"], found["method"], strict=True)]
     found = found.loc[pd.Series(paired, index=found.index) | found["method"].isin(REFERENCES)]
-    sign = found["metric"].map({name: 1 if column.best == "highest" else -1 for name, column in columns.items()})
-    found = found.assign(improvement=(sign.astype(float) * (found["gru"] - found["none"]).astype(float)).round(10))
+    signs = {one.metric: 1.0 if one.best == "highest" else -1.0 for one in panel_data.compared_columns(found)}
+    gains = found["metric"].map(signs).astype(float) * (found["gru"] - found["none"]).astype(float)
+    found = found.assign(improvement=gains.round(10))
     if found["improvement"].isna().all():
         found = found.iloc[:0]
-    return panel_data.sort_points(found.reindex(columns=COLUMNS), columns)
+    return panel_data.sort_points(found.reindex(columns=COLUMNS))
 
 
 @mpl.rc_context(STYLE)
@@ -90,7 +89,7 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Colu
         axes.axhline(row["none"], **LINES[row["method"]], zorder=1)
     if column.chance is not None:
         axes.axhline(column.chance, **CHANCE, zorder=4.5)
-    values = [shown[side] + sign * shown[f"{side}_sd"].fillna(0) for side in SIDES for sign in (-1, 1)]
+    values = [rows[side] + sign * rows[f"{side}_sd"].fillna(0) for side in SIDES for sign in (-1, 1)]
     low, high = (float(end([0.0, *pd.concat(values).dropna()])) for end in (min, max))
     room, below = ROOM * ((high - low) or 1.0), abs(low) > high
     axes.set_ylim((low - room, high) if below else (low, high + room))

@@ -25,15 +25,13 @@ COLOURS = "cividis"
 
 def cell_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each goal, method, gamma and tau of GRU, of a frame of `panel_data.vary_only_gamma_tau`."""
-    rows = panel_data.add_source(frame)
-    rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & rows["value"].notna()]
-    metrics = [column.metric for column in panel_data.compared_columns(frame)]
-    rows = rows.loc[rows["metric"].isin(metrics) & (rows["gamma"] != "") & (rows["tau"] != "")]
+    rows = panel_data.select_goals(frame)
+    rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows["gamma"] != "") & (rows["tau"] != "")]
     for knob in ("gamma", "tau"):
         rows[knob] = rows[knob].map(plain_setting)
         rows[f"{knob} at"] = pd.to_numeric(rows[knob], errors="coerce")
     rows = rows.drop_duplicates(["source", "backbone", "split", "metric", "method", "gamma", "tau"])
-    return panel_data.sort_points(rows, metrics, ["gamma at", "tau at"]).reindex(columns=COLUMNS)
+    return panel_data.sort_points(rows, ["gamma at", "tau at"]).reindex(columns=COLUMNS)
 
 
 @mpl.rc_context(STYLE)

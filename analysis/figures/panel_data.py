@@ -16,12 +16,11 @@ from trainables.config.method_tables import METHODS
 BACKBONES = {"llama": "Llama", "phi": "Phi", "zephyr": "Zephyr", "iclm": "ICLM"}
 
 
-def add_source(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a tidy frame with `source` (runs, paper), and `sd`, `n`, `chosen` where the paper's tables have none."""
-    source = frame["table"].where(frame["table"] == SOURCE, "paper")
-    missing = {name: float("nan") for name in ("sd", "n") if name not in frame}
-    chosen = frame["chosen"].where(frame["chosen"].notna(), True).astype(bool) if "chosen" in frame else True
-    return frame.assign(source=source, chosen=chosen, **missing)
+def select_goals(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the measured goals of a tidy frame, with `source` (runs, paper)."""
+    metrics = [column.metric for column in compared_columns(frame)]
+    rows = frame.loc[frame["metric"].isin(metrics) & frame["value"].notna()]
+    return rows.assign(source=rows["table"].where(rows["table"] == SOURCE, "paper"))
 
 
 def has_both_sources(points: pd.DataFrame) -> bool:
@@ -72,11 +71,12 @@ def place_title(place: tuple[str, str]) -> str:
     return ", ".join(filter(None, [BACKBONES.get(place[0], place[0]), split_label(place[1])]))
 
 
-def sort_points(points: pd.DataFrame, metrics: Iterable[str] = (), by: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the rows by source and place, by metric in this order, by method, and by these columns."""
+def sort_points(points: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the rows by source and place, by metric as tables have these, by method, and by these columns."""
     places, methods = list_places(points), order_methods(points["method"])
     order = {"place": [places.index(pair) for pair in zip(points["backbone"], points["split"], strict=True)]}
-    if names := list(metrics):
+    if "metric" in points:
+        names = [column.metric for column in compared_columns(points)]
         order["what"] = points["metric"].map(names.index).tolist()
     order["who"] = points["method"].map(methods.index).tolist()
     found = points.assign(**order).sort_values(["source", *order, *by], kind="stable", ignore_index=True)

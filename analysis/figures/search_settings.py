@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -30,8 +29,9 @@ def draw(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Figure:
     figure, grid = make_panels(len(goals.compared), len(ranked), 1.9, 1.9, sharey="row")
     look = marker(points["method"].iloc[0], points["rectifier.name"].iloc[0]) | {"markersize": MARK}
     for panels, goal in zip(grid, goals.compared, strict=True):
-        rows = points.dropna(subset=[goal.metric])
         for axes, name in zip(panels, ranked, strict=True):
+            rows = points.dropna(subset=[goal.metric])
+            rows = rows.sort_values(name, key=lambda values: pd.to_numeric(values, errors="coerce"))
             axes.plot(place_values(axes, rows[name]), rows[goal.metric], **look)
             axes.set_xlabel(name)
         panels[0].set_ylabel(goal.short)
@@ -39,15 +39,11 @@ def draw(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Figure:
 
 
 def place_values(axes: Axes, values: Any) -> Any:
-    """Return where values lie on the x axis: numbers on a linear or log scale, words and `none` evenly spaced."""
-    if is_numeric(values):
-        if is_wide(values.astype(float)):
-            axes.set_xscale("log")
-        else:
-            axes.locator_params("x", nbins=3)
-        return values.astype(float)
-    numbers: Any = pd.to_numeric(values, errors="coerce")
-    texts = [value if isinstance(value, str) else setting_text(value) for value in values]
-    order = list(dict.fromkeys(text for _, text in sorted(zip(numbers.fillna(np.inf), texts, strict=True))))
-    axes.set_xticks(range(len(order)), order)
-    return [order.index(text) for text in texts]
+    """Return what lies on the x axis: numbers on a linear or log scale, words and `none` as categories."""
+    if not is_numeric(values):
+        return [value if isinstance(value, str) else setting_text(value) for value in values]
+    if is_wide(values.astype(float)):
+        axes.set_xscale("log")
+    else:
+        axes.locator_params("x", nbins=3)
+    return values.astype(float)

@@ -31,7 +31,7 @@ def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     Of runs, the other setting is held at its chosen value; `frame` has one row per pair
     (`panel_data.vary_only_gamma_tau`). The paper's tables vary only one of the two.
     """
-    rows = panel_data.add_source(frame)
+    rows = panel_data.select_goals(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
     chosen = rows.loc[rows["chosen"], [*CURVE, OTHER[knob]]].drop_duplicates(CURVE)
     return _list_curves(rows.merge(chosen, on=[*CURVE, OTHER[knob]]), knob)
@@ -39,7 +39,7 @@ def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
 
 def target_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the FQ of the chosen settings' mixtures over UWC's targets; the original model has no target."""
-    rows = panel_data.add_source(frame)
+    rows = panel_data.select_goals(frame)
     rows = rows.loc[rows["chosen"] & (rows["metric"] == "forget_quality")]
     mixed = rows.loc[rows["target"].notna()]
     models = rows.loc[(rows["method"] == "original") & rows["split"].isin(mixed["split"])].drop_duplicates(CURVE)
@@ -47,13 +47,11 @@ def target_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _list_curves(rows: pd.DataFrame, knob: str) -> pd.DataFrame:
-    """Return what is known of the goals at two values of `knob` or more, which is called `setting`."""
-    metrics = [column.metric for column in panel_data.compared_columns(rows)]
-    rows = rows.loc[rows["metric"].isin(metrics) & rows["value"].notna()]
+    """Return the curves with two values of `knob` or more, which is called `setting`."""
     several = rows.groupby(CURVE)[knob].transform("nunique") > 1
     rows = rows.loc[several].rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
-    return panel_data.sort_points(rows, metrics, ["rectifier", "at"]).reindex(columns=COLUMNS)
+    return panel_data.sort_points(rows, ["rectifier", "at"]).reindex(columns=COLUMNS)
 
 
 @mpl.rc_context(STYLE)

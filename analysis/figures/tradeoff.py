@@ -86,7 +86,7 @@ def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
 
     Removal by several goals is their mean, in the column `removal`. The reference models are methods of these names.
     """
-    rows = panel_data.add_source(frame)
+    rows = panel_data.select_goals(frame)
     goals = find_goals(rows["benchmark"].iloc[0])
     rows = rows.loc[rows["chosen"] & rows["target"].isna()]
     wide = rows.pivot_table(index=ARROW_KEY, columns="metric", values="value", sort=False).reset_index()
@@ -96,7 +96,7 @@ def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
     found = wide.reindex(columns=[*ARROW_KEY, *both]).dropna(subset=both).rename_axis(columns=None)
     found["kind"] = found["method"].isin(REFERENCES).map({True: "reference", False: "chosen"})
     found["with"] = found["rectifier"].map(order_rectifiers(found["rectifier"]).index)
-    return panel_data.sort_points(found, by=["with"]).drop(columns="with")
+    return panel_data.sort_points(found, ["with"]).drop(columns="with")
 
 
 @mpl.rc_context(STYLE)

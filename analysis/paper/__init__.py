@@ -4,14 +4,15 @@ Columns: `table`, `benchmark` (tofu, wmdp, muse), `backbone` (phi, llama, zephyr
 bio_cyber, books), `method` (keys of METHODS in `trainables.config.method_tables`; `original` and `retain` are the
 models before unlearning and without the forget set), `rectifier` (none, gru, clip), `gamma` and `tau` (text; empty
 where the table does not vary them, `none` where it prints N/A), `target` (the share of utility that UWC keeps),
-`metric`, `value`,
-`bold`. `forget_quality` is the natural logarithm of the KS p-value.
+`metric`, `value`, `bold`. `forget_quality` is the natural logarithm of the KS p-value. Besides, what the frames of runs
+have (`analysis.stats.tidy`): one run each (`n`), no `sd`, all `chosen`.
 
 In the gamma table GD has no rows above gamma = 0.6: the paper prints "--" there, "same to those without GRU".
 In the UWC tables the share belongs to the method's rows and is missing (NaN) for `original`.
 """
 
 import csv
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def load_table(table: str, backbone: str = "") -> pd.DataFrame:
         keep_default_na=False,
         na_values={"target": [""]},
     )
+    frame = frame.assign(sd=math.nan, n=1, strength=math.nan, chosen=True, other="", id="")
     return frame.loc[frame["backbone"] == backbone].reset_index(drop=True) if backbone else frame
 
 

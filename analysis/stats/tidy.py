@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 
 import pandas as pd
 
+from analysis import paper
 from analysis.labels import REFERENCES, takes
 from analysis.load.goal_columns import TOFU_METRICS
 from analysis.number_format import setting_text
@@ -16,12 +17,7 @@ from analysis.stats import equal_utility
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, sort_studies
 from analysis.stats.sweep_results import Results
 
-PAPER = [
-    *("table", "benchmark", "backbone", "split", "method", "rectifier"),
-    *("gamma", "tau", "target", "metric", "value", "bold"),
-]
-"""The columns of `analysis.paper.load_table`."""
-COLUMNS = [*PAPER, "sd", "n", "strength", "chosen", "other", "id", "relative_change"]
+COLUMNS = [*paper.load_table("tofu_main").columns, "relative_change"]
 KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id", "relative_change"]
 SOURCE = "runs"
 """What stands in `table` where a frame comes from runs; else it is the name of a table of the paper."""

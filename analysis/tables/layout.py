@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from analysis.labels import REFERENCES
 from analysis.tables.markdown_latex import Heading
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """A metric as a table prints it. `best`: which value the paper's table has in bold, None if it marks none."""
 
     metric: str

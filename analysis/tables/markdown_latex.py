@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import pandas as pd
@@ -60,8 +60,7 @@ class Row:
     cells: tuple[Cell, ...] = ()
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(NamedTuple):
     """A text over `width` columns, in Markdown `plain` if given; empty where a level has nothing to say of them."""
 
     text: str

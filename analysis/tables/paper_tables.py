@@ -76,7 +76,7 @@ def make_sheet(
     `beside`: with the paper's number in each cell. `commands`: by backbone, the command that runs what is missing; a
     table of the paper that one of these sweeps fills has all its rows and columns.
     """
-    ours = "n" in frame
+    ours = bool((frame["table"] == tidy.SOURCE).all())
     whole = not ours or bool(set(map(fill_commands.find_name, commands.values())) & set(layout.sweeps.values()))
     grid = Grid(layout, select_numbers(layout, frame, beside), ours, whole, beside)
     kept = grid.rows.drop(columns=["table", "chosen", "relative_change"], errors="ignore")
@@ -195,7 +195,7 @@ def _axis_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
         else:
             goals = [Measure(column.metric, column.head, 4, None) for column in find_goals(benchmark).columns]
             found = LAYOUTS[benchmark].measures if benchmark in LAYOUTS else goals
-            measures = tuple(replace(measure, best=None) for measure in found)
+            measures = tuple(measure._replace(best=None) for measure in found)
             caption = f"{benchmark.upper()}: GRU over {layout.axis}"
             yield replace(layout, measures=measures, caption=caption, methods=(), sweeps={}, splits={}, fixed={})
 

@@ -16,8 +16,6 @@ KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"
 
 `setting` is the value of gamma or tau in a table that varies it, empty in others.
 """
-PAPER_DEFAULTS = {"sd": float("nan"), "n": 1, "chosen": True, "other": "", "id": "", "strength": float("nan")}
-"""Columns that a frame of the paper's numbers lacks, and what stands in them instead."""
 
 
 def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
@@ -42,11 +40,11 @@ def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) ->
 
 
 def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of this table, the missing columns of the paper's filled, `target` and `setting` as texts.
+    """Return the rows of this table, `target` and `setting` as texts.
 
     `misprint`: of the paper's rows, what is wrong with the value as printed; else None.
     """
-    rows = frame.assign(**{name: value for name, value in PAPER_DEFAULTS.items() if name not in frame}, misprint=None)
+    rows = frame.assign(misprint=None)
     for erratum in paper.ERRATA:
         rows.loc[erratum.find_rows(rows), "misprint"] = erratum.description
     is_reference = rows["method"].isin(list(layout.references))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+from pydantic import TypeAdapter
 
 from analysis.labels import REFERENCES, method_label
 from analysis.load.goal_columns import TOFU, Goals
@@ -16,21 +16,11 @@ from analysis.stats.chosen_settings import rule_text
 from analysis.stats.sweep_results import Results
 from analysis.stats.tidy import CHECKS
 from analysis.tables.layout import Layout, Measure
-from analysis.tables.markdown_latex import BOLD, Heading
+from analysis.tables.markdown_latex import BOLD
 from trainables import benchmarks
 
-
-def _read_layout(table: str, fields: dict[str, Any]) -> Layout:
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-    }
-    values["measures"] = tuple(Measure(*measure) for measure in values["measures"])
-    values["kinds"] = tuple(Heading(*kind) for kind in values.get("kinds", ()))
-    return Layout(table, **values)
-
-
-_TEXT = Path(__file__).with_name("table_definitions.toml").read_text(encoding="utf-8")
-LAYOUTS = {table: _read_layout(table, fields) for table, fields in tomllib.loads(_TEXT).items()}
+_FIELDS = tomllib.loads(Path(__file__).with_name("table_definitions.toml").read_text(encoding="utf-8"))
+LAYOUTS = {table: TypeAdapter(Layout).validate_python({"table": table, **given}) for table, given in _FIELDS.items()}
 """All of the paper's tables, by their names in `analysis.paper`."""
 
 
@@ -91,7 +81,7 @@ RETAIN_FREE = Layout(
 UWC = Layout(
     table="uwc",
     caption="At equal utility (UWC)",
-    measures=tuple(replace(one, best=None) if one.metric == "model_utility" else one for one in _goal_measures(TOFU)),
+    measures=tuple(one._replace(best=None) if one.metric == "model_utility" else one for one in _goal_measures(TOFU)),
     references={"original": REFERENCES["original"]},
     mixed=True,
     report=True,
