@@ -63,9 +63,10 @@ def _draw_plane(axes: Axes, rows: pd.DataFrame, plane: tuple[str, str]) -> None:
         for goal in sorted(set(rows["goal"].dropna().round(6))):
             dots: dict[str, Any] = {"linestyle": ":", "linewidth": 0.8, "label": f"{shares} of the original's MU"}
             axes.axhline(goal, color=GREY, **dots, zorder=1)
-    for (_, rectifier), group in rows.dropna(subset=[x, y]).groupby(["id", "rectifier"], sort=False):
-        look = rectifier_look(str(rectifier))
-        line: dict[str, Any] = {"color": look.colour, "label": rectifier_label(str(rectifier), "method alone")}
+    for _, group in rows.dropna(subset=[x, y]).groupby("id", sort=False):
+        rectifier = str(group["rectifier"].iloc[0])
+        look = rectifier_look(rectifier)
+        line: dict[str, Any] = {"color": look.colour, "label": rectifier_label(rectifier, "method alone")}
         mixtures = group.loc[group["kind"] == "mixture"].sort_values("weight")
         axes.plot(mixtures[x], mixtures[y], **line, linestyle=look.dashes, marker=".", markersize=3.5, zorder=3)
         found = group.loc[group["kind"] == "target"]

@@ -65,8 +65,11 @@ def _draw_panel(
     colours = mpl.colormaps[COLOURS if metric.best == "highest" else f"{COLOURS}_r"]
     missing = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////", "linewidth": 0, "zorder": 0}
     axes.add_patch(Rectangle((-0.5, -0.5), len(gammas), len(taus), **missing))
-    cells = rows["value"].unstack().reindex(index=taus, columns=gammas)
-    axes.imshow(cells, cmap=colours, norm=norm, aspect="auto", origin="lower", zorder=1)
+    values: Any = rows["value"].unstack()
+    cells = values.reindex(index=taus, columns=gammas)
+    axes.imshow(
+        cells.reindex(index=taus, columns=gammas), cmap=colours, norm=norm, aspect="auto", origin="lower", zorder=1
+    )
     decimals = 1 if float(norm.vmax or 0) - float(norm.vmin or 0) >= 1 else 2
     each: Any = rows.to_dict("index")
     for (tau, gamma), row in each.items():

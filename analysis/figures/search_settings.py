@@ -30,8 +30,8 @@ def draw(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Figure:
     look = marker(points["method"].iloc[0], points["rectifier.name"].iloc[0]) | {"markersize": MARK}
     for panels, goal in zip(grid, goals.compared, strict=True):
         for axes, name in zip(panels, ranked, strict=True):
-            rows = points.dropna(subset=[goal.metric])
-            rows = rows.sort_values(name, key=lambda values: pd.to_numeric(values, errors="coerce"))
+            order = pd.Series(pd.to_numeric(points[name], errors="coerce")).sort_values().index
+            rows = points.loc[order].dropna(subset=[goal.metric])
             axes.plot(place_values(axes, rows[name]), rows[goal.metric], **look)
             axes.set_xlabel(name)
         panels[0].set_ylabel(goal.short)

@@ -48,8 +48,8 @@ def target_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _list_curves(rows: pd.DataFrame, knob: str) -> pd.DataFrame:
     """Return the curves with two values of `knob` or more, which is called `setting`."""
-    several = rows.groupby(CURVE)[knob].transform("nunique") > 1
-    rows = rows.loc[several].rename(columns={knob: "setting"}).assign(knob=knob)
+    several: Any = rows.groupby(CURVE)[knob].transform("nunique")
+    rows = rows.loc[several > 1].rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
     return panel_data.sort_points(rows, ["rectifier", "at"]).reindex(columns=COLUMNS)
 
@@ -80,8 +80,10 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
     for value in rows.loc[rows["method"] == "original", "value"].head(1):
         axes.axhline(value, **LINES["original"], zorder=1)
     runs, rows = "runs" in set(rows["source"]), rows.dropna(subset=["setting"])
-    for (source, method, rectifier), curve in rows.groupby(["source", "method", "rectifier"]):
-        look = _curve_look(str(method), str(rectifier), faint=runs and source == "paper")
+    key: Any
+    for key, curve in rows.groupby(["source", "method", "rectifier"]):
+        source, method, rectifier = map(str, key)
+        look = _curve_look(method, rectifier, faint=runs and source == "paper")
         x, joined = curve["setting"].map(ticks.get), curve["setting"] != "none"
         axes.plot(x[joined], curve.loc[joined, "value"], **look)
         alone: dict[str, Any] = look | {"linestyle": "none", "label": ""}
@@ -90,7 +92,7 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
             bars: dict[str, Any] = alone | {"marker": "none", "elinewidth": 0.7}
             axes.errorbar(x, curve["value"], curve["sd"].fillna(0), **bars)
             best = curve.loc[curve["chosen"] & (curve["knob"] != "target")]
-            framed: dict[str, Any] = opaque(str(method), str(rectifier)) | FRAMED
+            framed: dict[str, Any] = opaque(method, rectifier) | FRAMED
             axes.plot(x[best.index], best["value"], **framed, label="chosen setting" if len(best) else "", zorder=5)
 
 

@@ -77,7 +77,7 @@ def _find_front(points: pd.DataFrame, goals: Goals) -> list[Hashable]:
     settings = gains.loc[gains["kind"] == "setting"]
     models = originals[["x", "y"]].reindex(settings["split"]).to_numpy()  # NaN where unknown: not beaten
     beaten = (settings[["x", "y"]].to_numpy() <= models).all(axis=1)
-    groups = settings.loc[~beaten].groupby("split")[["x", "y"]]
+    groups: Any = settings.loc[~beaten].groupby("split")[["x", "y"]]
     return [place for _, group in groups for place in pareto_front(list(group.itertuples(name=None)))]
 
 
