@@ -148,8 +148,9 @@ def add_legend(figure: Figure) -> None:
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    columns = max(1, int(figure.get_figwidth() / (0.65 + 0.05 * max(map(len, entries), default=0))))
-    figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, markerscale=0.8)
+    if entries:
+        columns = max(1, int(figure.get_figwidth() / (0.65 + 0.05 * max(map(len, entries)))))
+        figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, markerscale=0.8)
 
 
 def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:

@@ -122,7 +122,8 @@ def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
     methods = panel_data.list_methods(points)
     looks = {method_label(name): marker(name, "gru") | {"linestyle": dashes(name)} for name in methods}
     handles = [Line2D([], [], **look, label=label) for label, look in looks.items()]
-    figure.legend(handles=handles, loc="outside upper center", ncols=7 if len(places) > 1 else 4)
+    if handles:
+        figure.legend(handles=handles, loc="outside upper center", ncols=7 if len(places) > 1 else 4)
     _add_signs(panels[0], points)
     add_legend(figure)
     return figure

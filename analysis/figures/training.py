@@ -90,20 +90,20 @@ def draw_steps(points: pd.DataFrame) -> Figure:
         name: {**looks[name], "linestyle": BEFORE, "label": f"{rectifier_label(name)}, before rectification"}
         for name in changed
     }
-    values = [name for name in LABELS if points[name].notna().any() and name in {*VALUES[::2], *points["measured"]}]
+    shown = {"cos", "retain_loss", *points["measured"]}
+    labels = {name: label for name, label in LABELS.items() if name in shown and points[name].notna().any()}
     low, high = (float(end(points["retain_loss"].dropna(), default=0.0)) for end in (min, max))
-    logarithmic = {"retain_loss"} if 0 < WIDE * low <= high else set()
-    figure, panels = _make_columns(
-        points, {name: LABELS[name] + " (log axis)" * (name in logarithmic) for name in values}
-    )
+    wide = {"retain_loss"} if 0 < WIDE * low <= high else set()
+    labels |= {name: f"{LABELS[name]} (log axis)" for name in wide}
+    figure, panels = _make_columns(points, labels)
     for method, column in panels.items():
         rows = points.loc[points["method"] == method]
-        for axes, value in zip(column, values, strict=True):
+        for axes, value in zip(column, labels, strict=True):
             if value == "cos":
                 axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
                 _draw_lines(axes, rows.loc[rows["rectifier"].isin(changed)], "rectifier", "cos", before)
             _draw_lines(axes, rows.assign(cos=rows["cos_after"].fillna(rows["cos"])), "rectifier", value, looks)
-            axes.set_yscale("log" if value in logarithmic else "linear")
+            axes.set_yscale("log" if value in wide else "linear")
     add_legend(figure)
     return figure
 
