@@ -148,7 +148,7 @@ def test_bad_input_is_named(copy: Path, tmp_path: Path) -> None:
             opening.find_sweep("tiny", copy)
     with pytest.raises(InputError, match="no such folder"):
         opening.open_storage(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="unknown scheme 'nowhere'"):
+    with pytest.raises(InputError, match="'nowhere://bucket/runs' is no address of a storage"):
         opening.open_storage("nowhere://bucket/runs")
     with pytest.raises(InputError, match=r"no sweep 'tiny' in .*; it holds none"):
         opening.find_sweep("tiny", tmp_path)
