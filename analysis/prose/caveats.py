@@ -32,7 +32,7 @@ def _explain_floor(results: Results) -> list[str]:
     if not chosen["kept"].any():
         return [f"No chosen setting keeps {what}: {damage}."]
     counts = {side: f"{sum(kept)} of {len(kept)}" for side, kept in chosen.groupby("rectifier.name")["kept"]}
-    told = f" ({counts['none']} alone, {counts['gru']} w/ GRU)" if set(SIDES) == set(counts) else ""
+    told = f" ({counts['none']} alone, {counts['gru']} with GRU)" if set(SIDES) == set(counts) else ""
     keep = "keeps" if sum(chosen["kept"]) == 1 else "keep"
     return [f"Only {sum(chosen['kept'])} of {len(chosen)} chosen settings {keep} {what}{told}: {damage}."]
 

@@ -46,14 +46,14 @@ def count_trials(runs: pd.DataFrame) -> str:
 
 
 def describe_trials(runs: pd.DataFrame) -> str:
-    """Return what ran: `GA and NPO, each alone and w/ GRU; TV; on forget05 (5%)`; empty before any has started."""
+    """Return what ran: `Compared: GA and NPO, each alone and with GRU; TV; on forget05 (5%).`; empty before a start."""
     known = runs[STUDY_COLUMNS].dropna().drop_duplicates()
     if known.empty:
         return ""
     groups: dict[str, list[str]] = {}
     for method in order_methods(known["method"]):
         kinds = order_rectifiers(known.loc[known["method"] == method, "rectifier.name"])
-        labels = [rectifier_label(kind, "alone" if len(kinds) > 1 else "") for kind in kinds]
+        labels = [rectifier_label(kind, "alone" if len(kinds) > 1 else "").replace("w/", "with") for kind in kinds]
         groups.setdefault(join_names(labels), []).append(method_label(method))
     texts = []
     for kinds, methods in groups.items():
@@ -62,7 +62,7 @@ def describe_trials(runs: pd.DataFrame) -> str:
     splits = join_names(map(split_label, sorted(set(known["benchmark.split"]))))
     others = varied(runs)
     best = f", at each one's own best {join_names(others)}" if others else ""
-    return f"{'; '.join(texts)}{';' if len(texts) > 1 else ','} on {splits}{best}"
+    return f"Compared: {'; '.join(texts)}{';' if len(texts) > 1 else ','} on {splits}{best}."
 
 
 def _compares_vectors(runs: pd.DataFrame) -> bool:
@@ -142,8 +142,8 @@ def summarise_tests(tests: pd.DataFrame, goals: Goals) -> str:
     Nobody is helped where a goal's mean is worse, even by too little to count: the table beside it shows that number.
     """
     if max(tests["n"]) < 2:
-        several = "--seeds 0,1,2,3,4 runs five"
-        return f"No verdict: no comparison has two seeds on both sides, and one may differ by chance; {several}."
+        why = "no method ran with two seeds both alone and with GRU, so any difference may be chance"
+        return f"No verdict on GRU: {why}; --seeds 0,1,2,3,4 runs five."
     gains = {goal.metric: goal.gain(1) for goal in goals.compared}
     signs = [gains[metric] for metric in tests["metric"]]
     groups = tests.assign(gain=signs * tests["difference"]).groupby(["split", "method"])
@@ -153,7 +153,7 @@ def summarise_tests(tests: pd.DataFrame, goals: Goals) -> str:
     if not total:
         return "No verdict: no comparison has all goals, and two seeds, on both sides."
     texts = [
-        text.format(f"in {kinds[kind]}" if total > 1 else "in the only comparison")
+        text.format("in the only comparison" if total == 1 else f"in {'all' if kinds[kind] == total else kinds[kind]}")
         for kind, text in KINDS.items()
         if kind in kinds
     ]
@@ -161,8 +161,10 @@ def summarise_tests(tests: pd.DataFrame, goals: Goals) -> str:
         texts.insert(0, "helped in none")
     start = f"Of {total} comparisons, GRU" if total > 1 else "GRU"
     count = " to ".join(dict.fromkeys(f"{count}" for count in (seeds[0], seeds[-1])))
-    few = f"; a significance test takes {significance.LEAST}" if seeds[-1] < significance.LEAST else ""
-    return f"{start} {join_names(texts)} (n\u00a0=\u00a0{count} seeds{few})."
+    tested = tests.dropna(subset=["p"])
+    sure = f"{sum(tested['adjusted'] < significance.LEVEL)} of {len(tested)} changes are significant"
+    sure = f"too few for a significance test, which takes {significance.LEAST}" if tested.empty else sure
+    return f"{start} {join_names(texts)}. Each rests on {count} seeds: {sure}."
 
 
 def _classify(pair: pd.DataFrame) -> str:

@@ -107,7 +107,10 @@ def test_load_has_the_metrics_as_columns(name: str, tmp_path: Path) -> None:
             "Of 3 comparisons, GRU helped in 2 (a goal clearly better, none worse) and traded one goal for another in",
         ),
         ([(-1, 0, 0), (0, 0, 0)], "Of 2 comparisons, GRU helped in none, made it worse in 1 and changed nothing"),
-        ([(np.nan, 0, 1), (1, 1, 1)], "GRU helped in the only comparison (a goal clearly better, none worse) (n"),
+        (
+            [(np.nan, 0, 1), (1, 1, 1)],
+            "GRU helped in the only comparison (a goal clearly better, none worse). Each",
+        ),
         ([(1, -0.2, 0)], "GRU improved a goal in the only comparison while another got worse by too little to count"),
         ([(np.nan, 0, 1)], "No verdict: no comparison has all goals"),
     ],
@@ -116,7 +119,7 @@ def test_kinds_of_changes_of_three_goals(signs: list[tuple[float, ...]], text: s
     """A goal that is worse by too little to count is no harm, but nobody calls that help."""
     goals = goal_columns.find_goals("muse")
     rows = [
-        {"split": "news", "method": f"{place}", "metric": goal.metric, "n": 2}
+        {"split": "news", "method": f"{place}", "metric": goal.metric, "n": 2, "p": np.nan, "adjusted": np.nan}
         | {"sign": sign if sign != sign else float(round(sign)), "difference": goal.gain(sign)}
         for place, one in enumerate(signs)
         for goal, sign in zip(goals.compared, one, strict=True)

@@ -22,13 +22,13 @@ store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_sto
 
 
 def test_verdict_and_changes(results: Results) -> None:
-    assert verdict.describe_trials(results.runs).startswith("GA, GD and NPO, each alone and w/ GRU, on forget05 (5%) ")
+    assert verdict.describe_trials(results.runs).startswith("Compared: GA, GD and NPO, each alone and with GRU, on ")
     assert verdict.write_verdict(results) == [
-        "Of 5 comparisons, GRU helped in 4 (a goal clearly better, none worse) and traded one goal for another in 1 "
-        "(n\u00a0=\u00a02 seeds; a significance test takes 5)."
+        "Of 5 comparisons, GRU helped in 4 (a goal clearly better, none worse) and traded one goal for another in "
+        "1. Each rests on 2 seeds: too few for a significance test, which takes 5."
     ]
     assert list_decisive(results) == [
-        "Only 4 of 12 chosen settings keep 90% of the original model's MU (2 of 6 alone, 2 of 6 w/ GRU): below that, "
+        "Only 4 of 12 chosen settings keep 90% of the original model's MU (2 of 6 alone, 2 of 6 with GRU): below that, "
         "forgetting is damage."
     ]
     assert verdict.explain_verdict(results) == [
@@ -64,7 +64,7 @@ def test_report_command(copy: Path) -> None:
     done = CliRunner().invoke(report.app, ["tiny", "--storage", str(copy)])
     assert (done.exit_code, done.stderr) == (0, "")
     folder = copy / "reports/tiny-0a1b2c3d"
-    assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["GA,", "Only", "Of"]
+    assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["Compared:", "Only", "Of"]
     assert (folder / "tables/verdict.md").read_text() + "\n" + (folder / "tables/main.md").read_text() in done.stdout
     names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
     expected = {f"tables/{name}.csv" for name in ("chosen", "failures", "hypervolume", "seeds", "trials")}
@@ -145,7 +145,7 @@ def test_what_is_not_known_is_said(tmp_path: Path, drawn_figures: None) -> None:
     assert "0 of 1 trials finished" in pages[0]
     assert "the original model&#39;s MU is 0, so the highest MU was chosen everywhere." in pages[1]
     assert "finished without FQ" in pages[2]
-    assert "No verdict: no comparison has two seeds on both sides" in pages[2]
+    assert "No verdict on GRU: no method ran with two seeds both alone and with GRU" in pages[2]
 
 
 def test_analysis_needs_no_machinery(root: Path) -> None:

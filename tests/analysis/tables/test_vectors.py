@@ -176,7 +176,7 @@ def test_the_report_shows_them(store: Path, results: Results, tmp_path: Path) ->
     assert page.count('<svg role="img"') == len(list(tmp_path.glob("figures/*.svg")))
     assert not re.search(r"https?:", page)
     for words in (
-        "each alone and w/ GRU; WGA, TV and TRU; on forget05",
+        "each alone and with GRU; WGA, TV and TRU; on forget05",
         "TRU keeps more MU than TV at",
         "<sup>‡§</sup>",
         "3.00%",
