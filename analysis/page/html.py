@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from analysis.figures.catalog import Picture
-from analysis.page.phone_figures import Part, list_parts
+from analysis.page.phone_figures import Part, list_rows
 
 TEMPLATES = Path(__file__).parent / "templates"
 PATH, LONG = re.compile(r"[^\s,;]*/[^\s,;]+/[^\s,;]+"), 32
@@ -52,7 +52,8 @@ def inline_svg(folder: Path, picture: Picture) -> Markup:
     name = re.sub(r"\W", "-", picture.stem)
     element = element.replace('id="figure_1"', f'id="{name}"', 1)
     head = f'<svg role="img" aria-label="{escape(picture.text)}"'
-    parts = "".join(_show_part(part, name) for part in list_parts(picture.figure))
+    rows = ("".join(_show_part(part, name) for part in row) for row in list_rows(picture.figure))
+    parts = "".join(f"<div>{row}</div>" for row in rows)
     return Markup(f'{element.replace("<svg", head, 1)}<div class="parts" aria-hidden="true">{parts}</div>')
 
 

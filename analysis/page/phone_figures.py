@@ -20,19 +20,22 @@ Part = list[Box]
 
 
 @mpl.rc_context(STYLE)
-def list_parts(figure: Figure) -> list[Part]:
-    """Return the parts of a figure that is laid out, from its top on: titles, columns of panels and of legends."""
+def list_rows(figure: Figure) -> list[list[Part]]:
+    """Return the rows of a figure that is laid out, from its top on: titles, columns of panels, legends' columns."""
     scale, height = 72 / figure.dpi, figure.bbox.height
     drawn = FigureCanvasAgg(figure).get_renderer()  # texts remember that of the file that was written last
     blocks = figure.subfigs or [figure]
-    parts = [part for block in blocks for part in _list_columns(block, drawn)]
+    rows = [[part] for block in blocks for part in _list_columns(block, drawn)]
     texts = [text for block in (figure, *figure.subfigs) for text in block.texts if not text.get_rotation()]
-    parts += [[text.get_window_extent(drawn).padded(2)] for text in texts]
-    parts += [[box] for legend in figure.legends for box in _list_legend_columns(legend, drawn)]
-    parts.sort(key=lambda boxes: (-round(boxes[-1].y1), boxes[-1].x0))
+    rows += [[[text.get_window_extent(drawn).padded(2)]] for text in texts]
+    rows += [[[box] for box in _list_legend_columns(legend, drawn)] for legend in figure.legends]
+    rows.sort(key=lambda row: (-round(row[0][-1].y1), row[0][-1].x0))
     return [
-        [(box.x0 * scale, (height - box.y1) * scale, box.width * scale, box.height * scale) for box in part]
-        for part in parts
+        [
+            [(box.x0 * scale, (height - box.y1) * scale, box.width * scale, box.height * scale) for box in part]
+            for part in row
+        ]
+        for row in rows
     ]
 
 

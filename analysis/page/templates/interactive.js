@@ -33,7 +33,7 @@ function drawCloud() {
   const star = "M0,-1L.22,-.31L.95,-.31L.36,.12L.59,.81L0,.38L-.59,.81L-.36,.12L-.95,-.31L-.22,-.31Z";
   return {
     description: `${x.title} against ${y.title}; the list below has every trial as text`,
-    ...common, height: 350, params: [{ name: "here", value: "" }],
+    ...common, height: 310, params: [{ name: "here", value: "" }],
     layer: [
       { data: { name: "ends" }, mark: { type: "point", opacity: 0, tooltip: null }, encoding: place },
       { ...edge, mark: { type: "rule", color: GREY, strokeDash: [2, 3] } },
