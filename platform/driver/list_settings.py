@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from platform.plan.overrides import BACKBONE, list_settable_paths
-from platform.plan.space import read_setting
+from platform.plan.space import read_setting, spell_setting
 from search_spaces.schema.axes import axis_paths, value_type
 from search_spaces.schema.settings_with_effect import has_effect
 from search_spaces.schema.sweep import FILES, Sweep
@@ -42,7 +42,7 @@ def describe_field(path: str, sweep: Sweep) -> dict[str, str]:
         schema = value_type(path, Sweep).json_schema()
         accepts = describe_schema(schema, schema.get("$defs", {}))
     note = ("may be an axis" if axis else "") if read else "nothing here reads it"
-    return {"setting": path, "accepts": accepts, "value": _spell(value), "note": note}
+    return {"setting": path, "accepts": accepts, "value": spell_setting(value), "note": note}
 
 
 def describe_schema(schema: dict[str, Any], shared: dict[str, Any]) -> str:
@@ -60,9 +60,3 @@ def describe_schema(schema: dict[str, Any], shared: dict[str, Any]) -> str:
     bounds = [f"{sign} {schema[name]:g}" for name, sign in SIGNS.items() if abs(schema.get(name, ENDLESS)) < ENDLESS]
     words = {"integer": "whole number", "string": "text", "boolean": "true|false", "null": "none"}
     return " ".join([words.get(kind, kind), *bounds])
-
-
-def _spell(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(_spell, value)) or "none"
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

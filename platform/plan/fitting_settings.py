@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from platform.plan.space import spell_setting
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Shape
 from trainables.config.trial import Trial
@@ -65,11 +66,7 @@ def _describe(
             return None
         largest = fit if largest is None or fit.peak.total > largest.peak.total else largest
     assert largest is not None
-    typed = [f"--set resources.{name}={_write(value)}" for name, value in resources.items()]
+    typed = [f"--set resources.{name}={spell_setting(value)}" for name, value in resources.items()]
     typed += [f"--set training.{name}={value}" for name, value in (training or {}).items()]
     size = f"{largest.peak.total / 1e9:.1f} GB, ZeRO {largest.stage}, micro-batch {largest.micro_batch}"
     return f"{' '.join(typed)} ({size})"
-
-
-def _write(value: Any) -> str:
-    return "none" if value is None else str(value).lower()

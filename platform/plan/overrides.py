@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 import search_spaces.backbones
-from platform.plan.space import Space, nearest
+from platform.plan.space import Space, nearest, spell_setting
 from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.settings_with_effect import list_without_effect
@@ -189,7 +189,7 @@ def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space
         for axis in axes:
             if isinstance(axis, Range):
                 raise InputError(f"--only {item}: {path} is a range here, {axis}; --set {path}={value} instead")
-        texts = {_spell(one): _normalise(_spell(one)) for axis in axes for one in axis}
+        texts = {spell_setting(one): _normalise(spell_setting(one)) for axis in axes for one in axis}
         for choice in value.split(","):
             if _normalise(choice) not in texts.values():
                 raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, sorted(texts))}")
@@ -207,16 +207,12 @@ def _narrow(space: Space, settings: Mapping[str, Any], limits: Sequence[tuple[st
     axes, published = dict(space.axes), dict(space.published)
     for path, keep in limits:
         values: Any = axes.get(path, (settings.get(path),))
-        axis = tuple(one for one in values if _normalise(_spell(one)) in keep)
+        axis = tuple(one for one in values if _normalise(spell_setting(one)) in keep)
         if not axis or path not in settings:
             return None
         if path in axes:
             axes[path], published[path] = axis, nearest(axis, published[path])
     return replace(space, axes=axes, published=published)
-
-
-def _spell(value: Any) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -112,6 +112,13 @@ def read_setting(value: Any, path: str) -> Any:
     return value
 
 
+def spell_setting(value: Any) -> str:
+    """Return a setting's value as it is typed: `none`, `true`, `0.1,0.5`."""
+    if isinstance(value, tuple):
+        return ",".join(map(spell_setting, value)) or "none"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
 def _count(axis: Axis) -> int | None:
     if isinstance(axis, Range):
         return int(axis.high - axis.low) + 1 if axis.whole else None

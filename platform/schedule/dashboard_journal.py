@@ -16,8 +16,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from platform.plan.space import read_setting
-from platform.schedule.parameters import spell_value
+from platform.plan.space import read_setting, spell_setting
 from platform.schedule.samplers import silence_optuna
 from search_spaces.schema.axes import STUDY, Range, read_axis
 from search_spaces.schema.settings_with_effect import has_effect, name_trial
@@ -124,6 +123,6 @@ def describe_parameters(trial: Trial, axes: Mapping[str, Any]) -> tuple[dict[str
             found[path] = IntDistribution(low, high, log) if whole else FloatDistribution(low, high, log)
             params[path] = value
         else:
-            found[path] = CategoricalDistribution([spell_value(one) for one in values])
-            params[path] = spell_value(value)
+            found[path] = CategoricalDistribution([spell_setting(one) for one in values])
+            params[path] = spell_setting(value)
     return params, found

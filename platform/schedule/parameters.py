@@ -7,7 +7,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from platform.plan.space import Point, Space, nearest
+from platform.plan.space import Point, Space, nearest, spell_setting
 from search_spaces.schema.axes import Axis, Range
 
 DIGITS = 4
@@ -37,7 +37,7 @@ class Parameters:
                 found[path] = value
             else:
                 found[path] = (
-                    spell_value(value) if isinstance(distribution, CategoricalDistribution) else axis.index(value)
+                    spell_setting(value) if isinstance(distribution, CategoricalDistribution) else axis.index(value)
                 )
         return found
 
@@ -53,7 +53,7 @@ class Parameters:
             else:
                 place = params[path]
                 point[path] = (
-                    next(one for one in axis if spell_value(one) == place) if isinstance(place, str) else axis[place]
+                    next(one for one in axis if spell_setting(one) == place) if isinstance(place, str) else axis[place]
                 )
         return point
 
@@ -84,9 +84,4 @@ def _distribution(path: str, axis: Axis) -> BaseDistribution | None:
         return None
     if _is_ordered(path, axis):
         return IntDistribution(0, len(axis) - 1)
-    return CategoricalDistribution([spell_value(value) for value in axis])
-
-
-def spell_value(value: Any) -> str:
-    """Return a value as one of Optuna's choices."""
-    return "none" if value is None else str(value)
+    return CategoricalDistribution([spell_setting(value) for value in axis])
