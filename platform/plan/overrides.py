@@ -177,7 +177,7 @@ def load_backbones() -> list[Backbone]:
 
 def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space]:
     """Return the parts of the spaces that pass every `FIELD=V1,V2`. Raises InputError on what no trial has."""
-    flat = [flatten_settings(space.make(space.first_point()).model_dump()) for space in spaces if filters]
+    flat = [flatten_settings(space.make(space.published).model_dump()) for space in spaces if filters]
     known = sorted(set().union(*flat))
     limits: list[tuple[str, set[Any]]] = []
     for item in filters:

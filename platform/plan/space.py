@@ -24,7 +24,7 @@ class Space:
     """The points of one study.
 
     `fixed` holds the fields of all its trials, sections as mappings. `published` is the point that the sweep's source
-    gives, on the axes that it says nothing of the value nearest to the sweep's own setting.
+    gives, on the axes that it says nothing of the value nearest to the sweep's own setting; it may be on no axis.
     """
 
     sweep: str
@@ -68,10 +68,6 @@ class Space:
         check_runnable(trial)
         return trial
 
-    def first_point(self) -> dict[str, Any]:
-        """Return the published point, which may be on no axis."""
-        return {path: self.published[path] for path in self.axes}
-
     def list_points(self) -> Iterator[dict[str, Any]]:
         """Yield every point of axes without ranges, the last axis the fastest."""
         for values in itertools.product(*(dict.fromkeys(axis) for axis in self.axes.values())):  # type: ignore[arg-type]
@@ -79,10 +75,9 @@ class Space:
 
     def sample_points(self, count: int) -> Iterator[dict[str, Any]]:
         """Yield points from the high ends of all ranges to their low ends, in equal steps."""
-        first = self.first_point()
         for share in (1 - place / max(1, count - 1) for place in range(count)):
             yield {
-                path: interpolate(axis, share) if isinstance(axis, Range) else first[path]
+                path: interpolate(axis, share) if isinstance(axis, Range) else self.published[path]
                 for path, axis in self.axes.items()
             }
 

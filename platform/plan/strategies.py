@@ -53,7 +53,7 @@ def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Tr
     trials: dict[str, Trial] = {}
     for space in spaces:
         points = [] if space.has_ranges else space.list_points()
-        first = [space.first_point()] if strategy == "optuna" else []
+        first = [space.published] if strategy == "optuna" else []
         for point in itertools.chain(first, points):
             trial = space.make(point)
             trials.setdefault(trial.id(), trial)

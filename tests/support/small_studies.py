@@ -41,5 +41,5 @@ def search(
     space: Space, budget: int, worth: Callable[[Trial], Outcome], sampler: Any = "tpe", **given: Any
 ) -> list[Trial]:
     """Ask and tell to the end; the trials in order."""
-    known = [space.make(space.first_point())] if space.has_ranges else [space.make(one) for one in space.list_points()]
+    known = [space.make(space.published)] if space.has_ranges else [space.make(one) for one in space.list_points()]
     return drain(Study(space, known, budget, {}, search=Search(sampler=sampler), **given), worth)

@@ -73,7 +73,7 @@ def test_every_sampler_stays_in_the_ranges_and_begins_with_the_published_point(s
 def test_evolution_goes_on_from_the_results_of_earlier_starts(sampler: Any) -> None:
     """All of them lie near one rate: so do most of what is proposed next, and of random points a twentieth."""
     space = make_space(RANGES, seed=5)
-    points = ({**space.first_point(), "training.lr": (90 + k) * 1e-6, "training.epochs": k % 9 + 1} for k in range(20))
+    points = ({**space.published, "training.lr": (90 + k) * 1e-6, "training.epochs": k % 9 + 1} for k in range(20))
     earlier = [space.make(point) for point in points]
     finished = {trial.id(): lr_reward(trial) for trial in earlier}
     study = searcher.Study(space, earlier, 40, finished, search=Search(sampler=sampler))
@@ -88,7 +88,7 @@ def test_a_space_that_has_no_more_points_ends_before_its_budget() -> None:
 
 def test_a_published_fraction_in_a_whole_range_is_told_to_optuna_when_it_is_asked_and_again_on_resume() -> None:
     space = make_space({"rectifier.tau": Range(1, 20)}, published={"rectifier.tau": 6.5})
-    published = space.make(space.first_point())
+    published = space.make(space.published)
     asked = searcher.Study(space, [published], 4, {})
     assert asked.ask() == published
     assert searcher.Study(space, [published], 4, {published.id(): (0.0, 0.5)}).study.trials[0].params == (

@@ -168,7 +168,7 @@ def test_outcomes_reach_their_study(result: dict[str, Any] | None, error: bool) 
 def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> None:
     space = gammas(1)
     space = replace(space, fixed={**space.fixed, "selection": Selection(halves=True)})
-    trial = space.make(space.first_point())
+    trial = space.make(space.published)
     first, second = {"forget_quality": -3.0, "model_utility": 0.4}, {"forget_quality": -1.0, "model_utility": 0.6}
     result = {"forget_quality": -2.0, "model_utility": 0.5, "halves": [first, second]}
     studies = searcher.Studies([searcher.Study(space, [trial], 1, {})], {"storage": "store"})
