@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from filelock import FileLock
 from safetensors.torch import load_file
 
 from tests.support import ranks
@@ -75,7 +74,7 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
     assert {path.name for path in folder.parent.iterdir()} == {direction.id()}
     assert_equal(load_file(folder / "direction-00000.safetensors"), whole)
     written = (folder / RESULT).stat().st_mtime_ns
-    monkeypatch.setattr(direction_files.FileLock, "acquire", stop)  # where nothing can be written
+    monkeypatch.setattr(direction_files, "open_trainer", stop)
     shared_artifacts.make_direction(*given)
     assert (folder / RESULT).stat().st_mtime_ns == written
 
@@ -182,22 +181,6 @@ def test_two_ranks_share_the_vectors_and_make_the_same_direction(
         for name in ("batch", "rows", "tokens"):
             assert second[name] == first[name]
         assert second["norm"] == pytest.approx(first["norm"], rel=10 * tolerance)
-
-
-def test_ranks_meet_while_another_process_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    holder, met = FileLock(tmp_path / "lock"), []
-
-    def tell_ranks(fact: bool) -> bool:
-        met.append(fact)
-        if len(met) == 3:
-            holder.release()
-        return fact
-
-    monkeypatch.setattr(direction_files, "LOCK_SECONDS", 0.01)
-    monkeypatch.setattr(direction_files, "_tell_ranks", tell_ranks)
-    holder.acquire()
-    direction_files._take_lock(FileLock(tmp_path / "lock"), first=True)
-    assert met == [False, False, False, True]
 
 
 def test_bf16_follows_fp32_as_far_as_its_rounding_lets_it(made: Any, tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-from contextlib import suppress
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from filelock import FileLock, Timeout
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -31,46 +29,22 @@ LOCK_SECONDS = 60.0
 def ensure_direction(
     direction: Direction, store: Storage, load_rows: LoadRows, micro_batch: int | None, checkpointing: bool = False
 ) -> Path:
-    """Return the folder of a direction; make the direction first if there is none. Every rank calls this."""
+    """Return the folder of a direction; make the direction first if there is none. Every rank calls this.
+
+    Of two trials that make it at once the first to end counts.
+    """
     folder, first = forget_batches.direction_folder(direction, store), dist.get_rank() == 0
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
-    missing = _tell_ranks(not folder.is_dir())  # one that is there may lie where nothing can be written
-    try:
-        if missing:  # of two processes that need it the second one finds it
-            _take_lock(lock, first)
-        if first:
-            store.fetch(folder)
-        if not _tell_ranks(folder.is_dir()):
-            trainer = open_trainer(direction, load_rows, micro_batch, checkpointing)
-            _write_direction(direction, trainer.model, trainer.sum_vectors(), folder)
-        if first:
-            store.push(folder)
-        if missing and first:
-            Path(lock.lock_file).unlink(missing_ok=True)
-    finally:
-        lock.release()
+    if first:
+        store.fetch(folder)
+    exists: list[Any] = [folder.is_dir()]
+    dist.broadcast_object_list(exists)
+    if not exists[0]:
+        trainer = open_trainer(direction, load_rows, micro_batch, checkpointing)
+        _write_direction(direction, trainer.model, trainer.sum_vectors(), folder)
+    if first:
+        store.push(folder)
     dist.barrier()
     return folder
-
-
-def _tell_ranks(fact: bool) -> bool:
-    """Return the first rank's fact on every rank."""
-    told: list[Any] = [fact]
-    dist.broadcast_object_list(told)
-    return bool(told[0])
-
-
-def _take_lock(lock: FileLock, first: bool) -> None:
-    """Wait on every rank until the first one has the lock.
-
-    They meet every LOCK_SECONDS: another sweep may hold it for longer than one collective may take.
-    """
-    while True:
-        if first:
-            with suppress(Timeout):
-                lock.acquire(timeout=LOCK_SECONDS)
-        if _tell_ranks(lock.is_locked):
-            return
 
 
 def _write_direction(direction: Direction, model: ShardedModel, records: list[dict[str, Any]], folder: Path) -> None:
@@ -82,37 +56,41 @@ def _write_direction(direction: Direction, model: ShardedModel, records: list[di
             f"task_vector: every vector is zero after {vector.steps} step(s) at lr {vector.lr:g}, so there is no "
             "direction; raise task_vector.lr or task_vector.steps"
         )
-    staging = folder.with_name(f".{folder.name}.making")
-    if model.rank == 0:
-        shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed here
-        staging.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
+        staging = Path(place) / folder.name
+        staging.mkdir()
+        _write_tensors(model, staging)
+        if model.rank > 0:
+            return
+        write_rows(staging / forget_batches.BATCHES, records)
+        result = {
+            "id": direction.id(),
+            "recipe": direction.model_dump(mode="json"),
+            "norm": norm,
+            "batches": len(records),
+            "rectified": sum(record["rectified"] for record in records),
+            "zero": sum(record["rectified_norm"] == 0 for record in records),
+            "ranks": [model.world],
+            "threads": torch.get_num_threads(),
+            "made": provenance.now(),
+            **provenance.stamp(),
+        }
+        write_json(staging / RESULT, result, checked=True)
+        mark_complete(staging)
+        publish(staging, folder)
+
+
+def _write_tensors(model: ShardedModel, folder: Path) -> None:
     number, buffer = 0, {}
     for name, tensor in model.gather():
         if model.rank == 0:
             buffer[name] = tensor
         if sum(kept.nbytes for kept in buffer.values()) >= FILE_BYTES:
-            save_file(buffer, staging / f"direction-{number:05}.safetensors")
+            save_file(buffer, folder / f"direction-{number:05}.safetensors")
             number, buffer = number + 1, {}
-    if model.rank > 0:
-        return
     if buffer:
-        save_file(buffer, staging / f"direction-{number:05}.safetensors")
-    write_rows(staging / forget_batches.BATCHES, records)
-    result = {
-        "id": direction.id(),
-        "recipe": direction.model_dump(mode="json"),
-        "norm": norm,
-        "batches": len(records),
-        "rectified": sum(record["rectified"] for record in records),
-        "zero": sum(record["rectified_norm"] == 0 for record in records),
-        "ranks": [model.world],
-        "threads": torch.get_num_threads(),
-        "made": provenance.now(),
-        **provenance.stamp(),
-    }
-    write_json(staging / RESULT, result, checked=True)
-    mark_complete(staging)
-    publish(staging, folder)
+        save_file(buffer, folder / f"direction-{number:05}.safetensors")
 
 
 @torch.no_grad()
