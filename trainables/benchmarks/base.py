@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, closest
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
@@ -61,6 +61,8 @@ class BenchmarkBase(ABC):
 
     GOALS: ClassVar[tuple[Goal, ...]]
     """Removal first, one goal of retention last."""
+    SPLITS: ClassVar[Mapping[str, str]] = {}
+    """Each split, and the hub id of its rows."""
     TARGET: ClassVar[str] = "target"
     """The role of the target model: a folder of `models`, or the rows it is fine-tuned on."""
     UTILITY_COLUMNS: ClassVar[tuple[str, ...]] = ()
@@ -73,9 +75,11 @@ class BenchmarkBase(ABC):
         """The name in a configuration: that of the file or folder."""
         return type(self).__module__.rpartition(".")[2]
 
-    @abstractmethod
     def published_data(self, split: str) -> str:
-        """Return the hub id of the rows."""
+        """Return the hub id of the rows. Raises InputError if there is no such split."""
+        if split not in self.SPLITS:
+            raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, self.SPLITS)}")
+        return self.SPLITS[split]
 
     def retain_role(self, split: str) -> str | None:
         """Return the role of the retain model of a split, such as `retain95`; None: there is no retain model."""

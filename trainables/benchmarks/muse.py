@@ -21,19 +21,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from trainables.benchmarks import base, metrics, rouge_words
 from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate
-from trainables.common.errors import InputError, TrialStopped, closest
+from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
 
-SPLITS = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
 """MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
 FORGET_TOKENS = {"news": 780_000, "books": 1_100_000}
@@ -91,13 +90,8 @@ class MuseBenchmark(BenchmarkBase):
         Goal("knowmem_f", "removal", "lowest", "KnowMem-U", "KnowMem on the forget set"),
         Goal("knowmem_r", "retention", "highest", "KnowMem-R", "KnowMem on the retain set"),
     )
+    SPLITS: ClassVar = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
     UTILITY_COLUMNS = ("rougeL_f1",)
-
-    def published_data(self, split: str) -> str:
-        """Return the data set of a split. Raises InputError if there is no such split."""
-        if split not in SPLITS:
-            raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
-        return SPLITS[split]
 
     def retain_role(self, split: str) -> str | None:
         return RETAIN

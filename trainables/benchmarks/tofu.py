@@ -34,7 +34,7 @@ from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.prompts import encode_all, prompt_text, resolve_template
 
-SPLITS: dict[str, str] = {"forget01": "retain99", "forget05": "retain95", "forget10": "retain90"}
+PUBLISHED_SPLITS = ("forget01", "forget05", "forget10")
 RATIOS, ROWS_DIGEST = "forget_truth_ratios", "forget_rows_digest"
 """What a kept evaluation holds for forget quality: the ratios, and which rows they are of."""
 GENERATED_TOKENS = 200
@@ -92,10 +92,9 @@ class TofuBenchmark(BenchmarkBase):
         if raw_rows.names_folder(benchmark.data):
             self.training_rows(benchmark)
             evaluation_rows(benchmark)
-        elif benchmark.data == self.published_data(benchmark.split) and benchmark.split not in SPLITS:
-            raise InputError(
-                f"benchmark.split: {benchmark.data} has no '{benchmark.split}'; {closest(benchmark.split, SPLITS)}"
-            )
+        elif benchmark.data == self.published_data(benchmark.split) and benchmark.split not in PUBLISHED_SPLITS:
+            hint = closest(benchmark.split, PUBLISHED_SPLITS)
+            raise InputError(f"benchmark.split: {benchmark.data} has no '{benchmark.split}'; {hint}")
 
     def shared_fingerprint(self, benchmark: Benchmark) -> str:
         shared = [config for task, config in tasks(benchmark.split).items() if task != "forget"]
@@ -160,7 +159,7 @@ def _percentage(split: str) -> int:
     """Return 5 of `forget05`. Raises InputError if the split is no forget split."""
     match = re.fullmatch(r"forget([0-9]{2})", split)
     if not match or not 0 < int(match[1]) < 100:
-        raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
+        raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, PUBLISHED_SPLITS)}")
     return int(match[1])
 
 

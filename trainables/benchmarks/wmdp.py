@@ -29,7 +29,7 @@ from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
 from trainables.data.hub_folders import HubRequirement, is_given_folder
 
-SPLITS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
+TOPICS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
 FORGET, RETAIN = "{}-forget-corpus", "{}-retain-corpus"
 SHORTEST = 50
 BIO_FORGET = "bio_forget"
@@ -58,13 +58,8 @@ class WmdpBenchmark(BenchmarkBase):
         Goal("wmdp_cyber", "removal", "lowest", "Cyber", "WMDP-cyber accuracy", chance=0.25),
         Goal("mmlu", "retention", "highest", "MMLU", "MMLU accuracy", chance=0.25),
     )
+    SPLITS = dict.fromkeys(TOPICS, "cais/wmdp-corpora")  # all corpora but the gated one
     UTILITY_COLUMNS = ("correct",)
-
-    def published_data(self, split: str) -> str:
-        """Return the id of all corpora but the gated one. Raises InputError if there is no such split."""
-        if split not in SPLITS:
-            raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, SPLITS)}")
-        return "cais/wmdp-corpora"
 
     def check_settings(self, benchmark: Benchmark) -> None:
         self.published_data(benchmark.split)
@@ -90,7 +85,7 @@ class WmdpBenchmark(BenchmarkBase):
         """Return the hub's parts, the gated one with what to do about it."""
         subject = raw_rows.file_names(f"{SUBJECT}/{split}" for split in lm_eval_adapter.SPLITS)
         holds = {"wmdp": raw_rows.file_names(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
-        if "bio" in SPLITS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
+        if "bio" in TOPICS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
             holds[BIO_FORGET] = raw_rows.file_names([FORGET.format("bio")])
         found = []
         for part, files in holds.items():
@@ -173,7 +168,7 @@ def _right(records: Records, name: str) -> list[bool]:
 def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str]]:
     """Return place, configuration and the setting that names the place, of every corpus of the split."""
     found = []
-    for topic in SPLITS[benchmark.split]:
+    for topic in TOPICS[benchmark.split]:
         at, config, field = benchmark.data, FORGET.format(topic), "benchmark.data"
         if topic == "bio" and find_part(benchmark, BIO_FORGET) != benchmark.data:
             at, field = find_part(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"

@@ -24,8 +24,6 @@ VARIABLES = (
     "WANDB_API_KEY",
 )
 """Environment variables whose values are secret."""
-URIS = ("MLFLOW_TRACKING_URI",)
-"""Environment variables that may hold a password in a URL."""
 SHORTEST = 6
 """Characters of a secret: a shorter value may be a word of any text, and is replaced in URLs only."""
 
@@ -50,7 +48,6 @@ def has_credentials(place: str) -> bool:
 def _secrets() -> list[str]:
     """Return the secrets, the longest first: one may begin with another."""
     found = {os.environ.get(name, "") for name in VARIABLES}
-    for name in URIS:
-        found |= {user[:-1].partition(":")[2] for user in _USER.findall(os.environ.get(name, ""))}
+    found |= {user[:-1].partition(":")[2] for user in _USER.findall(os.environ.get("MLFLOW_TRACKING_URI", ""))}
     found |= {form for secret in found for form in (unquote(secret), quote(secret), quote(secret, safe=""))}
     return sorted((secret for secret in found if len(secret) >= SHORTEST), key=len, reverse=True)

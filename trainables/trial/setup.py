@@ -60,15 +60,14 @@ def load_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Example
     target, benchmark = trial.target, trial.benchmark
     known = target.fingerprint is not None and benchmark.fingerprint is not None and trial.resources.ranks == 1
     load = _load_examples if known else _load_examples.__wrapped__
-    return load(benchmark.model_dump_json(), target.model_dump_json(), trial.training.max_length)
+    return load(benchmark, target, trial.training.max_length)  # type: ignore[arg-type]  # frozen, and so hashable
 
 
 @lru_cache(maxsize=4)
 def _load_examples(
-    benchmark_json: str, target_json: str, max_length: int
+    benchmark: Benchmark, target: Model, max_length: int
 ) -> tuple[benchmarks.Examples, benchmarks.Examples]:
-    benchmark = Benchmark.model_validate_json(benchmark_json)
-    tokenizer = model_files.load_tokenizer(Model.model_validate_json(target_json))
+    tokenizer = model_files.load_tokenizer(target)
     return benchmarks.find(benchmark.name).training_examples(benchmark, tokenizer, max_length)
 
 
