@@ -37,24 +37,23 @@ def score_labels(
 
     Keys and values of shared beginnings count in the budget.
     """
-    threads, workers = (
-        threads_and_ranks.threads_for(network, token_budget),
-        threads_and_ranks.workers_for(network, token_budget),
-    )
+    threads = threads_and_ranks.threads_for(network, token_budget)
+    workers = threads_and_ranks.workers_for(network, token_budget)
     token_budget //= threads
+
+    def divide(lengths: list[int]) -> Iterator[list[int]]:
+        most = threads_and_ranks.job_tokens(sum(lengths), token_budget, workers)
+        return threads_and_ranks.group_by_length(lengths, most)
+
     distinct = list(dict.fromkeys(tuple(dict.fromkeys(group)) for group in groups))
     whole, sharing = shared_prefix.split_groups(distinct, kv_cache.attention_window(network))
     jobs: list[tuple[int, int, Callable[[Any], Passes]]] = []  # tokens and examples of each
     lengths = [suffix.tokens for suffix in whole]
-    for rows in threads_and_ranks.group_by_length(
-        lengths, threads_and_ranks.job_tokens(sum(lengths), token_budget, workers)
-    ):
+    for rows in divide(lengths):
         chosen = [whole[row] for row in rows]
         jobs.append((sum(lengths[row] for row in rows), len(chosen), partial(_read_whole, chosen, pad)))
     starts = [group[0].start for group in sharing]
-    for numbers in threads_and_ranks.group_by_length(
-        starts, threads_and_ranks.job_tokens(sum(starts), token_budget, workers)
-    ):
+    for numbers in divide(starts):
         suffixes = [suffix._replace(group=k) for k, number in enumerate(numbers) for suffix in sharing[number]]
         tokens = sum(starts[number] for number in numbers) + sum(suffix.tokens for suffix in suffixes)
         jobs.append((tokens, len(suffixes), partial(_read_after_prefixes, suffixes, pad, token_budget)))

@@ -12,7 +12,6 @@ from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.shared_artifacts import Direction, Recipe, evaluation_id
 from trainables.data import raw_rows
-from trainables.inference.progress import report_to
 from trainables.storage import atomic_files
 from trainables.storage.names import RESULT, ROWS
 from trainables.storage.opening import open_unchecked
@@ -89,10 +88,10 @@ def make_evaluation(
     network, tokenizer = model_files.load_model(subject, resources.precision)
     with note_making(f"the reference evaluation on {on.split}", key, store) as progress:
         progress.note({"phase": "evaluation"})
-        with report_to(progress.count):
-            found, records = evaluation.evaluate(
-                network.to(device), tokenizer, on, reference, token_budget=resources.evaluation_tokens
-            )
+        budget, report = resources.evaluation_tokens, progress.count
+        found, records = evaluation.evaluate(
+            network.to(device), tokenizer, on, reference, token_budget=budget, report=report
+        )
     atomic_files.write_rows(folder / ROWS, records)
     result = {
         "id": key,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -50,12 +50,8 @@ class Item:
     ended: bool
 
 
-class Scored(NamedTuple):
-    """An item, whether each of its labels was the likeliest token, and the row that measures read."""
-
-    item: Item
-    hits: list[bool]
-    row: dict[str, Any]
+Scored = tuple[Item, list[bool], dict[str, Any]]
+"""An item, whether each of its labels was the likeliest token, and the row that measures read."""
 
 
 def score_sets(
@@ -76,10 +72,12 @@ def score_sets(
     groups, pad = [[item.example] for item in items], pad_of(tokenizer)
     scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
     rows = [_make_record(item, losses, hits) for item, ((losses, hits),) in zip(items, scores, strict=True)]
-    scored = [Scored(item, hits, row) for item, ((_, hits),), row in zip(items, scores, rows, strict=True)]
-    asked = [one for one in scored if one.item.task != HOLDOUT]
-    _answer_questions(network, tokenizer, template, [one for one in asked if not one.item.row.is_text], token_budget)
-    _continue_texts(network, tokenizer, [one for one in asked if one.item.row.is_text], token_budget)
+    questions, texts = [], []
+    for item, ((_, hits),), row in zip(items, scores, rows, strict=True):
+        if item.task != HOLDOUT:
+            (texts if item.row.is_text else questions).append((item, hits, row))
+    _answer_questions(network, tokenizer, template, questions, token_budget)
+    _continue_texts(network, tokenizer, texts, token_budget)
     records = [{name: value for name, value in row.items() if name not in NOT_KEPT} for row in rows]
     measures.score_rows(benchmark, rows, records)
     return records
