@@ -69,11 +69,9 @@ class TrialActor(tune.Trainable):
 
     def _take(self, new_config: dict[str, Any]) -> None:
         self.events: Iterator[dict[str, Any]] | None = None
+        self.given = new_config
         self.trial = Trial.model_validate_json(new_config["trial"])
         self.store = open_unchecked(new_config["storage"])
-        self.keep = bool(new_config.get("keep"))
-        self.lost: str | None = new_config.get("lost")
-        self.stop_rule: dict[str, Any] | None = new_config.get("stop_rule")
 
     def step(self) -> dict[str, Any]:
         """Go on for about two seconds, or to the end.
@@ -95,10 +93,9 @@ class TrialActor(tune.Trainable):
                     remove_leftovers(self.store.trial(key))
                     _check_sent(self.trial, self.store)
                     return report_end(found)
-                if self.lost is not None:
-                    return report_end(record.write_failure(self.trial, self.store, self.lost, LOST))
-                trial_here = localize(self.trial, self.store)
-                self.events = make_run(trial_here, self.store, self.keep, self.draining, self.stop_rule).events()
+                if (lost := self.given.get("lost")) is not None:
+                    return report_end(record.write_failure(self.trial, self.store, lost, LOST))
+                self.events = make_run(localize(self.trial, self.store), self.store, self.draining, self.given).events()
             return self._go_on(self.events)
         except Unreachable:
             raise
@@ -132,17 +129,17 @@ def rank(config: dict[str, Any]) -> None:
     wanted = localize(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for event in make_run(wanted, store, bool(config.get("keep")), Draining(), config.get("stop_rule")).events():
+    for event in make_run(wanted, store, Draining(), config).events():
         if event["phase"] == "done":
             _check_sent(wanted, store)
 
 
-def make_run(trial: Trial, store: Storage, keep: bool, draining: Draining, stop: dict[str, Any] | None) -> TrialRun:
-    """Return the run of a trial in this process; `stop`: its stop rule as JSON."""
+def make_run(trial: Trial, store: Storage, draining: Draining, given: dict[str, Any]) -> TrialRun:
+    """Return the run of a trial in this process. `given`: whether to `keep` its weights, its `stop_rule` as JSON."""
     from trainables.trial.runner import TrialRun
 
-    rule = None if stop is None else StopRule.model_validate(stop)
-    return TrialRun(trial, store, keep_weights=keep, notice=draining, stop_rule=rule)
+    rule = StopRule.model_validate(given["stop_rule"]) if given.get("stop_rule") else None
+    return TrialRun(trial, store, keep_weights=bool(given.get("keep")), notice=draining, stop_rule=rule)
 
 
 def direction_rank(config: dict[str, Any]) -> None:
