@@ -142,12 +142,13 @@ def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, d
         for axes, first, (value, label) in zip(panels[method], grid[:, 0], labels.items(), strict=False):
             leftmost, alike = place % across == 0, value != LOSS
             axes.set_axis_on()
-            axes.tick_params(labelleft=leftmost or not alike, labelbottom=axes is panels[method][-1])
+            axes.tick_params(labelleft=leftmost or LOSS in labels, labelbottom=axes is panels[method][-1])
             axes.set_ylabel(label if leftmost else "")
             if place and alike:
                 axes.sharey(first)
         panels[method][0].set_title(method_label(method))
         panels[method][-1].set_xlabel("step")
+        panels[method][-1].locator_params(axis="x", integer=True)
     return figure, panels
 
 

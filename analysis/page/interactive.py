@@ -88,6 +88,7 @@ def write_block(results: Results, storage: str = DEFAULT_STORAGE) -> Markup:
             splits=[(name, split_label(name)) for name in sorted(set(trials["split"]))],
             goals=[(goal.metric, goal.short) for goal in (y, *goals.removals)],
             bounds=[(goal.metric, goal.short) for goal in (x, y)],
+            retrained="retain" in set(results.models["role"]),
             left_out=len(runs) - len(rows),
             axes=len(axes),
         )

@@ -49,9 +49,9 @@ def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame, sto
     original = _find_original(results)
     names = [method_label(trial["method"]), rectifier_label(trial["rectifier.name"])]
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
-    name = f"{trial['id']} ({' '.join(filter(None, names))}, seed {trial['seed']:g}{step})"
+    name = f"{trial['id']} ({' '.join(filter(None, names)).replace('w/', 'with')}, seed {trial['seed']:g}{step})"
     changes = [
-        f"{goal.short} {format_number(original[goal.metric])} before, {format_number(trial[goal.metric])} now"
+        f"{goal.title} {format_number(original[goal.metric])} before, {format_number(trial[goal.metric])} now"
         for goal in results.goals.compared
         if not math.isnan(_number(original, goal.metric))
     ]
@@ -150,7 +150,7 @@ def write_section(report: Report, trial: Trial, rows: pd.DataFrame, *, show_rows
             raise InputError("--show-rows: the forget file holds other rows than the trial was evaluated on")
         table["Asked"] = [texts[key].question or "" for key in shown["digest"]]
         table["To be forgotten"] = [texts[key].answer for key in shown["digest"]]
-    text = "None of the measured forget rows." if shown.empty else _count_recoverable(rows)
+    text = "None of the measured forget rows." if shown.empty and len(rows) else _count_recoverable(rows)
     told = (
         "Rows are numbered as in the forget file. No text of a row or of a model is stored: --show-rows with --output "
         "adds the rows to the page; what the model says of one, the exported model says again. tables/recoverable.csv "

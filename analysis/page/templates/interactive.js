@@ -15,7 +15,7 @@ const look = (kind, key) => ({
   scale: { domain: looks[kind].map((one) => one.name), range: looks[kind].map((one) => one[key]) },
 });
 const axis = ({ field, title, reverse }) => ({
-  field, title, type: "quantitative", axis: { tickCount: 6 }, scale: { zero: false, nice: false, padding: 14, reverse },
+  field, title: title.split(", "), type: "quantitative", axis: { tickCount: 6 }, scale: { zero: false, nice: false, padding: 14, reverse },
 });
 const common = {
   width: "container", autosize: { type: "fit-x", resize: true },
