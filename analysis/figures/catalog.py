@@ -94,9 +94,8 @@ def draw_slices(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Pic
 
 
 def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:
-    """Yield the curves of UWC's mixtures, from `uwc.mixture_points`: one picture for each split."""
-    for picture in _draw_splits("mixtures", points, equal_utility.draw):
-        yield picture._replace(stem=picture.stem.replace("mixtures", "uwc"))
+    """Return the curves of UWC's mixtures, from `equal_utility.mixture_points`: one picture for each split."""
+    return _draw_splits("mixtures", points, equal_utility.draw, "uwc")
 
 
 def draw_sweeps(frames: Mapping[str, pd.DataFrame], beside: bool = False, several: bool = False) -> list[Picture]:
@@ -162,11 +161,13 @@ def _draw_heat_maps(frame: pd.DataFrame) -> Iterator[Picture]:
     yield from _draw_splits("heat", points, heatmap.draw)
 
 
-def _draw_splits(kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Iterator[Picture]:
-    """Yield a picture for each split, `KIND-SPLIT`."""
+def _draw_splits(
+    kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure], stem: str = ""
+) -> Iterator[Picture]:
+    """Yield a picture for each split, `STEM-SPLIT`."""
     for split, rows in points.groupby("split"):
         here = rows.reset_index(drop=True)
-        yield _make_picture(kind, draw(here), here, stem=f"{kind}-{split}", split=str(split))
+        yield _make_picture(kind, draw(here), here, stem=f"{stem or kind}-{split}", split=str(split))
 
 
 def draw_training(measured: pd.DataFrame) -> Iterator[Picture]:

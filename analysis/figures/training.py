@@ -90,8 +90,8 @@ def draw_steps(points: pd.DataFrame) -> Figure:
         name: {**looks[name], "linestyle": BEFORE, "label": f"{rectifier_label(name)}, before rectification"}
         for name in changed
     }
-    shown = {"cos", "retain_loss", *points["measured"]}
-    labels = {name: label for name, label in LABELS.items() if name in shown and points[name].notna().any()}
+    shown = {"cos", "retain_loss", *points["measured"]} & set(points.dropna(axis="columns", how="all"))
+    labels = {name: label for name, label in LABELS.items() if name in shown}
     low, high = (float(end(points["retain_loss"].dropna(), default=0.0)) for end in (min, max))
     wide = {"retain_loss"} if 0 < WIDE * low <= high else set()
     labels |= {name: f"{LABELS[name]} (log axis)" for name in wide}

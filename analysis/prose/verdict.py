@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.labels import (
-    describe_method,
-    join_names,
-    method_label,
-    order_methods,
-    order_rectifiers,
-    rectifier_label,
-    split_label,
-)
+from analysis import labels
+from analysis.labels import join_names, method_label, rectifier_label, split_label
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated
 from analysis.number_format import DECIMALS
@@ -51,10 +44,10 @@ def describe_trials(runs: pd.DataFrame) -> str:
     if known.empty:
         return ""
     groups: dict[str, list[str]] = {}
-    for method in order_methods(known["method"]):
-        kinds = order_rectifiers(known.loc[known["method"] == method, "rectifier.name"])
-        labels = [rectifier_label(kind, "alone" if len(kinds) > 1 else "").replace("w/", "with") for kind in kinds]
-        groups.setdefault(join_names(labels), []).append(method_label(method))
+    for method in labels.order_methods(known["method"]):
+        kinds = labels.order_rectifiers(known.loc[known["method"] == method, "rectifier.name"])
+        names = [rectifier_label(kind, "alone" if len(kinds) > 1 else "").replace("w/", "with") for kind in kinds]
+        groups.setdefault(join_names(names), []).append(method_label(method))
     texts = []
     for kinds, methods in groups.items():
         each = ", each" if len(methods) > 1 and kinds else ""
@@ -217,7 +210,7 @@ def list_beaten(chosen: pd.DataFrame, models: pd.DataFrame, goals: Goals) -> lis
     for goal in goals.compared:
         beaten &= goal.gain(1) * (chosen[goal.metric] - chosen["benchmark.split"].map(originals[goal.metric])) <= 0
     names = [
-        f"{describe_method(method, rectifier)} on {split}"
+        f"{labels.describe_method(method, rectifier)} on {split}"
         for split, method, rectifier in chosen.loc[beaten, STUDY_COLUMNS].to_numpy()
     ]
     text = "No better than the original model on any goal, so that a change among them is no useful unlearning"

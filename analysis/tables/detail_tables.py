@@ -126,22 +126,19 @@ def explain_seeds(results: Results) -> str:
 
 def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     """Return `measure_hypervolume` as texts."""
-    rows = []
-    for row in frame.to_dict("records"):
-        without, with_gru = row["volume_none"], row["volume_gru"]
-        rows.append(
-            {
-                "Split": split_label(row["split"]),
-                "Methods": f"{row['methods']}",
-                f"From {goals.removal.short}": format_number(row["reference"]),
-                "Area without GRU": format_number(without),
-                "settings": f"{row['settings_none']}",
-                "Area with GRU": format_number(with_gru),
-                "settings ": f"{row['settings_gru']}",
-                "Change": f"{with_gru / without - 1:+.1%}" if without else DASH,
-            }
-        )
-    return pd.DataFrame(rows, dtype="str")
+    without, with_gru = frame["volume_none"], frame["volume_gru"]
+    changes = zip(with_gru, without, strict=True)
+    columns = {
+        "Split": frame["split"].map(split_label),
+        "Methods": frame["methods"],
+        f"From {goals.removal.short}": frame["reference"].map(format_number),
+        "Area without GRU": without.map(format_number),
+        "settings": frame["settings_none"],
+        "Area with GRU": with_gru.map(format_number),
+        "settings ": frame["settings_gru"],
+        "Change": [f"{area / before - 1:+.1%}" if before else DASH for area, before in changes],
+    }
+    return pd.DataFrame(columns).astype("str")
 
 
 def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:

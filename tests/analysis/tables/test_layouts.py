@@ -3,7 +3,6 @@
 import json
 import shlex
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,10 +19,10 @@ from search_spaces.schema import sweep as spaces
 from tests.analysis.tables.test_paper_tables import compiled
 from tests.support import sweep_store
 from tests.support.benchmark_store import write_store as write_benchmark
+from tests.support.starts import in_process
 from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
 from tests.support.table_sheets import find_row, paper_sheets
 
-RunModule = Callable[..., subprocess.CompletedProcess[str]]
 LLAMA = "Llama-2-7B-chat"
 COMMAND = "python -m platform.sweep tofu_llama --strategy grid --only method=ga --set models=DIR --seeds 0,1 --new"
 
@@ -68,12 +67,12 @@ def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Pa
     )
 
 
-def test_the_command_runs_what_is_missing(tmp_path: Path, run_module: RunModule) -> None:
+def test_the_command_runs_what_is_missing(tmp_path: Path) -> None:
     table = paper_sheets(write_llama(tmp_path), command="python -m platform.sweep tofu_llama")[0].table
     command = next(note for note in table.notes if "`" in note).split("`")[1]
-    parts = [*shlex.split(command)[2:], "--dry-run", "--json", "--storage", str(tmp_path / "new")]
-    done = run_module(*parts)
-    assert done.returncode == 0, done.stderr
+    parts = [*shlex.split(command)[3:], "--dry-run", "--json", "--storage", str(tmp_path / "new")]
+    done = in_process(*parts)
+    assert done.exit_code == 0, done.stderr
     studies = {study["study"] for study in json.loads(done.stdout)["studies"]}
     methods = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
     sides = [f"{method}/{side}" for method in methods for side in ("none", "gru")]
