@@ -192,7 +192,7 @@ def test_a_sweep_of_task_vectors_alone_says_nothing_of_gru(tmp_path: Path) -> No
     ]
     write_sweep(tmp_path, trials, splits=("forget05",))
     page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert "<p>TV and TRU, on forget05 (5%)</p>" in page
+    assert "<p>Compared: TV and TRU, on forget05 (5%).</p>" in page
     assert "w/ GRU" not in page
     assert "verdict on GRU" not in page
 
