@@ -24,10 +24,8 @@ def list_rows(figure: Figure) -> list[list[Part]]:
     """Return the rows of a figure that is laid out, from its top on: titles, columns of panels, legends' columns."""
     scale, height = 72 / figure.dpi, figure.bbox.height
     drawn = FigureCanvasAgg(figure).get_renderer()  # texts remember that of the file that was written last
-    blocks = figure.subfigs or [figure]
-    rows = [[part] for block in blocks for part in _list_columns(block, drawn)]
-    texts = [text for block in (figure, *figure.subfigs) for text in block.texts if not text.get_rotation()]
-    rows += [[[text.get_window_extent(drawn).padded(2)]] for text in texts]
+    rows = [[part] for part in _list_columns(figure, drawn)]
+    rows += [[[text.get_window_extent(drawn).padded(2)]] for text in figure.texts if not text.get_rotation()]
     rows += [[[box] for box in _list_legend_columns(legend, drawn)] for legend in figure.legends]
     rows.sort(key=lambda row: (-round(row[0][-1].y1), row[0][-1].x0))
     return [
@@ -39,16 +37,16 @@ def list_rows(figure: Figure) -> list[list[Part]]:
     ]
 
 
-def _list_columns(block: Any, drawn: RendererAgg) -> Iterator[list[Bbox]]:
+def _list_columns(figure: Any, drawn: RendererAgg) -> Iterator[list[Bbox]]:
     """Yield each column of panels, all rows of it, up to where the next one begins: colour bars are between."""
-    panels = {axes: place for axes in block.axes if axes.axison and (place := axes.get_subplotspec())}
+    panels = {axes: place for axes in figure.axes if axes.axison and (place := axes.get_subplotspec())}
     if not panels:
         return
     columns = [
         [axes for axes, place in panels.items() if place.colspan.start == start]
         for start in sorted({place.colspan.start for place in panels.values()})
     ]
-    whole = Bbox.union([axes.get_tightbbox(drawn) for axes in block.axes if axes.axison])
+    whole = Bbox.union([axes.get_tightbbox(drawn) for axes in figure.axes if axes.axison])
     lefts = [min(axes.get_tightbbox(drawn).x0 for axes in column) - 2 for column in columns]
     scale = Bbox.from_extents(0, whole.y0, columns[0][0].bbox.x0 - 2, whole.y1)
     for column, left, right in zip(columns, [0.0, *lefts[1:]], [*lefts[1:], whole.x1], strict=True):
