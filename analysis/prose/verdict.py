@@ -146,7 +146,9 @@ def summarise_tests(tests: pd.DataFrame, goals: Goals) -> str:
     if not total:
         return "No verdict: no comparison has all goals, and two seeds, on both sides."
     texts = [
-        text.format("in the only comparison" if total == 1 else f"in {'all' if kinds[kind] == total else kinds[kind]}")
+        text.format(
+            "in the only comparison" if total == 1 else f"in {'all' if int(kinds[kind]) == total else kinds[kind]}"
+        )
         for kind, text in KINDS.items()
         if kind in kinds
     ]
