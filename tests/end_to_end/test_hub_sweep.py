@@ -12,7 +12,7 @@ from platform.plan import hub_requirements
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from search_spaces.tofu_tiny import SWEEP
-from tests.support.environment import RunModule, TrialInputs
+from tests.support.environment import RunModule, TrialInputs, type_settings
 from tests.support.hub_bench import HubBench
 from tests.support.small_sweep import cut_short
 
@@ -35,7 +35,7 @@ def test_a_sweep_fetches_once_and_its_trials_nothing(
     bench: HubBench, settings: list[str], run_module: RunModule, tmp_path: Path
 ) -> None:
     chosen = ["--only", "method=ga,gd", "--only", "rectifier.name=none", "--storage", str(bench.store.root)]
-    given = [part for setting in settings for part in ("--set", setting)]
+    given = type_settings(settings)
     environment = bench.hub.environment(tmp_path / "cache")
 
     def start(*more: str) -> str:

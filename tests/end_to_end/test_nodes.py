@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support import small_sweep
-from tests.support.environment import RunModule, clean_environment
+from tests.support.environment import RunModule, clean_environment, type_settings
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, PROGRESS, STEPS
@@ -93,11 +93,7 @@ def nodes() -> Iterator[Nodes]:
 @pytest.fixture
 def arguments(trial_inputs: Any, tmp_path: Path) -> list[str]:
     """A sweep of one trial, on a models folder and rows of which the general ones are cut short."""
-    shutil.copytree(trial_inputs.target, tmp_path / "models" / "full")
-    shutil.copytree(trial_inputs.retain, tmp_path / "models" / "retain75")
-    small_sweep.cut_short(trial_inputs.data, tmp_path / "data")
-    settings = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}", *SETTINGS)
-    sets = (part for setting in settings for part in ("--set", setting))
+    sets = type_settings((*small_sweep.write_inputs(trial_inputs, tmp_path), *SETTINGS))
     return ["tofu_tiny", *sets, "--only", "method=npo", "--only", "rectifier.name=gru"]
 
 
@@ -182,7 +178,7 @@ def test_a_trial_goes_on_elsewhere_as_often_as_its_node_is_lost(
     nodes: Nodes, arguments: list[str], run_module: RunModule, root: Path, tmp_path: Path
 ) -> None:
     """Three times, where a trial whose process dies has one retry."""
-    sets = [part for setting in (*LONG, "resources.checkpoint_every=15") for part in ("--set", setting)]
+    sets = type_settings((*LONG, "resources.checkpoint_every=15"))
     place = nodes.add(1)
     sweep = Sweep(nodes, [*arguments, *sets], Storage(tmp_path / "runs"), root)
     step = 0
@@ -203,15 +199,10 @@ def test_notice_makes_a_checkpoint_and_the_trial_goes_on_elsewhere(
     nodes: Nodes, arguments: list[str], run_module: RunModule, root: Path, tmp_path: Path
 ) -> None:
     """A trial without checkpoints of its own, on a node that is drained and then gone."""
-    sets = [part for setting in LONG for part in ("--set", setting)]
     place = nodes.add(1)
-    sweep = Sweep(nodes, [*arguments, *sets], Storage(tmp_path / "runs"), root)
-    told = PROGRESS
-    until(
-        lambda: any(
-            (atomic_files.read_json(path) or {}).get("step") for path in sweep.store.root.glob(f"trials/*/{told}")
-        )
-    )
+    sweep = Sweep(nodes, [*arguments, *type_settings(LONG)], Storage(tmp_path / "runs"), root)
+    files = f"trials/*/{PROGRESS}"
+    until(lambda: any((atomic_files.read_json(path) or {}).get("step") for path in sweep.store.root.glob(files)))
     assert sweep.checkpoint() is None
     nodes.add(1)
     nodes.drain(place, seconds=60)

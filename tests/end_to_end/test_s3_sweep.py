@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import pytest
 
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
-from tests.support.environment import RunModule
+from tests.support.environment import RunModule, type_settings
 from trainables.config.trial import Trial
 from trainables.storage.names import RESULT
 
@@ -59,12 +58,8 @@ def bucket(
     import boto3
 
     place = tmp_path_factory.mktemp("machines")
-    shutil.copytree(trial_inputs.target, place / "models" / "full")
-    shutil.copytree(trial_inputs.retain, place / "models" / "retain75")
-    small_sweep.cut_short(trial_inputs.data, place / "data")
-    settings = [f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS]
-    settings += ["resources.checkpoint_every=2", "task_vector.strength=4"]
-    flags = [part for setting in settings for part in ("--set", setting)]
+    settings = [*small_sweep.write_inputs(trial_inputs, place), *SETTINGS]
+    flags = type_settings([*settings, "resources.checkpoint_every=2", "task_vector.strength=4"])
     client = boto3.client(
         "s3",
         region_name="us-east-1",

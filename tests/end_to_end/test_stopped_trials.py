@@ -1,43 +1,92 @@
-"""A real search that stops what falls behind: through the command, its report, its resume and another start."""
+"""Real sweeps that stop, or stop trials: spent GPU-hours, failures of one cause, a search; and how they go on."""
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
-from tests.support.environment import RunModule
+from tests.support.environment import RunModule, TrialInputs, type_settings
 from trainables.storage.folder_storage import Storage
 
-SETTINGS = ("benchmark.split=forget25", "training.max_steps=4", "training.batch_size=8", "training.max_length=192")
-SETTINGS += ("method=ga", "rectifier.name=none", "training.lr=log(1e-3..1e-1)", "training.eval_every=1")
-SEARCH = ("search.stop_dominated=1", "search.floor=0.95")
+Start = Callable[..., subprocess.CompletedProcess[str]]
+pytestmark = pytest.mark.slow
+SEARCHED = ("training.lr=log(1e-3..1e-1)", "training.eval_every=1", "search.stop_dominated=1", "search.floor=0.95")
+GRADIENTS, ONE = ("--only", "method=ga,npo"), ("--max-concurrent", "1")
 
 
-@pytest.mark.slow
+@pytest.fixture
+def start(run_module: RunModule, tmp_path: Path) -> Start:
+    """`start(inputs, settings, *more, status=0)`: a start of tofu_tiny with a models folder and rows of its own."""
+
+    def run(inputs: TrialInputs, settings: tuple[str, ...], *more: str, status: int = 0) -> Any:
+        if not (tmp_path / "models").is_dir():
+            small_sweep.write_inputs(inputs, tmp_path)
+        folders = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}")
+        typed = ["tofu_tiny", *type_settings((*folders, *settings)), *more]
+        done = run_module("platform.sweep", *typed, "--storage", tmp_path / "runs", timeout=400, OMP_NUM_THREADS="1")
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+def test_spent_gpu_hours_stop_a_sweep_that_goes_on_with_more(
+    start: Start, trial_inputs: TrialInputs, run_module: RunModule, tmp_path: Path
+) -> None:
+    """The preparation spends a small budget alone; with a little more one trial begins, and ends; with it no other."""
+    runs = tmp_path / "runs"
+
+    def spend(hours: str, *more: str, status: int = 3) -> str:
+        return start(trial_inputs, SETTINGS, *GRADIENTS, "--gpu-hours", hours, *more, status=status).stdout
+
+    def finished() -> set[str]:
+        return {path.parent.name for path in runs.glob("trials/*/result.json")}
+
+    said = spend("0.00001", *ONE)
+    assert "stopped: --gpu-hours 1e-05: " in said
+    assert "4 trials left; go on with a larger --gpu-hours and --resume" in said
+    (ledger,) = (runs / "sweeps").glob("*.spent")
+    before = json.loads(ledger.read_text())["gpu_seconds"]
+    assert before > 0.036
+    little = f"{(before + 1.0) / 3600:.9f}"
+    assert "3 trials left" in spend(little, *ONE, "--resume")
+    results = finished()
+    assert len(results) == 1
+    assert "3 trials left" in spend(little, "--resume")
+    assert finished() == results
+    assert "stopped" not in spend("9", "--resume", "--disk-budget", "1GB", status=0)
+    told = json.loads(run_module("platform.status", "tofu_tiny", "--storage", runs, "--json").stdout)
+    assert told["counts"] == {"total": 4, "done": 4, "running": 0, "failed": 0, "left": 0}
+    assert told["driver"] is None
+
+
+def test_failures_of_one_cause_stop_the_sweep_with_it(start: Start, trial_inputs: TrialInputs, tmp_path: Path) -> None:
+    """Every row is cut before its answer begins: no trial has anything to learn from."""
+    said = start(trial_inputs, (*SETTINGS, "training.max_length=8", "seed=0,1"), *GRADIENTS, *ONE, status=1).stdout
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/trials/*/result.json")]
+    assert [result["status"] for result in results] == ["failed"] * 5
+    cause = results[0]["error"]["message"]
+    assert f"stopped: the first 5 trials that ended all failed for the same cause: {cause}" in said
+    assert "3 trials left; mend that, then go on with --resume --retry-failed" in said
+
+
 def test_a_search_stops_what_cannot_win_and_runs_it_no_more(
-    trained_inputs: Any, run_module: RunModule, tmp_path: Path
+    start: Start, trained_inputs: TrialInputs, tmp_path: Path
 ) -> None:
     """GA at high rates loses all utility at once: the published point runs to its end, others do not."""
-    shutil.copytree(trained_inputs.target, tmp_path / "models" / "full")
-    shutil.copytree(trained_inputs.retain, tmp_path / "models" / "retain75")
-    small_sweep.cut_short(trained_inputs.data, tmp_path / "data")
-    settings = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}", *SETTINGS, *SEARCH)
-    arguments = ["tofu_tiny", *(part for setting in settings for part in ("--set", setting))]
-    arguments += ["--strategy", "optuna", "--trials", "6", "--max-concurrent", "1"]
     store = Storage(tmp_path / "runs")
-
-    def start(*more: str) -> str:
-        done = run_module("platform.sweep", *arguments, *more, "--storage", store.root, timeout=400)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    said = start()
+    chosen = (*SETTINGS[:4], "method=ga", "rectifier.name=none", *SEARCHED)
+    options = ("--strategy", "optuna", "--trials", "6", *ONE)
+    said = start(trained_inputs, chosen, *options).stdout
     results = [store.result(path.name) or {} for path in store.root.glob("trials/*")]
     stopped = [result for result in results if result["status"] == "stopped"]
     saved = sum(result["error"]["steps"] - result["error"]["step"] for result in stopped)
@@ -49,5 +98,5 @@ def test_a_search_stops_what_cannot_win_and_runs_it_no_more(
     (report,) = (store.root / "reports").iterdir()
     assert f"{len(stopped)} stopped" in (report / "index.html").read_text()
     assert len(pd.read_csv(report / "tables/failures.csv")) == len(stopped)
-    assert "6 done, 0 to run" in start("--resume")
+    assert "6 done, 0 to run" in start(trained_inputs, chosen, *options, "--resume").stdout
     assert {path.name for path in store.root.glob("trials/*")} == {result["id"] for result in results}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support import small_sweep
-from tests.support.environment import RunModule, clean_environment
+from tests.support.environment import RunModule, clean_environment, type_settings
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
@@ -85,14 +85,12 @@ def assert_same(one: Storage, other: Storage, name: str) -> None:
 def started(trial_inputs: Any, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Started:
     """The first start, by `unlearn` in the folder of its models and rows; of the general rows there are few."""
     place = tmp_path_factory.mktemp("sweep")
-    shutil.copytree(trial_inputs.target, place / "models" / "full")
-    shutil.copytree(trial_inputs.retain, place / "models" / "retain75")
-    small_sweep.cut_short(trial_inputs.data, place / "data")
+    small_sweep.write_inputs(trial_inputs, place)
     (place / "torch.py").write_text("raise ImportError('a file of this folder')")
 
     def typed(data: object, models: object) -> list[str]:
         settings = (f"benchmark.data={data}", f"models={models}", *SETTINGS)
-        return ["tofu_tiny", *(word for one in settings for word in ("--set", one)), "--only", "method=ga,npo"]
+        return ["tofu_tiny", *type_settings(settings), "--only", "method=ga,npo"]
 
     command = ["sh", root / "platform/unlearn.sh", "sweep", *typed("data", "models")]
     done = subprocess.run(

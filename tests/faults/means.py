@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 
 from tests.faults.sweep import PATIENCE
 from tests.support.environment import clean_environment
+from tests.support.ports import free_port
 
 DISK = "96m"
 """Room for what a start forecasts of a few trials."""
@@ -75,9 +75,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from tests.support import small_sweep
-from tests.support.environment import ROOT, TrialInputs, clean_environment
+from tests.support.environment import ROOT, TrialInputs, clean_environment, type_settings
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import PROGRESS, RESULT
@@ -42,17 +42,15 @@ LATER = 2.5
 
 def write_inputs(trial_inputs: TrialInputs, place: Path) -> list[str]:
     """Write models and rows, cut so short that an evaluation takes a second; return the sweep's settings."""
-    shutil.copytree(trial_inputs.target, place / "models" / "full")
-    shutil.copytree(trial_inputs.retain, place / "models" / "retain75")
-    small_sweep.cut_short(trial_inputs.data, place / "data")
+    folders = small_sweep.write_inputs(trial_inputs, place)
     for path in [*(place / "data").glob("*_perturbed.json"), place / "data" / "forget25.json"]:
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:ROWS]))
-    return [f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS]
+    return [*folders, *SETTINGS]
 
 
 def type_words(settings: list[str], *more: str) -> list[str]:
     """Return the arguments of platform.sweep for tofu_tiny with these settings."""
-    return ["tofu_tiny", *(part for setting in settings for part in ("--set", setting)), *more]
+    return ["tofu_tiny", *type_settings(settings), *more]
 
 
 @dataclass

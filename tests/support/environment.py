@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,11 @@ def clean_environment(**more: str) -> dict[str, str]:
     dropped = ("PYTHON", "PYTEST_", "RAY_", "MLFLOW_", "UNLEARN_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return kept | RAY_PRIORITY | more
+
+
+def type_settings(settings: Iterable[str]) -> list[str]:
+    """Return settings as a person types them."""
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 @dataclass(frozen=True)

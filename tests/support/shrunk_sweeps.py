@@ -9,6 +9,7 @@ from typing import Any
 
 from search_spaces.schema.sweep import Sweep
 from tests.support import small_sweep, tiny
+from tests.support.environment import type_settings
 from trainables.benchmarks.wmdp import QUESTIONS
 
 SMALL = (
@@ -124,9 +125,8 @@ class Shrunk:
 
     def typed(self, place: Path, sweep: Sweep) -> list[str]:
         """The sweep's name and its options, files as in `written`."""
-        options = [("--set", setting) for setting in self.written(place, sweep)]
-        options += [("--only", item) for item in self.only]
-        return [sweep.name, "--strategy", "paper", *(word for option in options for word in option)]
+        only = [word for item in self.only for word in ("--only", item)]
+        return [sweep.name, "--strategy", "paper", *type_settings(self.written(place, sweep)), *only]
 
 
 SPLIT = "benchmark.split=forget05"

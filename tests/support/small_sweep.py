@@ -17,6 +17,7 @@ from platform.plan.plan import Plan
 from platform.state.trial_outcomes import SweepState, scan
 from search_spaces.schema.sweep import Sweep, load_sweep
 from search_spaces.tofu_tiny import SWEEP
+from tests.support.environment import TrialInputs, type_settings
 from trainables.config.settings import Model, Resources
 from trainables.config.trial import Trial
 from trainables.data import fictional
@@ -53,7 +54,7 @@ class Small:
 
     def flags(self, *more: str) -> list[str]:
         """The folders' settings and more as a person types them."""
-        return [part for setting in (*self.settings(), *more) for part in ("--set", setting)]
+        return type_settings((*self.settings(), *more))
 
     def plan(self, store: Storage, *settings: str, sweep: Sweep = SWEEP, **options: object) -> Plan:
         """tofu_tiny with these settings after the folders'; options as make_plan takes them."""
@@ -95,6 +96,13 @@ def cut_short(data: Path, place: Path) -> Path:
         path = place / f"{task}_perturbed.json"
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:6]))
     return place
+
+
+def write_inputs(trial_inputs: TrialInputs, place: Path) -> list[str]:
+    """Write a models folder and rows that are cut short; return the settings that name them."""
+    shutil.copytree(trial_inputs.target, place / "models" / "full")
+    shutil.copytree(trial_inputs.retain, place / "models" / "retain75")
+    return [f"benchmark.data={cut_short(trial_inputs.data, place / 'data')}", f"models={place / 'models'}"]
 
 
 def seeds(count: int, **resources: Any) -> list[Trial]:

@@ -12,6 +12,7 @@ import pytest
 from platform.schedule import capacity
 from search_spaces.schema import sweep as spaces
 from tests.support import shrunk_sweeps
+from tests.support.environment import type_settings
 from tests.support.small_sweep import Small
 from tests.support.starts import in_process
 from trainables.storage import atomic_files
@@ -63,7 +64,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def dry_run(name: str, place: Path, *options: object) -> str:
     """Return what a dry run prints that writes nothing."""
     settings = [*shrunk_sweeps.own(place), *shrunk_sweeps.target(place, "Llama")] if name == "own" else []
-    flags = [word for setting in settings for word in ("--set", setting)]
+    flags = type_settings(settings)
     done = in_process(name, "--dry-run", "--storage", place / "runs", *flags, *options)
     assert done.exit_code == 0, done.output
     assert not (place / "runs").exists()

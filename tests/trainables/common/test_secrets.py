@@ -23,7 +23,7 @@ from platform.driver import run_sweep, start_or_resume
 from platform.tracking import __main__ as tracking
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
-from tests.support.environment import ROOT
+from tests.support.environment import ROOT, type_settings
 from tests.support.other_user import find_breaches
 from tests.support.small_sweep import Small
 from trainables.common import redaction
@@ -189,11 +189,8 @@ def test_sweep_under_secrets_keeps_them_and_lets_nobody_in(
     It listens on loopback alone, and another user can read nothing of the storage and of Ray's files, and call nothing
     at a port.
     """
-    shutil.copytree(trial_inputs.target, tmp_path / "models" / "full")
-    shutil.copytree(trial_inputs.retain, tmp_path / "models" / "retain75")
-    small_sweep.cut_short(trial_inputs.data, tmp_path / "data")
-    settings = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}", *SETTINGS)
-    arguments = ["tofu_tiny", *(f"--set={setting}" for setting in settings), "--only=method=ga"]
+    settings = (*small_sweep.write_inputs(trial_inputs, tmp_path), *SETTINGS)
+    arguments = ["tofu_tiny", *type_settings(settings), "--only=method=ga"]
     place = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # sockets have short paths
     place.chmod(0o755)
     (place / "r").mkdir()
