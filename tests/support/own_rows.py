@@ -27,6 +27,11 @@ def on(files: dict[str, Path], **settings: Any) -> Benchmark:
     return Benchmark.model_validate(fields | settings)
 
 
+def settings(target: Path | str, files: dict[str, Path]) -> list[str]:
+    """Return the settings of the sweep own."""
+    return [f"target={target}", *(f"{part}={file}" for part, file in files.items())]
+
+
 @pytest.fixture(scope="module")
 def taught(files: dict[str, Path]) -> Any:
     """A tiny model that has learnt the forget rows and the rows of utility, more or less."""

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner, Result
 
+from tests.support.starts import invoke
 from trainables import evaluate
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
@@ -27,7 +26,7 @@ KEYS |= {f"{task}_truth_ratio" for task in ("retain", "real_authors", "world_fac
 COLUMNS = "task index question answer generation answer_loss answer_tokens paraphrase_loss paraphrase_tokens"
 COLUMNS += " perturbed_loss perturbed_tokens rouge1_recall rougeL_recall"
 
-Run = Callable[..., Result]
+Run = Callable[..., Any]
 
 
 @pytest.mark.data
@@ -75,13 +74,9 @@ def test_the_papers_dialect_takes_the_first_300_rows(tofu_data: Path, dialect: A
     assert asked["forget"] == everything[: counts[0]]
 
 
-APP = typer.Typer()
-APP.command()(evaluate.main)
-
-
-def invoke(**options: object) -> Result:
-    words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
-    return CliRunner().invoke(APP, [word for option in words for word in option])
+def evaluate_with(**options: object) -> Any:
+    words = [(f"--{name.replace('_', '-')}", value) for name, value in options.items()]
+    return invoke(evaluate.main, *(word for option in words for word in option))
 
 
 @pytest.fixture
@@ -89,19 +84,19 @@ def run(trial_inputs: Any, tmp_path: Path, root: Path, monkeypatch: pytest.Monke
     """Run the command in this process, from the root, on the tiny models, with what a test changes."""
     monkeypatch.chdir(root)
     options = {"model": trial_inputs.target, "data": trial_inputs.data, "split": trial_inputs.split}
-    return lambda **changes: invoke(**options | {"output": tmp_path / "out.json"} | changes)
+    return lambda **changes: evaluate_with(**options | {"output": tmp_path / "out.json"} | changes)
 
 
 @pytest.fixture(scope="module")
 def evaluated(trial_inputs: Any, tmp_path_factory: Any) -> Path:
     """Return the evaluation of the tiny retain model, in the paper's dialect."""
     output = tmp_path_factory.mktemp("evaluated") / "retain.json"
-    done = invoke(model=trial_inputs.retain, data=trial_inputs.data, split=trial_inputs.split, output=output)
+    done = evaluate_with(model=trial_inputs.retain, data=trial_inputs.data, split=trial_inputs.split, output=output)
     assert done.exit_code == 0, done.output
     return output
 
 
-def refused(done: Result, *words: str) -> None:
+def refused(done: Any, *words: str) -> None:
     """Assert exit status 2, one message on the error stream, no traceback."""
     assert done.exit_code == 2, (done.output, done.exception)
     assert done.stderr.startswith("error: ")
@@ -141,6 +136,8 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
         ({"model": "./nowhere"}, "--model: no model folder './nowhere' (give a folder or a hub id)"),
         ({"retain_evaluation": "nowhere.json"}, "--retain-evaluation: nowhere.json is not the output of"),
         ({"retain_evaluation": "pyproject.toml"}, "--retain-evaluation: pyproject.toml is not the output of"),
+        ({"split": ""}, "--split: name the forget split of tofu"),
+        ({"benchmark": "own", "data": "", "split": ""}, "own needs forget=FILE, retain=FILE"),
         ({"output": "tests"}, "--output: |tests"),
         ({"rows": "pyproject.toml/rows.parquet"}, "--rows: |pyproject.toml"),
     ],

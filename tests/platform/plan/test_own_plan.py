@@ -1,0 +1,138 @@
+"""The sweep own is planned offline from files and a folder; what is missing or wrong with them is said."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from platform.driver import dry_run
+from platform.plan import hub_requirements
+from platform.plan.plan import Plan
+from platform.state import trial_outcomes
+from tests.support import own_rows, tiny
+from tests.support.environment import type_settings
+from tests.support.small_sweep import plan_named
+from tests.support.starts import assert_light
+from trainables.common.errors import InputError
+from trainables.storage.folder_storage import Storage
+from trainables.trial import setup
+
+files = own_rows.files
+HUB_MODEL = "somebody/a-model"
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_model(tmp_path_factory.mktemp("model") / "mine", layers=1)
+
+
+def plan(store: Storage, target: Path | str, files: dict[str, Path], *more: str, strategy: str = "grid") -> Plan:
+    return plan_named("own", store, *own_rows.settings(target, files), *more, strategy=strategy)
+
+
+def test_trials_of_each_strategy(target: Path, files: dict[str, Path], store: Storage) -> None:
+    published = plan(store, target, files, strategy="paper")
+    assert {found.label() for found in published.trials} == {
+        *("npo-own-s0", "gd-own-s0", "simnpo_gd-own-s0"),
+        *("gru-npo-own-g0.8-tnone-s0", "gru-gd-own-g0.05-tnone-s0", "gru-simnpo_gd-own-g0.5-tnone-s0"),
+    }
+    assert set(plan(store, target, files).studies()) == {
+        f"own/{method}/{rectifier}" for method in ("npo", "gd", "simnpo_gd") for rectifier in ("none", "gru")
+    }
+    assert [(ref.role, ref.model.path) for ref in published.references] == [("original", str(target))]
+    assert (published.hub, published.recipes) == ((), ())
+    assert published.costs.largest is not None
+
+
+def test_a_plan_loads_no_machinery(target: Path, files: dict[str, Path], root: Path, tmp_path: Path) -> None:
+    chosen = (*own_rows.settings(target, files), "benchmark.tasks=arc_easy")
+    assert_light(
+        root, "platform.sweep", ["own", "--dry-run", *type_settings(chosen), "--storage", str(tmp_path / "runs")]
+    )
+
+
+TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE"
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        ((), rf"^target, forget, retain: not given; {TYPED} \[--set eval=FILE]$"),
+        (("forget", "retain"), "^target: not given; "),
+        (("target",), "^forget, retain: not given; .*FILE]$"),
+        (("target", "forget"), "^retain: not given; .* --set method=tv,tru needs no such rows; "),
+    ],
+)
+def test_all_that_is_missing_is_told(
+    left: tuple[str, ...], words: str, target: Path, files: dict[str, Path], store: Storage
+) -> None:
+    chosen = [setting for setting in own_rows.settings(target, files) if setting.split("=")[0] in left]
+    with pytest.raises(InputError, match=words):
+        plan_named("own", store, *chosen)
+
+
+def test_rows_to_forget_and_to_retain_are_warned_of(
+    target: Path, files: dict[str, Path], store: Storage, tmp_path: Path
+) -> None:
+    both = tmp_path / "retain.jsonl"
+    both.write_text(files["retain"].read_text() + files["forget"].read_text().splitlines()[1])
+    state = trial_outcomes.scan(plan(store, target, files | {"retain": both}), store)
+    assert (state.warning() or "").startswith("forget, retain: 1 of 6 forget rows are among the rows to retain, too")
+    lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
+    (line,) = (line for line in lines if line.startswith("warning: "))
+    assert line.endswith("(rows of the forget file: 2)")
+
+
+def test_a_tokenizer_without_chat_template_is_refused_when_planned(
+    target: Path, files: dict[str, Path], store: Storage
+) -> None:
+    with pytest.raises(InputError, match=r"^benchmark\.template: the model's tokenizer has no chat template"):
+        plan(store, target, files, "benchmark.template=chat")
+    shutil.copytree(target, store.root / "chatty")
+    (store.root / "chatty" / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+    assert plan(store, store.root / "chatty", files, "benchmark.template=chat").trials
+
+
+def test_wrong_files_and_tasks_are_refused(files: dict[str, Path], store: Storage) -> None:
+    with pytest.raises(InputError, match="forget, eval: sweep tofu_phi has published rows; on rows of your own: type "):
+        plan_named("tofu_phi", store, f"forget={files['forget']}", f"eval={files['eval']}")
+    with pytest.raises(InputError, match="forget: '/nowhere' is no file"):
+        plan(store, HUB_MODEL, {**files, "forget": Path("/nowhere")})
+    with pytest.raises(InputError, match=r"lm-eval has no task 'arc_eazy'.*did you mean 'arc_easy'"):
+        plan(store, HUB_MODEL, files, "benchmark.tasks=arc_eazy,wikitext")
+
+
+def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], store: Storage) -> None:
+    found = plan(store, HUB_MODEL, files, "benchmark.tasks=mmlu")
+    questions, model = hub_requirements.describe_needs(found.sweep, found.hub, store)
+    assert questions == (
+        "questions of mmlu from the hub; without a network, on the machine that runs the sweep (with --cluster: its "
+        "head):\n  bring the files of mmlu's questions to DIR and --set benchmark.sources=mmlu=DIR"
+    )
+    first, either, bring = model.splitlines()
+    assert first.startswith("model somebody/a-model from the hub; without a network")
+    assert either.startswith("  either: hf download somebody/a-model --local-dir ")
+    assert bring.startswith("  or: bring config.json, ")
+    assert bring.endswith(" to DIR and --set target=DIR")
+    assert found.costs.largest is None
+
+
+def test_files_may_move_and_must_not_change(
+    target: Path, files: dict[str, Path], store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = plan(store, target, files)
+    tiny.own(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path / "moved")
+    moved = plan(store, target, {part: Path(file.name) for part, file in files.items()})
+    assert (here.name, [t.id() for t in here.trials]) == (moved.name, [t.id() for t in moved.trials])
+    assert f"forget={tmp_path / 'moved' / 'forget.jsonl'}" in moved.trials[0].benchmark.sources
+    (tmp_path / "moved" / "eval.jsonl").unlink()
+    fewer = plan(store, target, {part: Path(f"{part}.jsonl") for part in ("forget", "retain")})
+    assert fewer.name != here.name
+    assert {t.id() for t in fewer.trials}.isdisjoint(t.id() for t in here.trials)
+    planned = {"fingerprint": moved.trials[0].benchmark.fingerprint}
+    changed = fewer.trials[0].benchmark.model_copy(update=planned)
+    with pytest.raises(InputError, match=r"forget\.jsonl.* holds has changed since this trial was planned"):
+        setup.check_inputs(moved.trials[0].model_copy(update={"benchmark": changed}))
