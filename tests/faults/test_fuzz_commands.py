@@ -6,23 +6,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import multiprocessing
 import os
 import random
+import resource
+import runpy
 import shutil
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from matplotlib.figure import Figure
 
 from search_spaces.schema import sweep as spaces
 from tests.docs.test_readme import options
-from tests.support import damage, fuzzing, isolated, shrunk_sweeps
-from tests.support.environment import RunModule
-from tests.support.isolated import Done
+from tests.support import damage, fuzzing, shrunk_sweeps
+from tests.support.environment import ROOT, RunModule
 from trainables import benchmarks
 
 pytestmark = pytest.mark.faults
@@ -44,6 +51,21 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "trainables.export": ("0123456789ab",),
 }
 
+LIBRARIES = ("pandas", "pyarrow.parquet", "matplotlib.pyplot", "mlflow", "pydantic", "typer", "transformers")
+LIBRARIES += ("mlflow.store.tracking.sqlalchemy_store", "alembic.command")
+LIBRARIES += ("platform.tracking.tracker", "platform.cluster.__main__")
+MEMORY = 6 * 2**30
+"""Bytes of data that a command may take: one that reads a file without end is stopped there."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended: `status` is None if it had to be stopped after its seconds."""
+
+    status: int | None
+    out: str
+    err: str
+
 
 def dice_of(count: int) -> Iterator[tuple[int, random.Random]]:
     for seed in range(FIRST, FIRST + int(os.environ.get("ROUNDS") or count)):
@@ -64,7 +86,61 @@ def find_problem(done: Done) -> str:
 
 @pytest.fixture(scope="module")
 def server() -> ForkServerContext:
-    return isolated.start_server()
+    """Return a context whose processes begin with the libraries that commands import."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*LIBRARIES, *ARGUMENTS])
+    return context
+
+
+def run_command(
+    context: ForkServerContext,
+    output: Path,
+    module: str,
+    *arguments: object,
+    folder: Path = ROOT,
+    seconds: float = 60,
+    quick: bool = False,
+) -> Done:
+    """Run `python -m module arguments` in `folder`; what it prints goes to files in `output`.
+
+    `quick`: figures are put together and not drawn, and MLflow does not compare its database with its migrations.
+    """
+    words = [str(argument) for argument in arguments]
+    process = context.Process(target=_run, args=(output, folder, module, words, quick))
+    process.start()
+    process.join(seconds)
+    status = process.exitcode
+    if status is None:
+        process.kill()
+        process.join()
+    out, err = ((output / name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
+    return Done(status, out, err)
+
+
+def _run(output: Path, folder: Path, module: str, arguments: list[str], quick: bool) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    os.chdir(folder)
+    os.environ |= {"COLUMNS": "160", "NO_COLOR": "1"}
+    if quick:
+        mock.patch.object(Figure, "draw_without_rendering").start()
+        mock.patch.object(Figure, "savefig", lambda figure, file, **given: Path(file).write_text("<svg/>")).start()
+        mock.patch("mlflow.store.db.utils._verify_schema").start()
+    with _redirected(output / "out", 1), _redirected(output / "err", 2):
+        sys.argv = [module, *arguments]
+        for name in (module, f"{module}.__main__"):  # imported ahead, and run now under the name __main__
+            sys.modules.pop(name, None)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+@contextlib.contextmanager
+def _redirected(file: Path, descriptor: int) -> Iterator[None]:
+    stream = sys.stdout if descriptor == 1 else sys.stderr
+    with file.open("wb") as target:
+        os.dup2(target.fileno(), descriptor)
+    try:
+        yield
+    finally:
+        stream.flush()
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +179,7 @@ def test_command_lines(
     problems = []
     for seed, dice in dice_of(2000):
         module, words = type_line(dice, place / "runs", tmp_path)
-        done = isolated.run_command(server, tmp_path, module, *words, folder=place)
+        done = run_command(server, tmp_path, module, *words, folder=place)
         if problem := find_problem(done):
             problems.append(f"seed {seed}: {module} {[word[:60] for word in words]}: {problem}")
     assert not problems, "\n".join(problems)
@@ -141,7 +217,7 @@ def judge(
     shutil.rmtree(place / "report", ignore_errors=True)
     said = {}
     for module, words in lines.items():
-        said[module] = isolated.run_command(server, place, module, *words, "--storage", store, quick=quick)
+        said[module] = run_command(server, place, module, *words, "--storage", store, quick=quick)
         if problem := find_problem(said[module]):
             yield f"{module}: {problem}"
     done = {}

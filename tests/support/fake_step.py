@@ -7,7 +7,6 @@ calls the kernels that a GPU would choose.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -19,6 +18,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.support import tiny
 from trainables.common.tokenized_row import Example
 from trainables.config.method_tables import RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import Shape
@@ -80,17 +80,8 @@ def attention(query: Any, key: Any, value: Any, attn_mask: Any = None, **given: 
     return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, True, 0.0, causal, scale=scale)[0]
 
 
-@dataclass
-class _Engine:
+class _Engine(tiny.PlainEngine):
     """The model alone. Gradients leave as soon as they are there, as into DeepSpeed's buckets."""
-
-    inner: Any
-    rank: int = 0
-    world: int = 1
-    device: Any = "cpu"
-
-    def backward(self, loss: torch.Tensor, *, last: bool) -> None:
-        loss.backward()
 
     def total(self, value: torch.Tensor) -> Any:
         return 0.0
