@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from tests.support import tiny
+from tests.support.starts import invoke
 from trainables import run
 from trainables.data import fictional
 from trainables.storage import atomic_files
@@ -21,8 +20,6 @@ GOLDEN = Path(__file__).with_name("golden.json")
 STEP_COLUMNS = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "dot")
 TOLERANCE = 2e-4
 """Relative; processors differ in the last bits. On one machine the numbers are equal bit for bit."""
-APP = typer.Typer()
-APP.command()(run.main)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +61,7 @@ def measure(configuration: dict[str, Any], inputs: dict[str, Any], place: Path) 
     benchmark = inputs[configuration["benchmark"]]
     whole = configuration | {"target": inputs["target"], "benchmark": benchmark, "training": training}
     (place / "config.json").write_text(json.dumps(whole))
-    done = CliRunner().invoke(APP, [str(place / "config.json"), "--storage", str(place / "runs")])
+    done = invoke(run.main, place / "config.json", "--storage", place / "runs")
     assert done.exit_code == 0, done.output
     (trial,) = (place / "runs" / "trials").iterdir()
     metrics = atomic_files.read_json(trial / "result.json") or {}

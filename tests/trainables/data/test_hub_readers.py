@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from tests.support import shrunk_sweeps, tiny
+from tests.support import machines, shrunk_sweeps, tiny
 from tests.support.hub_bench import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench
+from tests.support.machines import Machine
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter
 from trainables.benchmarks.local_paths import localize
@@ -20,8 +20,8 @@ from trainables.config.settings import Benchmark, Model
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, find_commits, find_folder
 from trainables.storage.folder_storage import Storage
-from trainables.storage.object_storage import ObjectStorage
-from trainables.storage.opening import open_storage
+
+machine = machines.machine
 
 
 def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None:
@@ -126,21 +126,12 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, 
 
 
 def test_every_machine_brings_what_was_fetched_to_its_copy_once(
-    bench: HubBench, object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: HubBench, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in object_store.items():
-        monkeypatch.setenv(name, value)
-    uri = f"s3://bucket/{uuid.uuid4().hex}"
-
-    def machine(name: str) -> Storage:
-        monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / name))
-        return open_storage(uri)
-
     bench.store = machine("driver")
     bench.store.sync_trials()
     bench.fetch(TARGET)
     asked, there = len(bench.hub.requests), machine("worker")
-    assert isinstance(there, ObjectStorage)
     brought: list[str] = []
     fetch = there._fetch_folder
     monkeypatch.setattr(there, "_fetch_folder", lambda *given: (brought.append(given[1].name), fetch(*given)))

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import platform.status as status
 import platform.sweep as sweep
 from analysis import report
 from platform.state.typed_commands import storage_option
 from platform.tracking import __main__ as tracking
+from tests.support.starts import invoke
 from trainables import export
 from trainables.common.cli import STORAGE_VARIABLE
 from trainables.storage.folder_storage import Storage
@@ -30,14 +29,12 @@ COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_it_and_the_option_wins(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     main, arguments = COMMANDS[name]
-    app = typer.Typer()
-    app.command()(main)
     for folder in ("set", "asked"):
         (tmp_path / folder / "sweeps").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(STORAGE_VARIABLE, str(tmp_path / "set"))
     for more, folder in (([], "set"), (["--storage", str(tmp_path / "asked")], "asked")):
-        done = CliRunner().invoke(app, [*arguments, *more])
+        done = invoke(main, *arguments, *more)
         assert done.exit_code == (0 if name == "sweep" else 2)
         assert str(tmp_path / folder) in done.output
 
