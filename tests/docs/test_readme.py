@@ -14,7 +14,6 @@ import pytest
 import typer
 import yaml
 
-from tests.rehearsal import page as cluster
 from tests.support import pages, shrunk_sweeps, tiny
 from tests.support.small_sweep import Small
 from tests.support.starts import in_process
@@ -50,7 +49,7 @@ TRIED = [line for line in TYPED if re.match(r"python -m platform\.sweep (?!.*(--
 
 def unrun(lines: list[str]) -> list[str]:
     """Those that nobody runs."""
-    known = {*MADE, *TRIED, *NOBODY, *HERE, *cluster.commands()}
+    known = {*MADE, *TRIED, *NOBODY, *HERE, *pages.cluster_commands()}
     return [line for line in lines if line not in known and not any(re.fullmatch(one, line) for one in BY_TESTS)]
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.rehearsal import page
-from tests.rehearsal.page import ROOT
+from tests.support import pages
+from tests.support.environment import ROOT
 
 HOSTS = Path(__file__).with_name("hosts.sh")
 FILE = "clusters/rehearsal.yaml"
@@ -90,7 +90,7 @@ class Lab:
 
     def words_of(self, text: str, sweep: Sequence[str] = ()) -> list[str]:
         """The words of a line of the pages on clusters, with our file for its own and `sweep` for tofu_llama."""
-        require(text in page.commands(), f"neither README.md, On a cluster, nor docs/cluster.md says: {text}")
+        require(text in pages.cluster_commands(), f"neither README.md, On a cluster, nor docs/cluster.md says: {text}")
         words = ((self.file,) if word == "cluster.yaml" else (word,) for word in shlex.split(text))
         return [word for some in words for word in (sweep if some == ("tofu_llama",) else some)]
 

@@ -31,6 +31,12 @@ def all_commands() -> list[str]:
     return list(dict.fromkeys(command for page in PAGES for command in commands(read(page))))
 
 
+def cluster_commands() -> list[str]:
+    """What README.md, "On a cluster", and docs/cluster.md ask to be typed."""
+    section = read("README.md").split("\n## On a cluster\n")[1].split("\n## ")[0]
+    return list(dict.fromkeys([*commands(section), *commands(read("docs/cluster.md"))]))
+
+
 def files(text: str) -> dict[str, str]:
     """What a page asks to be written: the first path in the line above a block of Python, and the block."""
     found = re.findall(r"^[^\n]*?`([\w/]+\.py)`[^\n]*:\n\n```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
