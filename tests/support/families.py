@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import transformers
 
+from tests.support import tiny
 from trainables.common.tokenized_row import Example
 from trainables.inference import generation
 
@@ -15,14 +15,8 @@ NEVER = VOCABULARY
 """An end token that no row comes to."""
 SHAPE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "max_position_embeddings": 256,
-    "bos_token_id": 0,
-    "eos_token_id": END,
-    "pad_token_id": PAD,
     "initializer_range": 0.5,
 }
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -39,10 +33,8 @@ SOFT_CAPPED = {"num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping
 
 
 def network(family: str, **settings: Any) -> Any:
-    torch.manual_seed(3)
     settings = FAMILIES.get(family, SOFT_CAPPED if family == "Gemma2" else {}) | settings
-    config = getattr(transformers, f"{family}Config")(**SHAPE | settings)
-    return getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    return tiny.network(3, 2, family, **SHAPE | settings)
 
 
 @torch.no_grad()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from search_spaces.schema.sweep import Sweep
 from tests.support import small_sweep, tiny
@@ -24,17 +23,6 @@ SMALL = (
 FAMILIES = {"Llama-2-7B-chat": "Llama", "Llama-2-7B": "Llama", "ICLM-7B": "Llama", "Phi-1.5": "Phi"}
 FAMILIES |= {"Zephyr-7B-beta": "Mistral"}
 """A backbone's name -> the classes of transformers that it is made of."""
-SHAPE: dict[str, Any] = {
-    "vocab_size": 259,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 2048,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": 2,
-}
 
 
 def family(sweep: Sweep) -> str:
@@ -44,15 +32,8 @@ def family(sweep: Sweep) -> str:
 
 def write_model(folder: Path, family: str) -> Path:
     """Random weights of a family, with the byte tokenizer."""
-    import torch
-    import transformers
-
-    torch.manual_seed(0)
     shared = {"num_key_value_heads": 1} if family == "Mistral" else {}
-    configuration = getattr(transformers, f"{family}Config")(**SHAPE, **shared)
-    getattr(transformers, f"{family}ForCausalLM")(configuration).save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
-    return folder
+    return tiny.write_model(folder, family=family, initializer_range=0.02, **shared)
 
 
 def models(*roles: str) -> Callable[[Path, str], list[str]]:

@@ -1,4 +1,4 @@
-"""A random Llama that takes no training, its byte-level tokenizer, and made-up texts and questions."""
+"""A random model that takes no training, its byte-level tokenizer, and made-up texts and questions."""
 
 from __future__ import annotations
 
@@ -28,29 +28,31 @@ def tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
 
 
-def network(seed: int = 0, layers: int = 3) -> Any:
+SHAPE: dict[str, Any] = {
+    "vocab_size": 259,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 2048,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 2,
+    "initializer_range": 0.3,
+}
+
+
+def network(seed: int = 0, layers: int = 3, family: str = "Llama", **settings: Any) -> Any:
     """Random weights, large enough that its answers differ from question to question."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
 
     torch.manual_seed(seed)
-    shape = LlamaConfig(
-        vocab_size=259,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        max_position_embeddings=2048,
-        bos_token_id=0,
-        eos_token_id=1,
-        pad_token_id=2,
-        initializer_range=0.3,
-    )
-    return LlamaForCausalLM(shape).eval()
+    config = getattr(transformers, f"{family}Config")(**SHAPE | {"num_hidden_layers": layers} | settings)
+    return getattr(transformers, f"{family}ForCausalLM")(config).eval()
 
 
-def write_model(folder: Path, seed: int = 0, layers: int = 3) -> Path:
-    network(seed, layers).save_pretrained(folder)
+def write_model(folder: Path, seed: int = 0, layers: int = 3, **changes: Any) -> Path:
+    network(seed, layers, **changes).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return folder
 
