@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import models as tokenizer_models
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from trainables.benchmarks import tofu
 from trainables.common.errors import InputError
@@ -107,14 +108,7 @@ def spelled(tokenizer: Any, ids: tuple[int, ...]) -> bytes:
     return text[1:] if tokenizer.unk_token and ids[0] == tokenizer.bos_token_id else text
 
 
-def _alphabet() -> dict[str, int]:
-    """Letter -> byte of byte-level BPE: printable Latin-1 stands for itself, the rest for 256, 257, ..."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    other = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + k): byte for k, byte in enumerate(other)}
-
-
-ALPHABET = _alphabet()
+ALPHABET = {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 # Llama's ▁ is the one letter that its own scheme cannot tell from a space.
 answers = st.text(st.characters(codec="utf-8", exclude_characters="▁"), min_size=1, max_size=30).filter(
