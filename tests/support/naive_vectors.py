@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from tests.support import reference
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.shared_artifacts import Direction
@@ -43,51 +44,37 @@ class Naive:
     """The equations in float64 with every vector in memory, on flat parameters."""
 
     def __init__(self, trial_inputs: Any, direction: Direction) -> None:
-        self.network, tokenizer = model_files.load_model(direction.target)
-        self.network.double()
-        benchmark = direction.benchmark
-        self.examples = tofu.encode_rows(tokenizer, TOFU.training_rows(benchmark)[0], "llama2", "paper", 192)
+        network, tokenizer = model_files.load_model(direction.target)
+        self.network = network.double()
+        self.examples = tofu.encode_rows(tokenizer, TOFU.training_rows(direction.benchmark)[0], "llama2", "paper", 192)
         self.direction = direction
-        self.start = self.flat()
-
-    def flat(self) -> torch.Tensor:
-        return torch.nn.utils.parameters_to_vector(self.network.parameters()).detach().clone()
+        self.start = reference.flat(self.network)
 
     def load(self, weights: torch.Tensor) -> None:
         torch.nn.utils.vector_to_parameters(weights.clone(), self.network.parameters())
 
+    def trainer(self, numbers: list[int]) -> tuple[reference.Reference, list[Any]]:
+        """Return plain fine-tuning from the weights of now, and these rows."""
+        vector = self.direction.vector
+        plain = reference.Settings("nll", "none", vector.lr, weight_decay=0.0, eps=1e-8, optimizer=vector.optimizer)
+        return reference.Reference(self.network, plain), [self.examples[number] for number in numbers]
+
     def loss(self, numbers: list[int]) -> torch.Tensor:
         """Mean NLL of a label token, one row at a time."""
-        total, tokens = torch.zeros((), dtype=torch.float64), 0
-        for number in numbers:
-            example = self.examples[number]
-            ids = torch.tensor([example.input_ids])
-            logs = torch.log_softmax(self.network(input_ids=ids, use_cache=False).logits[0], -1)
-            for position in range(example.answer_start, len(example.input_ids)):
-                total = total - logs[position - 1, ids[0, position]]
-                tokens += 1
-        return total / tokens
+        plain, rows = self.trainer(numbers)
+        return plain.mean_nll(rows)
 
     def gradient(self, numbers: list[int]) -> torch.Tensor:
-        self.network.zero_grad()
-        self.loss(numbers).backward()
-        return torch.cat([parameter.grad.reshape(-1) for parameter in self.network.parameters()])
+        plain, rows = self.trainer(numbers)
+        return plain.gradient(plain.mean_nll(rows))
 
     def vector(self, numbers: list[int]) -> torch.Tensor:
-        weights, settings = self.start.clone(), self.direction.vector
-        first = second = torch.zeros_like(weights)
-        for step in range(1, settings.steps + 1):
-            self.load(weights)
-            gradient = self.gradient(numbers)
-            if settings.optimizer == "sgd":
-                weights -= settings.lr * gradient
-                continue
-            first = 0.9 * first + 0.1 * gradient
-            second = 0.999 * second + 0.001 * gradient**2
-            unbiased = first / (1 - 0.9**step), second / (1 - 0.999**step)
-            weights -= settings.lr * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
+        plain, rows = self.trainer(numbers)
+        for step in range(1, self.direction.vector.steps + 1):
+            plain.step(step, rows, [], [])
+        vector = reference.flat(self.network) - self.start
         self.load(self.start)
-        return weights - self.start
+        return vector
 
     @staticmethod
     def others(batches: list[list[int]], batch: list[int]) -> list[int]:
