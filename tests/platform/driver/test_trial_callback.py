@@ -1,8 +1,11 @@
-"""A storage elsewhere that does not answer once: no result is lost to the driver's belief that a trial died."""
+"""A storage that does not answer once, or is full: no result is lost to the driver's belief that a trial died."""
 
 from __future__ import annotations
 
+import errno
+import os
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +17,12 @@ from platform.driver.live_table import Screen
 from platform.driver.running_counts import Counts, Waiting
 from platform.driver.trial_callback import TrialCallback
 from platform.state.limits import Stopper
+from trainables.common import cli
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files, names
+from trainables.storage.folder_storage import Storage
 from trainables.storage.names import ERROR
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
@@ -154,3 +159,32 @@ def test_a_refusal_replaces_what_tells_nothing(copies: list[ObjectStorage], spoi
     write_failure(CONFIG, driver, "its process died")
     driver.sync_trials([KEY])
     assert (driver.result(KEY) or {})["error"]["message"] == "its process died"
+
+
+def full(path: Path, *content: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def test_a_failure_that_cannot_be_recorded_stops_the_sweep(
+    reporter: TrialCallback, store: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The disk takes nothing more: the trial stays missing, so that --resume runs it."""
+    monkeypatch.setattr(atomic_files, "write_text", full)
+    reporter, trial = replace(reporter, store=store), tune_trial({})
+    reporter.on_trial_start(0, [], trial)
+    assert reporter.stopper.reason is None
+    reporter.on_trial_error(0, [], trial)
+    assert reporter.stopper.reason == f"the storage takes nothing more: No space left on device ({store.root})"
+    assert reporter.stopper.advice == "make room, then go on with --resume"
+    assert not store.has(KEY)
+    said = capsys.readouterr().out
+    assert "lost: not recorded, because the storage takes nothing more: No space left on device" in said
+    assert str(reporter.counts).startswith("done 0 | running 0 | failed 1 | left 0")
+
+
+def test_a_command_that_meets_a_full_disk_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.guarded(lambda: full(Path("/runs/sweeps/tiny.json")) or 0) == 1
+    told = "error: No space left on device: '/runs/sweeps/tiny.json'; make room, then start again\n"
+    assert capsys.readouterr().err == told
+    with pytest.raises(FileNotFoundError):
+        cli.guarded(lambda: Path("/nowhere/at/all").stat().st_size)
