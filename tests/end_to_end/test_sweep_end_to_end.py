@@ -15,12 +15,11 @@ import pytest
 
 from tests.support import small_sweep
 from tests.support.environment import RunModule, clean_environment, type_settings
+from tests.support.interrupted import same
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import STEPS
 
-TIMING = ["tokens_per_second", "peak_memory_bytes"]
 SETTINGS = (
     "benchmark.split=forget25",
     "training.max_steps=4",
@@ -61,24 +60,6 @@ class Started:
 
 def stamps(store: Storage) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in store.root.glob("trials/*/result.json")}
-
-
-def steps(store: Storage, name: str) -> Any:
-    import pandas
-
-    return pandas.read_parquet(store.trial(name) / STEPS).drop(columns=TIMING)
-
-
-def assert_same(one: Storage, other: Storage, name: str) -> None:
-    """Equal metrics and steps of a trial in two storages, to the last bit."""
-    import pandas
-
-    first, second = one.result(name), other.result(name)
-    assert first is not None
-    assert second is not None
-    assert first["status"] == second["status"] == "finished"
-    assert first["metrics"] == second["metrics"]
-    pandas.testing.assert_frame_equal(steps(one, name), steps(other, name), check_exact=True)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +170,7 @@ def test_mlflow_has_one_parent_and_every_trial(started: Started) -> None:
 
 def test_trial_without_ray_is_the_same_bit_for_bit(started: Started, alone: tuple[Trial, Storage]) -> None:
     trial, store = alone
-    assert_same(started.store, store, trial.id())
+    same(started.store, store, trial, kept=False)
 
 
 def test_warm_actor_gives_what_a_fresh_process_gives(
@@ -225,8 +206,8 @@ def test_warm_actor_gives_what_a_fresh_process_gives(
         "halves": result["halves"],
         "history": [],
     }
-    assert_same(store, cold, trial.id())
-    assert_same(store, started.store, other.id())
+    same(store, cold, trial, kept=False)
+    same(store, started.store, other, kept=False)
 
 
 def test_second_start_has_nothing_left_to_do(started: Started, join: RunModule) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,20 +14,22 @@ from trainables.config.settings import Benchmark, Model, Rectifier, Resources, T
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import STEPS, WEIGHTS
+from trainables.storage.names import ROWS, STEPS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
 
-TIMING = {"tokens_per_second", "peak_memory_bytes"}
+TIMING = ["tokens_per_second", "peak_memory_bytes"]
 
 
-def configuration(trial_inputs: Any, ranks: int = 1, stage: int = 1, every: int | None = 2) -> Trial:
+def configuration(trial_inputs: Any, ranks: int = 1, stage: int = 1, every: int | None = 2, **training: Any) -> Trial:
+    """NPO with GRU on a few rows; `training`: settings other than here."""
+    settings = {"lr": 2e-3, "max_steps": 7, "epochs": 100, "batch_size": 8, "max_length": 192} | training
     return Trial(
         method="npo",
         rectifier=Rectifier(name="gru", gamma=0.5, tau=1.0),
         benchmark=Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=4, fingerprint="of-the-tests"),
         target=Model(path=str(trial_inputs.target), fingerprint="of-the-tests"),
-        training=Training(lr=2e-3, max_steps=7, epochs=100, batch_size=8, max_length=192),
+        training=Training.model_validate(settings),
         resources=Resources(ranks=ranks, zero_stage=stage, checkpoint_every=every),
     )
 
@@ -44,18 +47,19 @@ def finish(
     return found.get("result", {}), store
 
 
-def same(one: Storage, other: Storage, config: Trial) -> None:
-    """Weights, steps and metrics are equal, bit for bit."""
-    folders = [store.trial(config.id()) for store in (one, other)]
-    weights = [load_file(folder / WEIGHTS / "model.safetensors") for folder in folders]
-    assert weights[0].keys() == weights[1].keys()
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    steps = [atomic_files.read_rows(folder / STEPS) for folder in folders]
-    for first, second in zip(*steps, strict=True):
-        first, second = ({k: str(v) for k, v in row.items() if k not in TIMING} for row in (first, second))
-        assert first == second
+def same(one: Storage, other: Storage, config: Trial, kept: bool = True) -> None:
+    """Metrics, steps, rows and, where they were kept, weights are equal, bit for bit."""
     results = [store.result(config.id()) or {} for store in (one, other)]
+    assert [result["status"] for result in results] == ["finished"] * 2
     assert results[0]["metrics"] == results[1]["metrics"]
+    folders = [store.trial(config.id()) for store in (one, other)]
+    for file, timing in ((STEPS, TIMING), (ROWS, [])):
+        first, second = (pandas.read_parquet(folder / file).drop(columns=timing) for folder in folders)
+        pandas.testing.assert_frame_equal(first, second, check_exact=True)
+    if kept:
+        weights = [load_file(folder / WEIGHTS / "model.safetensors") for folder in folders]
+        assert weights[0].keys() == weights[1].keys()
+        assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def alike(one: Path, other: Path, target: Path, tolerance: float = 1e-4) -> None:

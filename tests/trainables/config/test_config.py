@@ -148,6 +148,11 @@ GRU_ONLY = "takes neither gamma nor tau"
         (TRU | {"rectifier": {"name": "gru"}}, ("method 'tru' has no gradient steps to rectify",)),
         (TRU | {"task_vector": {"stg": 1, "batches": 1}}, ("so it needs at least 2",)),
         (TRU | {"observe": 2}, ("has no steps to observe",)),
+        (TRU | {"training": {"eval_every": 2}}, ("training.eval_every: method 'tru' has no steps to choose from",)),
+        (
+            {"calibration": {"targets": [0.9]}, "training": {"eval_every": 2}},
+            ("training.eval_every: a calibrated trial mixes its last step",),
+        ),
         ({"calibration": {"targets": [1.2]}}, ("calibration.targets.0: ", "less than or equal to 1", "got 1.2")),
         ({"calibration": {"targets": [0.9, 0.9]}}, ("calibration.targets: each share once",)),
         ({"rectifier": {"name": "clip"}}, ("'clip' takes tau and no gamma",)),

@@ -91,15 +91,9 @@ def test_a_point_outside_the_kept_bracket_is_no_answer() -> None:
 @pytest.fixture(scope="module")
 def calibrated(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, dict[str, Any], Storage]:
     """GA that goes too far, brought back to 60 % and 90 % of the target model's utility."""
-    base = configuration(trained_inputs, every=None)
-    config = base.model_copy(
-        update={
-            "method": "ga",
-            "rectifier": Rectifier(),
-            "training": base.training.model_copy(update={"lr": 5e-3, "max_steps": 4}),
-            "calibration": Calibration(targets=(0.9, 0.6), evaluations=6, tolerance=0.01),
-        }
-    )
+    calibration = Calibration(targets=(0.9, 0.6), evaluations=6, tolerance=0.01)
+    config = configuration(trained_inputs, every=None, lr=5e-3, max_steps=4)
+    config = config.model_copy(update={"method": "ga", "rectifier": Rectifier(), "calibration": calibration})
     result, store = finish(config, tmp_path_factory.mktemp("calibrated"))
     return config, result, store
 
@@ -154,13 +148,8 @@ def test_mixtures_and_the_relative_change_are_those_of_the_weights(
 
 def test_the_stored_evaluation_of_the_target_model_is_used(trained_inputs: Any, tmp_path: Path) -> None:
     """No evaluation at w = 0 where the sweep has one: its number is what the goal is a share of."""
-    base = configuration(trained_inputs, every=None)
-    config = base.model_copy(
-        update={
-            "training": base.training.model_copy(update={"max_steps": 1}),
-            "calibration": Calibration(targets=(0.01,)),
-        }
-    )
+    config = configuration(trained_inputs, every=None, max_steps=1)
+    config = config.model_copy(update={"calibration": Calibration(targets=(0.01,))})
     store = open_storage(str(tmp_path))
     key = evaluation_id(config.target, config.benchmark, None)
     write_evaluation(store, key, {"model_utility": 0.5})

@@ -8,20 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from tests.support.interrupted import finish, same
-from trainables.config.settings import (
-    Benchmark,
-    Calibration,
-    Model,
-    Rectifier,
-    Resources,
-    Selection,
-    TaskVector,
-    Training,
-)
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
@@ -196,15 +186,10 @@ def test_adapters_are_not_folded_in_while_they_train(trained_inputs: Any, tmp_pa
     assert {"step": 2, **expected["metrics"]} == found["evaluations"][-1]
 
 
-def test_ids_and_what_is_refused(trained_inputs: Any) -> None:
+def test_ids(trained_inputs: Any) -> None:
     """A selection counts if it chooses a step, a bar if it is set; else a trial is the same."""
     other = Selection(rule="highest_utility")
     for every, equal in ((None, True), (EVERY, False)):
         config = configuration(trained_inputs, eval_every=every)
         assert (config.model_copy(update={"selection": other}).id() == config.id()) == equal
     assert configuration(trained_inputs, stop_below=None).id() == configuration(trained_inputs).id()
-    training, target = Training(eval_every=2), Model(path="somewhere/else")
-    with pytest.raises(ValidationError, match=r"training\.eval_every: method 'tv' has no steps to choose from"):
-        Trial(method="tv", task_vector=TaskVector(strength=1.0), training=training, target=target)
-    with pytest.raises(ValidationError, match=r"training\.eval_every: a calibrated trial mixes its last step"):
-        Trial(method="ga", calibration=Calibration(targets=(0.9,)), training=training, target=target)

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 import torch
-import typer
 import yaml
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from typer.testing import CliRunner
 
+from tests.support import interrupted
+from tests.support.starts import invoke
 from trainables import export
 from trainables.benchmarks import evaluation, tofu
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
+from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
@@ -31,19 +31,9 @@ from trainables.trial.runner import TrialRun
 
 TOFU = tofu.TofuBenchmark()
 
-APP = typer.Typer()
-APP.command()(export.main)
-
 
 def configuration(trial_inputs: Any) -> Trial:
-    return Trial(
-        method="npo",
-        rectifier=Rectifier(name="gru", gamma=0.8, tau=1.0),
-        benchmark=Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=4, fingerprint="of-the-tests"),
-        target=Model(path=str(trial_inputs.target), fingerprint="files:of-the-tests"),
-        training=Training(lr=2e-3, max_steps=4, epochs=50, batch_size=8, max_length=192, eval_every=2),
-        resources=Resources(zero_stage=1),
-    )
+    return interrupted.configuration(trial_inputs, every=None, max_steps=4, eval_every=2)
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +53,9 @@ def kept(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple
 def exported(kept: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     store, trial_id = kept
     folder = tmp_path_factory.mktemp("out") / "model"
-    done = CliRunner().invoke(APP, [trial_id, "--storage", str(store.root), "--output", str(folder)])
+    done = invoke(export.main, trial_id, "--storage", store.root, "--output", folder)
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("gru-npo-forget25-g0.8-t1-s0: FQ null, MU ")
+    assert done.stdout.startswith("gru-npo-forget25-g0.5-t1-s0: FQ null, MU ")
     return folder
 
 
@@ -91,12 +81,12 @@ def test_a_trial_whose_weights_were_not_kept_runs_again(
     store, trial_id = doctored(kept, tmp_path)
     shutil.rmtree(store.trial(trial_id) / WEIGHTS)
     before = {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
-    done = CliRunner().invoke(APP, [trial_id, "--storage", str(store.root), "--output", str(tmp_path / "model")])
+    done = invoke(export.main, trial_id, "--storage", store.root, "--output", tmp_path / "model")
     assert done.exit_code == 0, done.output
     first, *steps, last = done.stdout.splitlines()
     assert first.startswith(f"the weights of trial {trial_id} were not kept: it runs again; it took ")
     assert [line.split(" loss")[0] for line in steps] == [f"step {step}/4" for step in (1, 2, 3, 4)]
-    assert last.startswith("gru-npo-forget25-g0.8-t1-s0: FQ null, MU ")
+    assert last.startswith("gru-npo-forget25-g0.5-t1-s0: FQ null, MU ")
     weights, again = (load_file(folder / "model.safetensors") for folder in (exported, tmp_path / "model"))
     assert all(torch.equal(again[name], tensor) for name, tensor in weights.items())
     assert {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()} == before
@@ -164,7 +154,7 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
         (trial_id, "unknown/runs", "model", "is none of this checkout's: method: "),
         (trial_id, "changed/runs", "model", "holds has changed since this trial was planned"),
     ):
-        done = CliRunner().invoke(APP, [name, "--storage", str(tmp_path / storage), "--output", str(tmp_path / output)])
+        done = invoke(export.main, name, "--storage", tmp_path / storage, "--output", tmp_path / output)
         assert done.exit_code == 2
         assert message in done.stderr
 

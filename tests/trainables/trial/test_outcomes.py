@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from tests.support.interrupted import alike, configuration, finish
 from trainables.config.settings import Rectifier
+from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.names import RETRY, STEPS, WEIGHTS
 from trainables.storage.opening import open_storage
@@ -111,9 +112,7 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
 @pytest.mark.slow
 def test_two_ranks_that_diverge_say_where_and_why(trial_inputs: Any, tmp_path: Path, ray_session: None) -> None:
     """Nothing is injected: an SGD step of 1e9 throws the weights out of what fp32 can square."""
-    config = configuration(trial_inputs, ranks=2, stage=2, every=None)
-    wild = config.training.model_copy(update={"optimizer": "sgd", "lr": 1e9})
-    config = config.model_copy(update={"training": wild})
+    config = configuration(trial_inputs, ranks=2, stage=2, every=None, optimizer="sgd", lr=1e9)
     store = open_storage(str(tmp_path))
     found = launcher.launch(config, store)
     assert found["status"] == "diverged"
@@ -129,27 +128,26 @@ def test_two_ranks_that_diverge_say_where_and_why(trial_inputs: Any, tmp_path: P
 @pytest.mark.parametrize("observed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["gru", "observe"])
 def test_collapsed_model_stops_and_is_evaluated_as_it_is(trial_inputs: Any, tmp_path: Path, observed: bool) -> None:
     """The bar is between a step's retain loss and the ones before it: training ends there, as a short one's does."""
-    base = configuration(trial_inputs, every=None)
-    wild = base.training.model_copy(update={"lr": 2e-2})
-    changes: dict[str, Any] = {"training": wild, "method": "ga"}
-    if observed:
-        changes |= {"rectifier": Rectifier(), "observe": 1}
-    whole_config = base.model_copy(update=changes)
+    changes: dict[str, Any] = {"method": "ga"} | ({"rectifier": Rectifier(), "observe": 1} if observed else {})
+
+    def wild(**training: Any) -> Trial:
+        return configuration(trial_inputs, every=None, lr=2e-2, **training).model_copy(update=changes)
+
+    whole_config = wild()
     _, whole = finish(whole_config, tmp_path / "whole")
     name = "observed_retain_loss" if observed else "retain_loss"
     rows = atomic_files.read_rows(whole.trial(whole_config.id()) / STEPS)
     losses = [row[name] for row in rows]
     step = next(number for number in range(2, 8) if losses[number - 1] > max(losses[: number - 1]))
     bar = (losses[step - 1] + max(losses[: step - 1])) / 2
-    config = whole_config.model_copy(update={"training": wild.model_copy(update={"stop_above": bar})})
+    config = wild(stop_above=bar)
     found, store = finish(config, tmp_path / "stopped")
     assert found["status"] == "collapsed"
     message = f"retain loss {losses[step - 1]:.4g} is above training.stop_above={bar:g} at step {step}"
     assert found["error"] == {"kind": "collapsed", "message": message, "step": step}
     stopped = atomic_files.read_rows(store.trial(config.id()) / STEPS)
     assert [row[name] for row in stopped] == losses[:step]
-    short = whole_config.model_copy(update={"training": wild.model_copy(update={"max_steps": step})})
-    cut, _ = finish(short, tmp_path / "short")
+    cut, _ = finish(wild(max_steps=step), tmp_path / "short")
     assert found["metrics"] == cut["metrics"]
     assert found["metrics"]["model_utility"] is not None
     assert (store.trial(config.id()) / WEIGHTS).is_dir()
@@ -157,8 +155,7 @@ def test_collapsed_model_stops_and_is_evaluated_as_it_is(trial_inputs: Any, tmp_
 
 def test_adapters_alone_are_trained_and_rectified(trial_inputs: Any, tmp_path: Path) -> None:
     """LoRA: the kept weights are plain ones, differ from the target's in linear layers only, by rank-2 matrices."""
-    base = configuration(trial_inputs, every=None)
-    config = base.model_copy(update={"training": base.training.model_copy(update={"lora_rank": 2, "lr": 2e-2})})
+    config = configuration(trial_inputs, every=None, lora_rank=2, lr=2e-2)
     found, store = finish(config, tmp_path)
     assert found["status"] == "finished", found["error"]
     steps = atomic_files.read_rows(store.trial(config.id()) / STEPS)

@@ -104,9 +104,8 @@ def test_trial_with_dropout_goes_on_bit_for_bit(trial_inputs: Any, stopped: Stor
 )
 def test_two_ranks_go_on_and_keep_the_weights_of_one(trial_inputs: Any, tmp_path: Path, kind: str, stage: int) -> None:
     """Adapters, or tied embeddings: plain weights, adapters folded in, that transformers loads."""
-    plain = configuration(tied(trial_inputs, tmp_path / "model") if kind == "tied" else trial_inputs)
-    if kind == "adapters":
-        plain = plain.model_copy(update={"training": plain.training.model_copy(update={"lora_rank": 2})})
+    inputs = tied(trial_inputs, tmp_path / "model") if kind == "tied" else trial_inputs
+    plain = configuration(inputs, lora_rank=2 if kind == "adapters" else None)
     finish(plain, tmp_path / "one")
     spread = plain.model_copy(update={"resources": Resources(ranks=2, zero_stage=stage, checkpoint_every=2)})
     job = {"trial": spread.model_dump(), "storage": str(tmp_path / "two")}
