@@ -26,9 +26,9 @@ from trainables.storage.names import RESULT, WEIGHTS
 from trainables.trial.runner import TrialRun
 from trainables.workers import shared_artifacts
 
-ALIKE = ("tofu_gamma", "tofu_ablation")
-"""GRU on TOFU again, as tofu_phi_uwc."""
-HERE = ("tofu_phi_uwc", "muse_books", "wmdp_zephyr", "wmdp_rmu")
+ALIKE = ("tofu_gamma", "tofu_ablation", "wmdp_rmu")
+"""GRU on TOFU again, as tofu_phi_uwc, and RMU, as in test_wmdp."""
+HERE = ("tofu_phi_uwc", "muse_books", "wmdp_zephyr")
 """Of these the second trial runs in this process."""
 
 

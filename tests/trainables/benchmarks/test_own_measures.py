@@ -30,24 +30,14 @@ def test_extraction_is_the_shortest_prefix_that_is_completed(hits: list[bool]) -
     assert MEMORISATION.score({"hits": hits}) == np.mean(hits)
 
 
-def row(task: str, loss: float, **more: Any) -> dict[str, Any]:
+def row(task: str, loss: float) -> dict[str, Any]:
     numbers = {"prob": 0.5, "extraction_strength": 0.25, "exact_memorisation": 1.0, "rougeL_recall": 0.2}
-    return {"task": task, "loss": loss, "min_k": -2 * loss, **numbers, **more}
-
-
-def test_membership_counts_pairs_of_rows() -> None:
-    """Forget 1 and 2 against hold-out 2, 3 and 0.5: the hold-out's loss is higher in 3.5 of 6 pairs."""
-    told = [*(row("forget", loss) for loss in (1.0, 2.0)), row("retain", 1.0)]
-    assert "membership_loss_auc" not in row_scores.aggregate(OWN, told)
-    told += [row("holdout", loss, min_k=min_k) for loss, min_k in ((2.0, -4.0), (3.0, -9.0), (0.5, -9.0))]
-    found = row_scores.aggregate(OWN, told)
-    assert found["membership_loss_auc"] == pytest.approx(3.5 / 6)
-    assert found["membership_min_k_auc"] == pytest.approx(5.5 / 6)
-    assert found["holdout_rows"] == 3
+    return {"task": task, "loss": loss, "min_k": -2 * loss, **numbers}
 
 
 def test_utility_is_a_harmonic_mean_of_retain_numbers_and_tasks() -> None:
     found = row_scores.aggregate(OWN, [row("forget", 1.0), row("retain", 1.0)]) | {"mmlu": 0.4}
+    assert "membership_loss_auc" not in found, "without hold-out rows"
     assert row_scores.retain_utility(found, ()) == pytest.approx(4 / (1 / 0.25 + 1 / 1.0 + 1 / 0.2 + 1 / 0.5))
     assert row_scores.retain_utility(found, ("mmlu",)) == pytest.approx(5 / (4 + 1 + 5 + 2 + 2.5))
     assert row_scores.retain_utility(found | {"retain_rouge": 0.0}, ()) == 0.0

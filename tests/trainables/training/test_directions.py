@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 from tests.support import ranks
+from tests.support.copies import with_dropout
 from tests.support.naive_vectors import make, recipe
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
@@ -110,9 +109,7 @@ def tensor_bytes() -> int:
 
 def test_checkpointing_turns_no_dropout_on(trial_inputs: Any, tmp_path: Path) -> None:
     """It needs training mode; the gradients of a direction are still of one function."""
-    target = Path(shutil.copytree(trial_inputs.target, tmp_path / "target"))
-    settings = json.loads((target / "config.json").read_text()) | {"attention_dropout": 0.5}
-    (target / "config.json").write_text(json.dumps(settings))
+    target = with_dropout(trial_inputs, tmp_path / "target").target
     direction = recipe(trial_inputs).model_copy(update={"target": Model(path=str(target))})
     prepare_process(Resources(), 0)
     trainers = [compute_direction.open_trainer(direction, load_forget_rows, None, on) for on in (False, True)]
