@@ -15,7 +15,7 @@ from rich.console import Console
 from analysis.figures import catalog
 from analysis.load.opening import open_storage
 from analysis.load.trials import CHOICE, settings
-from analysis.page import html, own_rows_report, paper_layout_sections, paper_only_report, sections, several_sweeps
+from analysis.page import html, own_rows_section, paper_layout_sections, paper_only_report, sections, several_sweeps
 from analysis.page.interactive import write_block
 from analysis.page.paper_layout_sections import Source
 from analysis.page.sections import Report
@@ -92,12 +92,12 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
     main, tradeoff = sections.write_main(report), report.save_picture(catalog.draw_tradeoff(results))
     parts = [*sections.write_sections(report), *paper_layout_sections.write_sections(report, sweep, source)]
     write_lists(report)
-    recommended = own_rows_report.find_recommended(results)
+    recommended = own_rows_section.find_recommended(results)
     subject, decisive, answer = verdict.describe_trials(results.runs), list_decisive(results), write_verdict(results)
     if recommended:
-        rows = own_rows_report.list_recoverable(report, recommended)
-        decisive = [*own_rows_report.describe_recommended(results, recommended, rows, storage), *decisive]
-        parts.insert(0, own_rows_report.write_section(report, recommended, rows, show_rows=show_rows))
+        rows = own_rows_section.list_recoverable(report, recommended)
+        decisive = [*own_rows_section.describe_recommended(results, recommended, rows, storage), *decisive]
+        parts.insert(0, own_rows_section.write_section(report, recommended, rows, show_rows=show_rows))
     first = filter(None, [subject, *decisive, *answer])
     (folder / "tables" / "verdict.md").write_text("\n".join(first) + "\n", encoding="utf-8")
     page = html.render_page(

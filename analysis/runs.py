@@ -1,6 +1,6 @@
 """The documented entry to a sweep's trials and reference models as pandas frames: `analysis.runs.load("tofu_tiny")`."""
 
-from analysis.load.columns import COLUMNS
+from analysis.load.column_descriptions import COLUMNS
 from analysis.load.duplicate_trials import canonical
 from analysis.load.opening import find_sweep, open_storage
 from analysis.load.trials import evaluated, load, references, settings

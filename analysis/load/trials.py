@@ -56,8 +56,8 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     `tracking`: the address or database of an MLflow server, which is read instead of a storage. It knows the trials
     that have a result, and not all of it: `analysis.load.tracking.NOT_HELD`.
 
-    Columns: `analysis.load.columns.COLUMNS`, each setting under its dotted path and each metric under its name. Of
-    trials that are there with and without a calibration `drop_twins` keeps one.
+    Columns: `analysis.load.column_descriptions.COLUMNS`, each setting under its dotted path and each metric under its
+    name. Of trials that are there with and without a calibration `drop_twins` keeps one.
     """
     if tracking:
         results, rule = mlflow_server.load_results(name, tracking)

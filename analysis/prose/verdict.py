@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pandas as pd
 
 from analysis import labels
@@ -9,7 +11,7 @@ from analysis.labels import join_names, method_label, rectifier_label, split_lab
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated
 from analysis.number_format import DECIMALS
-from analysis.prose.task_vector_verdict import ONE_SEED, compare_task_vectors
+from analysis.prose.tru_against_tv import ONE_SEED, compare_task_vectors
 from analysis.stats import significance, tidy
 from analysis.stats.chosen_settings import STUDY_COLUMNS, varied
 from analysis.stats.sweep_results import Results
@@ -141,14 +143,12 @@ def summarise_tests(tests: pd.DataFrame, goals: Goals) -> str:
     signs = [gains[metric] for metric in tests["metric"]]
     groups = tests.assign(gain=signs * tests["difference"]).groupby(["split", "method"])
     pairs = [rows for _, rows in groups if not rows["sign"].hasnans]
-    kinds = pd.Series([_classify(rows) for rows in pairs], dtype="str").value_counts()
+    kinds = Counter(_classify(rows) for rows in pairs)
     total, seeds = len(pairs), sorted({count for rows in pairs for count in rows["n"]})
     if not total:
         return "No verdict: no comparison has all goals, and two seeds, on both sides."
     texts = [
-        text.format(
-            "in the only comparison" if total == 1 else f"in {'all' if int(kinds[kind]) == total else kinds[kind]}"
-        )
+        text.format("in the only comparison" if total == 1 else f"in {'all' if kinds[kind] == total else kinds[kind]}")
         for kind, text in KINDS.items()
         if kind in kinds
     ]

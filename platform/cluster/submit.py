@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from platform.cluster import job_server
-from platform.cluster.job_server import Cluster
+from platform.cluster import connect_to_jobs
+from platform.cluster.connect_to_jobs import Cluster
 from platform.state.typed_commands import drop_options, resume_command, spell_command
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
@@ -41,13 +41,13 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     from aiohttp import ClientError
 
     typed = drop_options(arguments, ["--cluster"])
-    cluster = job_server.find_cluster(place)
+    cluster = connect_to_jobs.find_cluster(place)
     _refuse_secrets(typed)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     job = None
     try:
-        with job_server.open_client(cluster) as client:
+        with connect_to_jobs.open_client(cluster) as client:
             job = _find_job(client, name, typed, cluster)
             if job:
                 _print_note(f"attached to {job}, which runs already; its log from the beginning:")
@@ -72,8 +72,8 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
 
 def run_command(place: str, module: str, arguments: Sequence[str]) -> int:
     """Run a short command on a cluster and print its output; return its exit status."""
-    cluster = job_server.find_cluster(place)
-    with job_server.open_client(cluster) as client:
+    cluster = connect_to_jobs.find_cluster(place)
+    with connect_to_jobs.open_client(cluster) as client:
         job = _submit(client, cluster, module, drop_options(arguments, ["--cluster"]), module.split(".")[-1])
         try:
             _follow_log(client, job, lambda text: None)
@@ -168,7 +168,7 @@ def _fetch_report(cluster: Cluster, log: str) -> None:
         _print_note(f"the report is on the cluster, in {named[-1]} of {cluster.repository}")
         return
     local = Path("runs") / "reports" / Path(named[-1]).name
-    problem = job_server.fetch_folder(cluster, named[-1], local.absolute())
+    problem = connect_to_jobs.fetch_folder(cluster, named[-1], local.absolute())
     _print_note(f"the report was not fetched: {problem}" if problem else f"fetched: {local / 'index.html'}")
 
 

@@ -14,7 +14,7 @@ from analysis import report
 from analysis.prose import verdict
 from analysis.prose.caveats import list_caveats, list_decisive
 from analysis.tables import detail_tables
-from bench import report as bench
+from bench import report_many_trials as bench
 from tests.support import sweep_store
 from tests.support.sweep_store import SETTINGS, Results, write_sweep, write_trial
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from analysis import report
 from analysis.figures import equal_utility, task_vector_strength
 from analysis.load.goal_columns import TOFU_METRICS
-from analysis.prose.task_vector_verdict import compare_task_vectors
+from analysis.prose.tru_against_tv import compare_task_vectors
 from analysis.stats.task_vector_strength import strength_points, utility_at_equal_quality
 from analysis.tables import detail_tables, paper_tables, table_definitions
 from analysis.tables.markdown_latex import to_latex, to_markdown

@@ -15,7 +15,7 @@ from ray.job_submission import JobStatus
 
 import platform.status as status
 import platform.sweep as sweep
-from platform.cluster import job_server
+from platform.cluster import connect_to_jobs
 from tests.support import starts
 from tests.support.ports import free_port
 from tests.support.starts import invoke
@@ -33,11 +33,11 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_repository_on_the_cluster_is_the_mount_of_this_one(file: Path) -> None:
-    found = job_server.find_cluster(str(file))
+    found = connect_to_jobs.find_cluster(str(file))
     assert (found.repository, found.is_address) == ("~/'un learning'", False)
     stop = f"ray exec {file} 'cd ~/'\"'\"'un learning'\"'\"' && .venv/bin/ray job stop job'"
     assert found.stop_command("job") == stop
-    forwarded = job_server.find_cluster("http://127.0.0.1:8265/")
+    forwarded = connect_to_jobs.find_cluster("http://127.0.0.1:8265/")
     assert forwarded.stop_command("job") == "ray job stop job --address http://127.0.0.1:8265"
 
 
@@ -81,8 +81,8 @@ def test_what_is_wrong_here_is_said_before_the_cluster_is_asked(
     ],
 )
 def test_clusters_that_do_not_answer(script: str, message: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_server, "RAY", [sys.executable, "-c", script])
-    monkeypatch.setattr(job_server, "CONNECT_SECONDS", 0.1 if "sleep" in script else 60.0)
+    monkeypatch.setattr(connect_to_jobs, "RAY", [sys.executable, "-c", script])
+    monkeypatch.setattr(connect_to_jobs, "CONNECT_SECONDS", 0.1 if "sleep" in script else 60.0)
     done = invoke(sweep.main, "quickstart", "--cluster", file)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
@@ -98,11 +98,11 @@ def test_what_does_not_answer_is_named() -> None:
 def test_a_report_is_fetched_from_where_the_sweep_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the repository, or below a storage elsewhere."""
     script = f"import pathlib, sys; pathlib.Path({str(tmp_path / 'typed')!r}).write_text(repr(sys.argv[1:]))"
-    monkeypatch.setattr(job_server, "RAY", [sys.executable, "-c", script])
-    cluster = job_server.Cluster("a.yaml", "~/unlearning")
+    monkeypatch.setattr(connect_to_jobs, "RAY", [sys.executable, "-c", script])
+    cluster = connect_to_jobs.Cluster("a.yaml", "~/unlearning")
     sources = {"runs/reports/some": "~/unlearning/runs/reports/some/", "/srv/a b/some": "'/srv/a b/some'/"}
     for remote, source in sources.items():
-        assert job_server.fetch_folder(cluster, remote, tmp_path / "some") is None
+        assert connect_to_jobs.fetch_folder(cluster, remote, tmp_path / "some") is None
         assert (tmp_path / "typed").read_text() == repr(["rsync-down", "a.yaml", source, f"{tmp_path / 'some'}/"])
 
 
@@ -147,7 +147,7 @@ class Jobs:
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
     found = Jobs()
-    monkeypatch.setattr(job_server, "open_client", lambda cluster: contextlib.nullcontext(found))
+    monkeypatch.setattr(connect_to_jobs, "open_client", lambda cluster: contextlib.nullcontext(found))
     return found
 
 
@@ -173,7 +173,7 @@ def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(
         "cd ~/'un learning' && exec .venv/bin/python -m platform.sweep quickstart --seeds 0,1"
     )
     again = f"python -m platform.sweep quickstart --seeds 0,1 --cluster {file}"
-    stop = job_server.find_cluster(str(file)).stop_command(job)
+    stop = connect_to_jobs.find_cluster(str(file)).stop_command(job)
     assert err == f"submitted {job}\n\ndetached; {job} goes on. See it again: {again}\nstop it: {stop}\n"
 
     status, _, err = start("quickstart", "--seeds", "5")
@@ -181,7 +181,9 @@ def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(
     assert f"{job} runs quickstart with other arguments; attach to it with: {again}; or stop it with: {stop}" in err
 
     fetched: list[tuple[str, str]] = []
-    monkeypatch.setattr(job_server, "fetch_folder", lambda cluster, remote, local: fetched.append((remote, local.name)))
+    monkeypatch.setattr(
+        connect_to_jobs, "fetch_folder", lambda cluster, remote, local: fetched.append((remote, local.name))
+    )
     jobs.log = ["report: /srv/reports/quickstart-01/index.html\n"]
     status, out, err = start("quickstart", "--seeds", "0,1", "--resume")
     assert (status, out, len(jobs.jobs)) == (0, jobs.log[0], 1)

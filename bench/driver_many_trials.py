@@ -1,6 +1,6 @@
 """What a sweep of thousands of trials costs its driver: plan, run, resume and status with only the training empty.
 
-`python bench/scale.py [--trials 5000] [--json FILE]` from the root; bench/README.md says what is measured.
+`python bench/driver_many_trials.py [--trials 5000] [--json FILE]` from the root; bench/README.md says what is measured.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a report of thousands of finished trials costs: `analysis.runs.load`, and the whole `analysis.report`.
 
-`python bench/report.py [--trials 2000] [--json FILE]` from the root; bench/README.md says what is measured.
+`python bench/report_many_trials.py [--trials 2000] [--json FILE]` from the root; bench/README.md says what is measured.
 """
 
 from __future__ import annotations
