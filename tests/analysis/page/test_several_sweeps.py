@@ -44,7 +44,7 @@ def test_two_sweeps_fill_the_papers_tables_and_its_figure(tmp_path: Path, drawn_
     assert len(panels) == 8
     page = (folder / "index.html").read_text()
     verdict = "<strong>tofu_phi</strong>: No chosen setting keeps 90%"
-    for words in (verdict, "<h3>Table 2. TOFU: methods", "Wang et al.", "4 of 4 trials"):
+    for words in (verdict, "<h3>Table 2. TOFU: methods", "Wang et al.", "4 of 4 trials", "tofu_phi: forget10</label>"):
         assert words in page, words
 
 
