@@ -46,7 +46,7 @@ def draw(points: pd.DataFrame) -> Figure:
     for line, method in zip(grid, methods, strict=True):
         for axes, plane in zip(line, PLANES, strict=True):
             _draw_plane(axes, points.loc[points["method"] == method], plane)
-        line[0].set_title(method_label(method), loc="left", fontweight="bold")
+            axes.set_title(method_label(method), loc="left", fontweight="bold")
     for axes, (x, _) in zip(grid[-1], PLANES, strict=True):
         axes.set_xlabel(TITLES[x])
     add_legend(figure)

@@ -158,7 +158,9 @@ def summarise_tests(tests: pd.DataFrame, goals: Goals) -> str:
     count = " to ".join(dict.fromkeys(f"{count}" for count in (seeds[0], seeds[-1])))
     tested = tests.dropna(subset=["p"])
     sure = f"{sum(tested['adjusted'] < significance.LEVEL)} of {len(tested)} changes are significant"
-    sure = f"too few for a significance test, which takes {significance.LEAST}" if tested.empty else sure
+    if tested.empty:
+        few = f"too few for a significance test, which takes {significance.LEAST}"
+        sure = few if seeds[-1] < significance.LEAST else "no test is possible, as they all differ alike"
     return f"{start} {join_names(texts)}. Each rests on {count} seeds: {sure}."
 
 
