@@ -37,7 +37,7 @@ def from_runs(results: Results) -> pd.DataFrame:
     the setting's trials' ids. The reference models are the methods `original` and `retain`.
 
     Mixtures of UWC are rows with `target` (elsewhere NaN): the benchmark's metrics, `weight`, and the shares of seeds
-    that reached the target, whose utility is monotone, and that keep more without mixing (`cells.DOUBTS`).
+    that reached the target, whose utility is monotone, and that keep more without mixing (`print_table.DOUBTS`).
     `bold` is False: what is bold is for a renderer to find.
     """
     runs, goals = results.runs, results.goals

@@ -1,6 +1,6 @@
 """The type of a table's layout.
 
-`table_definitions` has the layouts, `select_numbers` takes the numbers for one, and `cells.Grid` prints them.
+`table_definitions` has the layouts, `select_numbers` takes the numbers for one, and `print_table.Grid` prints them.
 """
 
 from __future__ import annotations

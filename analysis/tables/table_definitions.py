@@ -1,4 +1,4 @@
-"""The layouts in which `cells.Grid` prints tidy frames: the paper's tables, and the report's own."""
+"""The layouts in which `print_table.Grid` prints tidy frames: the paper's tables, and the report's own."""
 
 from __future__ import annotations
 
