@@ -15,10 +15,10 @@ from rich.console import Console
 from analysis.figures import catalog
 from analysis.load.opening import open_storage
 from analysis.load.trials import CHOICE, settings
-from analysis.page import html, own_rows_section, paper_layout_sections, paper_only_report, sections, several_sweeps
+from analysis.page import detail_sections, html, paper_layout_sections, paper_only_report, several_sweeps, trial_to_ship
+from analysis.page.detail_sections import Report
 from analysis.page.interactive import write_block
 from analysis.page.paper_layout_sections import Source
-from analysis.page.sections import Report
 from analysis.prose import verdict
 from analysis.prose.caveats import list_caveats, list_decisive
 from analysis.prose.verdict import explain_verdict, write_verdict
@@ -89,15 +89,15 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
     """Write all parts, and the page of them."""
     results, folder = report.results, report.folder
     (folder / "tables").mkdir(parents=True, exist_ok=True)
-    main, tradeoff = sections.write_main(report), report.save_picture(catalog.draw_tradeoff(results))
-    parts = [*sections.write_sections(report), *paper_layout_sections.write_sections(report, sweep, source)]
+    main, tradeoff = detail_sections.write_main(report), report.save_picture(catalog.draw_tradeoff(results))
+    parts = [*detail_sections.write_sections(report), *paper_layout_sections.write_sections(report, sweep, source)]
     write_lists(report)
-    recommended = own_rows_section.find_recommended(results)
+    recommended = trial_to_ship.find_recommended(results)
     subject, decisive, answer = verdict.describe_trials(results.runs), list_decisive(results), write_verdict(results)
     if recommended:
-        rows = own_rows_section.list_recoverable(report, recommended)
-        decisive = [*own_rows_section.describe_recommended(results, recommended, rows, storage), *decisive]
-        parts.insert(0, own_rows_section.write_section(report, recommended, rows, show_rows=show_rows))
+        rows = trial_to_ship.list_recoverable(report, recommended)
+        decisive = [*trial_to_ship.describe_recommended(results, recommended, rows, storage), *decisive]
+        parts.insert(0, trial_to_ship.write_section(report, recommended, rows, show_rows=show_rows))
     first = filter(None, [subject, *decisive, *answer])
     (folder / "tables" / "verdict.md").write_text("\n".join(first) + "\n", encoding="utf-8")
     page = html.render_page(

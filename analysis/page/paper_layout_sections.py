@@ -10,7 +10,7 @@ from analysis import paper
 from analysis.figures import catalog
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
-from analysis.page.sections import Report, Section, TableItem
+from analysis.page.detail_sections import Report, Section, TableItem
 from analysis.stats import tidy, training_curves
 from analysis.tables import paper_tables
 from analysis.tables.paper_tables import FillingSweep, Sheet

@@ -12,9 +12,9 @@ from analysis import paper
 from analysis.labels import join_names
 from analysis.load.opening import find_sweep
 from analysis.page import html
+from analysis.page.detail_sections import Section, TableItem
 from analysis.page.interactive import write_block
 from analysis.page.paper_layout_sections import write_parts
-from analysis.page.sections import Section, TableItem
 from analysis.prose import verdict
 from analysis.prose.caveats import list_decisive
 from analysis.stats import tidy

@@ -18,7 +18,7 @@ from analysis.figures import (
     tradeoff,
     training,
 )
-from analysis.page import interactive, paper_layout_sections, paper_only_report, sections
+from analysis.page import detail_sections, interactive, paper_layout_sections, paper_only_report
 
 DRAWING = (bars, heatmap, sensitivity, search_settings, task_vector_strength, tradeoff, training, equal_utility)
 
@@ -32,7 +32,7 @@ def _undrawn_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     if "written_figures" in request.fixturenames:
         return
     monkeypatch.setattr(interactive, "load_script", str)  # its libraries take seconds
-    for module in (sections, paper_layout_sections, paper_only_report):
+    for module in (detail_sections, paper_layout_sections, paper_only_report):
         monkeypatch.setattr(module, "save_figure", _save_points)
     if "drawn_figures" in request.fixturenames:
         return

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import report
-from analysis.page import sections
+from analysis.page import detail_sections
 from tests.support.sweep_store import SETTINGS, grid, read, write_sweep, write_trial
 from trainables import benchmarks
 from trainables.storage.folder_storage import Storage
@@ -78,9 +78,9 @@ def write_store(store: Path, name: str, **given: Any) -> Path:
 
 def report_tables(folder: Path) -> dict[str, str]:
     """Return the tables of the report of a store's only sweep by their names."""
-    made = sections.Report(folder / "written", read(folder), Storage(folder))
+    made = detail_sections.Report(folder / "written", read(folder), Storage(folder))
     (made.folder / "tables").mkdir(parents=True)
-    sections.write_main(made)
+    detail_sections.write_main(made)
     report.write_lists(made)
     return {path.name: path.read_text() for path in (made.folder / "tables").iterdir()}
 

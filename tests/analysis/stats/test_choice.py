@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from analysis import report, runs
-from analysis.page import sections
+from analysis.page import detail_sections
 from analysis.stats import chosen_settings
 from analysis.tables import detail_tables
 from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, report_tables, write_store
@@ -116,8 +116,8 @@ def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"selection": {"rule": "highest_utility"}}))
     folder = tmp_path / "out"
     (folder / "tables").mkdir(parents=True)
-    sections.write_main(made := sections.Report(folder, read(store), Storage(store)))
-    sections.write_sections(made)
+    detail_sections.write_main(made := detail_sections.Report(folder, read(store), Storage(store)))
+    detail_sections.write_sections(made)
     assert main_rows((folder / "tables/main.md").read_text())["TRU"][1] == "0.8900"
     table = {row[0]: row[1:] for row in grid((folder / "tables/retain_free.md").read_text())}
     assert table["TRU"][3] == "4"

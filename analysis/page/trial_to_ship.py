@@ -14,7 +14,7 @@ import pyarrow.parquet
 from analysis.labels import method_label, rectifier_label
 from analysis.load.trials import evaluated
 from analysis.number_format import format_number
-from analysis.page.sections import Report, Section, TableItem
+from analysis.page.detail_sections import Report, Section, TableItem
 from analysis.stats.chosen_settings import choose_row
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks.own import row_files
