@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import sys
 import tempfile
 from pathlib import Path
 
@@ -27,6 +28,9 @@ RAY_SETTINGS = {
 LOCAL = "local"
 TOKEN = "~/.ray/auth_token"
 """The file of the token without which Ray answers nobody."""
+SOCKET = len("/ray/session_2026-11-23_07-36-50_591063_4194304/sockets/plasma_store")
+LONGEST_SOCKET = 103 if sys.platform == "darwin" else 107
+"""Characters that the path of a socket may have."""
 
 
 def set_ray_environment(address: str | None) -> None:
@@ -50,10 +54,16 @@ def resolve_address(address: str | None) -> str:
 
 
 def make_private_folder() -> str:
-    """Return the folder of this user alone in which Ray makes its own, `ray`, which all may write to."""
-    place = Path(os.environ.get("TMPDIR") or "/tmp") / f"unlearn-{os.getuid()}"  # short: sockets lie in it
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if place.is_symlink() or place.stat().st_uid != os.getuid():  # somebody else made it before
+    """Return the folder of this user alone in which Ray makes its own, `ray`, which all may write to.
+
+    In TMPDIR where the paths of Ray's sockets are then short enough, else in /tmp.
+    """
+    place = Path(os.environ.get("TMPDIR") or "/tmp") / f"unlearn-{os.getuid()}"
+    if len(str(place)) + SOCKET > LONGEST_SOCKET:
+        place = Path("/tmp") / place.name
+    with contextlib.suppress(OSError):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if place.is_symlink() or not place.is_dir() or place.stat().st_uid != os.getuid():  # somebody else's
         return tempfile.mkdtemp(prefix="unlearn-", dir=place.parent)
     place.chmod(0o700)
     return str(place)

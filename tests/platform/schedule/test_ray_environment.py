@@ -13,6 +13,7 @@ from platform.schedule import ray_environment
 
 def test_rays_files_lie_in_a_folder_of_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(ray_environment, "LONGEST_SOCKET", 10**6)
     place = Path(ray_environment.make_private_folder())
     assert (place.parent, stat.S_IMODE(place.stat().st_mode)) == (tmp_path, 0o700)
     place.chmod(0o777)
@@ -23,3 +24,13 @@ def test_rays_files_lie_in_a_folder_of_the_user_alone(tmp_path: Path, monkeypatc
     other = Path(ray_environment.make_private_folder())
     assert other.name != f"unlearn-{os.getuid()}", "somebody else's folder is not taken"
     assert stat.S_IMODE(other.stat().st_mode) == 0o700
+    monkeypatch.setattr(ray_environment.os, "getuid", lambda: "taken")
+    (tmp_path / "unlearn-taken").symlink_to(tmp_path / "nowhere")
+    assert Path(ray_environment.make_private_folder()).name != "unlearn-taken", "a link is not followed"
+
+
+def test_a_long_tmpdir_leaves_room_for_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("x" * 90)))
+    place = ray_environment.make_private_folder()
+    assert place.startswith("/tmp/unlearn-")
+    assert len(place) + ray_environment.SOCKET <= ray_environment.LONGEST_SOCKET
