@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from trainables.training.task_vectors.sharded_model import ShardedModel
 
 FILE_BYTES = 4 * 2**30
 """Size of one safetensors file of a direction."""
-LOCK_SECONDS = 60.0
+DAY = 24 * 3600.0
 
 
 def ensure_direction(
@@ -57,6 +59,9 @@ def _write_direction(direction: Direction, model: ShardedModel, records: list[di
             "direction; raise task_vector.lr or task_vector.steps"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in folder.parent.glob(f".{folder.name}.*"):  # of a process that was killed here
+        if time.time() - left.stat().st_mtime > DAY:
+            shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
         staging = Path(place) / folder.name
         staging.mkdir()
