@@ -158,6 +158,8 @@ class Hub:
             raise InputError(
                 f"{repository.field}: {', '.join(damaged)} of {at} came damaged; start again to fetch it again"
             )
+        if missing := sorted(snapshot.files.keys() & set(verified.missing_paths)):  # snapshot_download only logs that
+            raise OSError(f"it has not sent {', '.join(missing)}")
         shutil.rmtree(staging / ".cache", ignore_errors=True)  # huggingface_hub's own notes
         publish(staging, folder)
 

@@ -99,6 +99,26 @@ def test_a_hub_that_falls_silent_ends_in_what_to_bring(bench: HubBench, monkeypa
         bench.fetch(TOKENIZER)
 
 
+def test_files_left_out_without_a_word_are_fetched_by_the_next_start(
+    bench: HubBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """snapshot_download logs a hub that is away for a moment, and returns the part that an earlier start left."""
+
+    def leave_out(*arguments: Any, local_dir: Path | None = None, **given: Any) -> str:
+        if local_dir is None:
+            raise OSError("it is not cached")
+        local_dir.mkdir(parents=True)
+        return str(local_dir)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(huggingface_hub, "snapshot_download", leave_out)
+        with pytest.raises(InputError, match=r"^hub: .* \(it has not sent config\.json, .*\), and the storage has"):
+            bench.fetch(TARGET)
+    assert find_folder(TARGET, bench.store) is None
+    bench.fetch(TARGET)
+    assert find_damage("models", bench.folder(TARGET)) is None
+
+
 def test_a_storage_keeps_to_the_commit_that_it_has(bench: HubBench) -> None:
     bench.fetch(TARGET)
     before = bench.folder(TARGET)
