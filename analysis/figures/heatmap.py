@@ -67,9 +67,7 @@ def _draw_panel(
     axes.add_patch(Rectangle((-0.5, -0.5), len(gammas), len(taus), **missing))
     values: Any = rows["value"].unstack()
     cells = values.reindex(index=taus, columns=gammas)
-    axes.imshow(
-        cells.reindex(index=taus, columns=gammas), cmap=colours, norm=norm, aspect="auto", origin="lower", zorder=1
-    )
+    axes.imshow(cells, cmap=colours, norm=norm, aspect="auto", origin="lower", zorder=1)
     decimals = 1 if float(norm.vmax or 0) - float(norm.vmin or 0) >= 1 else 2
     each: Any = rows.to_dict("index")
     for (tau, gamma), row in each.items():
