@@ -34,12 +34,16 @@ class Keeper:
     """The target model's by split, to which the rule compares a trial's."""
     studies: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """What trials that have ended are chosen by, by study and id."""
+    with_weights: dict[str, set[str]] = field(default_factory=dict)
+    """Ids of those with weights, by study: each trial is looked up once, when it is added."""
 
     def add_trial(self, trial: Trial) -> None:
         """Add the result of a trial, if it has one."""
         if result := self.store.result(trial.id()):
             known = {name: result.get(name) for name in ("status", "metrics", "halves")}
             self.studies.setdefault(trial.study(), {})[trial.id()] = known
+            if self.store.exists(weights_folder(self.store, trial.id())):
+                self.with_weights.setdefault(trial.study(), set()).add(trial.id())
 
     def trial_ended(self, trial: Trial) -> None:
         """Add a trial to its study, and drop the weights that are not kept any more."""
@@ -48,19 +52,18 @@ class Keeper:
 
     def prune(self, study: str) -> None:
         """Delete the weights of a study's measured trials that `choice` does not keep."""
-        results = self.studies.get(study, {})
-        points = selection.goal_points(results, self.benchmark)
-        found = [key for key, *_ in points if self.store.exists(weights_folder(self.store, key))]
+        results, found = self.studies.get(study, {}), self.with_weights.get(study, set())
         if self.choice == "all" or not found:
             return
+        points = selection.goal_points(results, self.benchmark)
         keep = set(selection.pareto_front(points)) if self.choice == "pareto" else set()
         candidates = selection.candidates(results, self.benchmark, self.rule)
         best = selection.pick(candidates, self.utilities.get(study.split("/")[0]), self.rule)
         if best and self.choice != "none":
             keep.add(best.key)
-        for key in found:
-            if key not in keep:
-                self.store.remove(weights_folder(self.store, key))
+        for key in found & {key for key, *_ in points} - keep:
+            self.store.remove(weights_folder(self.store, key))
+            found.remove(key)
 
     def keep_less(self) -> bool:
         """Keep fewer weights from now on; False if none are kept already."""

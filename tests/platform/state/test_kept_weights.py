@@ -58,15 +58,21 @@ def test_what_stays(tmp_path: Path, choice: str, left: list[int]) -> None:
     assert kept(trials, store) == left
 
 
-def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path) -> None:
-    """A start that reads each result as it ends keeps the weights that one keeps that finds them all."""
+def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that reads each result as it ends keeps the weights that one keeps that finds them all.
+
+    It looks each trial's weights up once, however many ended before.
+    """
     points = [(-9.0, 0.80), (-8.0, 0.60), (-5.0, 0.75), None, (-1.0, 0.30), (-6.0, 0.79)]
     trials, store = study(tmp_path / "one", points)
     prune(trials, store, "pareto")
     steps, other = study(tmp_path / "other", points)
     moving = kept_weights.Keeper(other, "pareto", "tofu", Selection(), {steps[0].benchmark.split: 0.8})
+    looked_up: list[Path] = []
+    monkeypatch.setattr(Storage, "exists", lambda _, path: looked_up.append(path) or path.exists())
     for trial in steps:
         moving.trial_ended(trial)
+    assert looked_up == [kept_weights.weights_folder(other, trial.id()) for trial in steps]
     assert kept(steps, other) == kept(trials, store) == [0, 2, 4, 5]
 
 
