@@ -12,7 +12,7 @@ from pathlib import Path
 from platform.state.limits import Stopper
 from platform.state.lock import repeat
 from platform.state.trial_outcomes import SweepState
-from trainables.storage.atomic_files import parse_object, write_json
+from trainables.storage.atomic_files import parse_object, read_json, write_json
 from trainables.storage.folder_storage import Storage
 
 NOTE_SECONDS = 10.0
@@ -21,10 +21,13 @@ KEY = "gpu_seconds"
 
 
 def load_spent(state: SweepState, store: Storage) -> float:
-    """Return the GPU-seconds of all starts so far: those noted, else those of the plan's results."""
-    plan = state.plan
-    noted = parse_object(store.read_newest(store.spent(plan.sweep.name, plan.hash)) or b"")
-    return state.spent if noted is None else float(noted[KEY])
+    """Return the GPU-seconds of all starts so far: those noted, else those of the plan's results.
+
+    They only grow: of a remote storage's note and one written here, which may never have been sent, the larger counts.
+    """
+    path = store.spent(state.plan.sweep.name, state.plan.hash)
+    notes = parse_object(store.read_newest(path) or b""), read_json(path)
+    return max((float(note[KEY]) for note in notes if note is not None), default=state.spent)
 
 
 @contextlib.contextmanager
