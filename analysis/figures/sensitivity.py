@@ -34,7 +34,9 @@ def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     rows = panel_data.select_goals(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
     chosen = rows.loc[rows["chosen"], [*CURVE, OTHER[knob]]].drop_duplicates(CURVE)
-    return _list_curves(rows.merge(chosen, on=[*CURVE, OTHER[knob]]), knob)
+    rows = rows.merge(chosen, on=[*CURVE, OTHER[knob]])
+    several: Any = rows.groupby(CURVE)[knob].transform("nunique")
+    return _list_curves(rows.loc[several > 1], knob)
 
 
 def target_points(frame: pd.DataFrame) -> pd.DataFrame:
@@ -47,9 +49,8 @@ def target_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _list_curves(rows: pd.DataFrame, knob: str) -> pd.DataFrame:
-    """Return the curves with two values of `knob` or more, which is called `setting`."""
-    several: Any = rows.groupby(CURVE)[knob].transform("nunique")
-    rows = rows.loc[several > 1].rename(columns={knob: "setting"}).assign(knob=knob)
+    """Return the curves' points in order; `knob` is called `setting`."""
+    rows = rows.rename(columns={knob: "setting"}).assign(knob=knob)
     rows["at"] = pd.to_numeric(rows["setting"], errors="coerce")
     return panel_data.sort_points(rows, ["rectifier", "at"]).reindex(columns=COLUMNS)
 
