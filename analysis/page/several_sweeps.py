@@ -78,7 +78,7 @@ def _head_columns(label: str, sweep: SweepFile, results: Results) -> FillingSwee
 def _join(results: dict[str, Results]) -> Results:
     """Return the results of several sweeps on one benchmark as those of one, whose splits are called `SWEEP: SPLIT`."""
     column = "benchmark.split"
-    runs = [one.runs.assign(**{column: f"{name}: " + one.runs[column]}) for name, one in results.items()]
+    runs = [one.runs.assign(**{column: f"{name}: " + one.runs[column].astype("str")}) for name, one in results.items()]
     models = [one.models.assign(split=f"{name}: " + one.models["split"]) for name, one in results.items()]
     first = next(iter(results.values()))
     return replace(first, runs=pd.concat(runs, ignore_index=True), models=pd.concat(models, ignore_index=True))
