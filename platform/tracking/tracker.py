@@ -143,7 +143,10 @@ class Tracker:
                 self.client.set_tag(run.id, KEPT_TAG, weights)
             elif run.weights and not weights:
                 self.client.delete_tag(run.id, KEPT_TAG)
-        view = views.saved_view(self.sweep.label, self.sweep.benchmark or Benchmark().name, self.sweep.varied)
+        results = filter(None, map(self.store.result, self.sweep.trials))  # older sweep files name no benchmark
+        named = (Trial.model_validate(result["config"]).benchmark.name for result in results)
+        benchmark = self.sweep.benchmark or next(named, Benchmark().name)
+        view = views.saved_view(self.sweep.label, benchmark, self.sweep.varied)
         self.client.set_experiment_tag(self.experiment, views.TAG.format(sweep=self.sweep.label), view)
         self.client.set_terminated(self.parent, "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED")
 

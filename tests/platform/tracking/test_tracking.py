@@ -14,7 +14,7 @@ from platform.state.trial_outcomes import count_outcomes
 from platform.tracking import __main__ as command
 from platform.tracking import tracker, views
 from tests.support.tracked_store import TRIALS, all_runs, parent_of, run_of, series, write_result, write_sweep
-from trainables.config.settings import Rectifier
+from trainables.config.settings import Benchmark, Rectifier
 from trainables.storage.folder_storage import Storage
 
 DONE = ("finished", "rectified", "diverged", "failed")
@@ -109,6 +109,17 @@ def test_the_view_of_the_trials_shows_params_and_metrics_that_they_have(client: 
     found = client.search_runs([experiment.experiment_id], state["searchFilter"], order_by=order)
     assert len(found) == 4
     assert parent not in {run.info.run_id for run in found}
+
+
+def test_the_view_of_a_sweep_whose_file_names_no_benchmark_is_that_of_its_trials(copied: tuple[Storage, Any]) -> None:
+    store, client = copied
+    benchmark = Benchmark(name="muse", split="news", data="data", fingerprint="files:0")
+    trial = TRIALS["finished"].model_copy(update={"benchmark": benchmark})
+    write_result(store, trial, "finished")
+    again = tracker.open_tracker(write_sweep(store).model_copy(update={"trials": (trial.id(),)}), store)
+    again.finish(count_outcomes(again.sweep, store))
+    view = client.get_experiment(again.experiment).tags["mlflow.sharedViewState.tiny-0a1b2c3d"]
+    assert "metrics.`eval/verbmem_f`" in json.loads(json.loads(view)["state"])["selectedColumns"]
 
 
 def test_the_result_lies_with_the_run(client: Any, tracked: Storage) -> None:
