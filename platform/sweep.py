@@ -108,8 +108,10 @@ def _run_plans(plans: list[Plan], store: Storage, options: Options) -> int:
     for plan in plans:
         state, slots, _ = _check_plan(plan, store, options)
         lacks = "; ".join(_find_shortages(plan, options)) if state.outstanding else ""
-        if lacks := lacks or disk.describe_shortage(state, store, options.keep, slots):
+        if lacks:
             raise InputError(lacks)
+        if shortage := disk.describe_shortage(state, store, options.keep, slots):
+            raise InputError(f"--storage: {shortage}")
         status = max(status, start_sweep(state, store, options))
         if status in (INTERRUPTED, STOPPED):
             break

@@ -239,7 +239,9 @@ def test_full_disk_is_refused_before_the_driver(
 ) -> None:
     usage = shutil.disk_usage("/")._replace(free=3_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    assert "; what helps: another disk, a smaller --keep, " in refuse(*command)
+    refused = refuse(*command)
+    assert refused.startswith("error: --storage: disk: at least ")
+    assert "; what helps: another disk, a smaller --keep, " in refused
     monkeypatch.setattr(capacity, "DEVICES", store.root)
     lacks = "resources.gpus: a trial asks for 1, this machine has 0; --cluster FILE runs it on one that has them"
     assert refuse(*command, "--set", "resources.gpus=1") == f"error: {lacks}\n", "what it needs first comes first"
