@@ -50,17 +50,18 @@ FILL = {"none": 0.0, "gru": 1.0}
 OTHER_FILL = 0.4
 
 
-def write_block(results: Results, storage: str = DEFAULT_STORAGE) -> Markup:
+def write_block(results: Results, storage: str = DEFAULT_STORAGE, chosen: pd.DataFrame | None = None) -> Markup:
     """Return the page's element for the trials of a sweep; empty where fewer than two have both goals.
 
-    `storage` is where the listed commands find them. Texts of results reach the page as JSON and as text nodes only.
+    `storage` is where the listed commands find them, `chosen` the chosen trials if they are not `results`' own. Texts
+    of results reach the page as JSON and as text nodes only.
     """
     goals, runs = results.goals, results.runs.rename(columns=SHORT)
     x, y = goals.removal, goals.retention
     trials = runs.loc[evaluated(runs) & runs[[x.metric, y.metric]].notna().all(axis=1)]
     if len(trials) < 2:
         return Markup("")
-    columns, rows = list_trials(trials, results)
+    columns, rows = list_trials(trials, results, results.chosen_trials if chosen is None else chosen)
     axes = [place_on_axis(title, [row[field] for row in rows]) for field, title in columns[:-2]]
     axes = [axis for axis in axes if len(axis["ticks"]) > 1]
     for row, heights in zip(rows, zip(*(axis.pop("heights") for axis in axes), strict=True), strict=False):
@@ -101,13 +102,15 @@ def load_script() -> str:
     return vl_convert.javascript_bundle((TEMPLATES / "interactive.js").read_text(encoding="utf-8"))
 
 
-def list_trials(trials: pd.DataFrame, results: Results) -> tuple[list[tuple[str, str]], list[dict[str, Any]]]:
-    """Return what is shown of trials, as fields and titles, and a record of each trial.
+def list_trials(
+    trials: pd.DataFrame, results: Results, chosen: pd.DataFrame
+) -> tuple[list[tuple[str, str]], list[dict[str, Any]]]:
+    """Return what is shown of trials, as fields and titles, and a record of each trial, marked if it is chosen.
 
     Columns: the method, the settings that differ, the goals, seed and id. Settings are texts, goals are numbers.
     `export`: whether `trainables.export` takes the trial; one without weights has to run again by itself.
     """
-    other, chosen = varied(results.runs), set(results.chosen_trials["id"])
+    other, keys = varied(results.runs), set(zip(chosen["benchmark.split"], chosen["id"], strict=True))
     goals = results.goals.compared
     rows: list[dict[str, Any]] = []
     for row in trials.to_dict("records"):
@@ -117,7 +120,7 @@ def list_trials(trials: pd.DataFrame, results: Results) -> tuple[list[tuple[str,
             {name: str(row[name]) for name in ("id", "method", "rectifier", "split")}
             | {f"s{place}": text for place, text in enumerate(settings.values())}
             | {metric: None if np.isnan(number) else number for metric, number in numbers.items()}
-            | {"seed": plain_text(row["seed"]), "chosen": row["id"] in chosen}
+            | {"seed": plain_text(row["seed"]), "chosen": (row["split"], row["id"]) in keys}
             | {
                 "export": results.is_kept(row["id"])
                 or not (row["status"] == STOPPED or row.get("resources.ranks", 1) > 1)

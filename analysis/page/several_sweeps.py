@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from markupsafe import Markup
 
 from analysis import paper
 from analysis.labels import join_names
@@ -60,7 +61,7 @@ def write(
         citation=paper.CITATION,
         said=said,
         parts=parts,
-        interactive=write_block(_join(results), storage) if len(benchmarks) == 1 else "",
+        interactive=_write_trials(results, storage) if len(benchmarks) == 1 else "",
         commands=[typed for sweep in sweeps.values() for typed in sweep.commands],
         command=command,
     )
@@ -75,13 +76,18 @@ def _head_columns(label: str, sweep: SweepFile, results: Results) -> FillingSwee
     return FillingSweep(results, tidy.from_runs(results), sweep.command)
 
 
-def _join(results: dict[str, Results]) -> Results:
-    """Return the results of several sweeps on one benchmark as those of one, whose splits are called `SWEEP: SPLIT`."""
-    column = "benchmark.split"
-    runs = [one.runs.assign(**{column: f"{name}: " + one.runs[column].astype("str")}) for name, one in results.items()]
-    models = [one.models.assign(split=f"{name}: " + one.models["split"]) for name, one in results.items()]
-    first = next(iter(results.values()))
-    return replace(first, runs=pd.concat(runs, ignore_index=True), models=pd.concat(models, ignore_index=True))
+def _write_trials(results: dict[str, Results], storage: str) -> Markup:
+    """Return `write_block` of several sweeps on one benchmark, whose splits are called `SWEEP: SPLIT`."""
+
+    def join(frames: Iterable[pd.DataFrame], split: str) -> pd.DataFrame:
+        named = zip(results, frames, strict=True)
+        parts = [frame.assign(**{split: f"{name}: " + frame[split].astype("str")}) for name, frame in named]
+        return pd.concat(parts, ignore_index=True)
+
+    runs = join((one.runs for one in results.values()), "benchmark.split")
+    models = join((one.models for one in results.values()), "split")
+    chosen = join((one.chosen_trials for one in results.values()), "benchmark.split")
+    return write_block(replace(next(iter(results.values())), runs=runs, models=models), storage, chosen)
 
 
 def _say(results: Results) -> str:

@@ -61,12 +61,14 @@ def test_other_sweeps_of_one_benchmark_stand_side_by_side_and_those_of_two_apart
     assert {path.stem for path in (folder / "figures").glob("*.csv")} >= {"tofu-pairs", "own-pairs", "tofu-arrows"}
 
 
-def test_trials_of_sweeps_are_shown_together_though_one_has_none_yet(tmp_path: Path) -> None:
-    for key, rectifier, fq in (("a", NONE, -9.0), ("b", GRU, -5.0)):
-        write_trial(tmp_path, key * 12, "ga", rectifier, fq=fq, mu=0.85)
+def test_trials_of_sweeps_are_shown_together_each_with_its_own_choice_though_one_has_none_yet(tmp_path: Path) -> None:
+    for key, gamma, fq in (("a", 0.8, -9.0), ("b", 0.4, -5.0), ("c", 0.05, -12.0)):
+        write_trial(tmp_path, key * 12, "ga", GRU | {"gamma": gamma}, fq=fq, mu=0.85)
     write_sweep(tmp_path, ["a" * 12, "b" * 12], "tofu_tiny")
+    write_sweep(tmp_path, ["a" * 12, "c" * 12], "wide")
     write_sweep(tmp_path, ["f" * 12], "quickstart")  # its only trial has not begun
-    page = (report.build(["quickstart", "tofu_tiny"], tmp_path) / "index.html").read_text()
+    page = (report.build(["quickstart", "tofu_tiny", "wide"], tmp_path) / "index.html").read_text()
     (data,) = re.findall(r'id="answers-data">(.*?)</script>', page, re.DOTALL)
     found = {(row["id"][0], row["split"]): row["chosen"] for row in json.loads(data)["trials"]}
-    assert found == {("a", "tofu_tiny: forget05"): True, ("b", "tofu_tiny: forget05"): True}
+    tiny, wide = (f"{name}: forget05" for name in ("tofu_tiny", "wide"))
+    assert found == {("a", tiny): False, ("b", tiny): True, ("a", wide): True, ("c", wide): False}
