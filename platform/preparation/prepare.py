@@ -128,7 +128,7 @@ def _wait_for(tasks: list[Any], messages: Mapping[str, str], store: Storage, pri
             print_line(f"{ends[tasks.index(task)]} (after {format_duration(time.monotonic() - begun)})")
         if not ended:
             with contextlib.suppress(Unreachable):
-                store.sync_trials()
+                store.sync_making()
             for line in describe_making(store, messages):
                 print_line(line)
 

@@ -77,6 +77,9 @@ class Storage:
     def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
         """Scan the storage, then download these trials, and of all sweeps their files and what is made for them."""
 
+    def sync_making(self) -> None:
+        """Download how far other machines are with what they make for trials; what is written here stays."""
+
     def download_trials(self, trial_ids: Iterable[str]) -> None:
         """Download trials as the last scan found them; results that could not be sent before are sent now."""
 

@@ -46,6 +46,12 @@ class ObjectStorage(ObjectFiles):
             self.mirror(self.root / folder, chosen, lambda path: path.suffix == ".json" and was_sent(path))
         self.download_trials(trial_ids)
 
+    def sync_making(self) -> None:
+        folder = self.root / "shared/making"
+        written = {name for name, file in self.files_of(folder).items() if not was_sent(file)}
+        found = self.list_below(folder)
+        self.mirror(folder, {name: at for name, at in found.items() if name not in written}, was_sent)
+
     def download_trials(self, trial_ids: Iterable[str]) -> None:
         wanted = {}
         for trial_id in trial_ids:

@@ -123,6 +123,22 @@ def test_what_is_unchanged_is_not_asked_for_again(machine: Machine, monkeypatch:
     assert asked == []
 
 
+def test_progress_of_what_is_made_is_mirrored_alone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine's own progress is newer than what it sent last."""
+    here, there = machine("here"), machine("there")
+    asked, kept = [], here.store.list
+    monkeypatch.setattr(here.store, "list", lambda below="": (asked.append(below), kept(below))[1])
+    own, other = (store.root / "shared/making" / key / PROGRESS for store, key in ((here, "a"), (there, "b")))
+    for store, path in ((here, own), (there, other)):
+        atomic_files.write_json(path, {"step": 1})
+        store.push(path)
+    atomic_files.write_json(own, {"step": 2})
+    here.sync_making()
+    copy = here.root / there.name(other)
+    assert [atomic_files.read_json(path) for path in (own, copy)] == [{"step": 2}, {"step": 1}]
+    assert asked == ["shared/making"]
+
+
 def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     for key in ("a1", "a2"):
