@@ -64,7 +64,9 @@ class TextRows(Sequence[Example]):
         return len(self.texts)
 
     def __getitem__(self, at: Any) -> Any:
-        """Return an example. Raises InputError where a text is a single token."""
+        """Return an example or a list of them. Raises InputError where a text is a single token."""
+        if isinstance(at, slice):
+            return [self[number] for number in range(len(self))[at]]
         number: int = at
         row = tokenize(self.tokenizer, self.texts[number])[: self.length]
         if len(row) < 2:
