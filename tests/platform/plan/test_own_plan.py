@@ -47,7 +47,7 @@ def test_trials_of_each_strategy(target: Path, files: dict[str, Path], store: St
 
 
 def test_a_plan_loads_no_machinery(target: Path, files: dict[str, Path], root: Path, tmp_path: Path) -> None:
-    chosen = (*own_rows.settings(target, files), "benchmark.tasks=arc_easy")
+    chosen = own_rows.settings(target, files)
     assert_light(
         root, "platform.sweep", ["own", "--dry-run", *type_settings(chosen), "--storage", str(tmp_path / "runs")]
     )
