@@ -53,9 +53,9 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
 
 
 def _leave_terminal(message: str) -> None:
-    """Print the message as the last to a terminal that was closed, or to a pipe: what ends the sweep may fail there."""
+    """Print the message as the last to a terminal or a pipe: it may be closed, and what ends the sweep fail there."""
     for stream in (1, 2):
-        if not os.isatty(stream) and not stat.S_ISREG(os.fstat(stream).st_mode):
+        if not stat.S_ISREG(os.fstat(stream).st_mode):
             if stream == 2:
                 with contextlib.suppress(OSError):
                     os.write(2, message.encode())
