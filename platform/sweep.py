@@ -107,9 +107,8 @@ def _run_plans(plans: list[Plan], store: Storage, options: Options) -> int:
     status = 0
     for plan in plans:
         state, slots, _ = _check_plan(plan, store, options)
-        lacks = "; ".join(_find_shortages(plan, options)) if state.outstanding else ""
-        if lacks:
-            raise InputError(lacks)
+        if state.outstanding and (lacks := _find_shortages(plan, options)):
+            raise InputError("; ".join(lacks))
         if shortage := disk.describe_shortage(state, store, options.keep, slots):
             raise InputError(f"--storage: {shortage}")
         status = max(status, start_sweep(state, store, options))
