@@ -4,6 +4,8 @@ from __future__ import annotations
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
 PROGRESS, RETRY = "progress.json", "retry.json"
+MAKING = "shared/making"
+"""Where the progress of what trials share lies in a storage, in a folder each."""
 CHECKPOINT, EVALUATIONS, WEIGHTS = "checkpoint", "evaluations", "weights"
 META = "meta.json"
 """Makes a checkpoint count; written last."""

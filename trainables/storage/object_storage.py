@@ -17,7 +17,18 @@ from typing import Any
 
 from trainables.storage.atomic_files import parse_object, usable_folder
 from trainables.storage.connect import connect, server
-from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META, PROGRESS, RESULT, RETRY, WEIGHTS
+from trainables.storage.names import (
+    CHECKPOINT,
+    CONFIG,
+    EVALUATIONS,
+    LOST,
+    MAKING,
+    META,
+    PROGRESS,
+    RESULT,
+    RETRY,
+    WEIGHTS,
+)
 from trainables.storage.object_files import ObjectFiles, warn_if_unreachable, was_sent
 from trainables.storage.object_store import Entry, ObjectStore, is_same
 from trainables.storage.trial_files import never_ran
@@ -40,14 +51,14 @@ class ObjectStorage(ObjectFiles):
 
     def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
         self.scan()
-        for folder in ("sweeps", "shared/evaluations", "shared/making"):
+        for folder in ("sweeps", "shared/evaluations", MAKING):
             found = self.listed.below(folder)
             chosen = {name: entry for name, entry in found.items() if name.endswith(".json")}
             self.mirror(self.root / folder, chosen, lambda path: path.suffix == ".json" and was_sent(path))
         self.download_trials(trial_ids)
 
     def sync_making(self) -> None:
-        folder = self.root / "shared/making"
+        folder = self.root / MAKING
         written = {name for name, file in self.files_of(folder).items() if not was_sent(file)}
         found = self.list_below(folder)
         self.mirror(folder, {name: at for name, at in found.items() if name not in written}, was_sent)

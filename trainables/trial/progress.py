@@ -14,12 +14,10 @@ from trainables.common import process_identity, provenance
 from trainables.common.wording import format_duration
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import PROGRESS
+from trainables.storage.names import MAKING, PROGRESS
 
 WRITE_SECONDS, HEARTBEAT_SECONDS, PUSH_SECONDS = 2.0, 10.0, 30.0
 """Between two writes of something new; between two without anything new; between two copies for other machines."""
-MAKING = "shared/making"
-"""Where the progress of what trials share lies in a storage."""
 LOST_SECONDS = 60.0
 """A process of another machine whose last heartbeat is so many seconds from this clock may have ended."""
 SHOWN = ("label", "phase", "step", "steps", "started", "seconds", "host", "pid", "work")
