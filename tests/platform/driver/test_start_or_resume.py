@@ -185,6 +185,7 @@ def test_a_terminal_that_is_closed_ends_a_sweep_like_ctrl_c(
     told, errors = os.pipe()
     child, terminal = pty.fork()
     if not child:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests themselves run under nohup
         os.dup2(errors, 2)
         os._exit(in_process(*command).exit_code)
     os.close(errors)
