@@ -87,7 +87,7 @@ def _run(config: Path, location: str) -> int:
     trial = localize(trial, store)
     for event in TrialRun(trial, store).events():
         if event["phase"] == "training":
-            print(f"step {event['step']}/{event['steps']} loss {event['loss']:.4f}", flush=True)
+            print(f"step {event['step']}/{event['steps']} loss {event['entry']['loss']:.4f}", flush=True)
         elif event["phase"] == "done":
             result = event["result"]
             print(json.dumps({key: result[key] for key in ("id", "status", "metrics", "error")}, indent=2))

@@ -38,6 +38,7 @@ class TrialCallback(StatelessCallback):
         started = read_trial(trial)
         self.stopper.trial_started(started)
         self.counts.start_trial(started)
+        self.mirror.start_trial(started)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self.stopper.disk = self.monitor.poll()

@@ -47,13 +47,13 @@ def describe_run(trial: Trial, name: str, tags: dict[str, str], result: dict[str
         status=STATUS.get(result["status"], "FAILED"),
         start=start,
         end=start + int(1000 * (result.get("seconds", {}).get("total") or 0)),
-        tags=tags | _tags(trial, result),
-        params=_params(trial, result["config"]),
+        tags=tags | describe_trial(trial) | _tags(result),
+        params=describe_settings(trial, result["config"]),
         points=_points(trial, result, steps),
     )
 
 
-def _params(trial: Trial, config: dict[str, Any]) -> dict[str, str]:
+def describe_settings(trial: Trial, config: dict[str, Any]) -> dict[str, str]:
     """Return the configuration, flat, the objective's numbers with its preset's, and what the view's charts need."""
     numbers = asdict(constants(trial.method, trial.objective, trial.benchmark.split))
     read = [name for name in numbers if has_effect(f"objective.{name}", trial.method, trial.rectifier.name)]
@@ -81,13 +81,15 @@ def _points(trial: Trial, result: dict[str, Any], steps: Path) -> list[tuple[str
     return list(dict.fromkeys(point for point in known if math.isfinite(point[1])))
 
 
-def _tags(trial: Trial, result: dict[str, Any]) -> dict[str, str]:
-    """Return what runs are found by, and what a result was made with."""
+def describe_trial(trial: Trial) -> dict[str, str]:
+    """Return the tags that runs are found by."""
+    split, seed = trial.benchmark.split, str(trial.seed)
+    return {"method": trial.method, "rectifier": trial.rectifier.name, "split": split, "seed": seed}
+
+
+def _tags(result: dict[str, Any]) -> dict[str, str]:
+    """Return what a result was made with, and how it ended."""
     tags = {
-        "method": trial.method,
-        "rectifier": trial.rectifier.name,
-        "split": trial.benchmark.split,
-        "seed": str(trial.seed),
         "git_commit": str(result.get("commit")),
         "git_dirty": str(result.get("dirty")),
         "code": str(result.get("code", "unknown")),

@@ -19,12 +19,13 @@ from platform.state.kept_weights import weights_folder
 from platform.state.lock import acquire_lock
 from platform.state.trial_outcomes import count_outcomes, is_unfinished, read_trial_results
 from platform.tracking import bulk, database, views
-from platform.tracking.run_content import RunContent, describe_run
+from platform.tracking.run_content import RunContent, describe_run, describe_settings, describe_trial
 from search_spaces.schema.settings_with_effect import name_trial
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
+from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT, STEPS
+from trainables.storage.names import PROGRESS, RESULT, STEPS
 from trainables.storage.sweep_file import SweepFile
 
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
@@ -37,11 +38,15 @@ AT_ONCE = 100
 
 @dataclass
 class Run:
-    """A trial's run: when the attempt that it shows was started, None if not all is shown; where kept weights are."""
+    """A trial's run: when the attempt that it shows was started, None if not all is shown; where kept weights are.
+
+    `step`: the last one that is shown of a trial that runs.
+    """
 
     id: str
     started: str | None = None
     weights: str | None = None
+    step: int = 0
 
 
 class Tracker:
@@ -86,13 +91,38 @@ class Tracker:
             runs = {key: self._describe(key, results[key]) for key in news[first : first + AT_ONCE]}
             for key, run_id in zip(runs, self._insert(runs) if self.own else self._send(runs), strict=True):
                 old, self.runs[key] = self.runs.get(key), Run(run_id, results[key]["started"])
-                if old:  # of another attempt, or a part
+                if old and old.id != run_id:  # of another attempt, or a part
                     self.client.delete_run(old.id)
+
+    def log_step(self, trial: Trial) -> None:
+        """Show the newest step of a trial that runs; its result replaces what is shown."""
+        from mlflow.entities import Metric, Param
+
+        trial_id = trial.id()
+        progress = atomic_files.read_json(self.store.trial(trial_id) / PROGRESS) or {}
+        run, values = self.runs.get(trial_id), progress.get("values")
+        if not values or (run and run.step == progress["step"]):
+            return
+        now, params = int(time.time() * 1000), []
+        if run is None or run.started is not None:  # of an attempt before
+            tags, name = self._tags(trial_id) | describe_trial(trial), name_trial(trial, self.sweep.varied)
+            params = [Param(*one) for one in describe_settings(trial, trial.model_dump(mode="json")).items()]
+            made = self.client.create_run(self.experiment, now, tags, name).info.run_id
+            if run:
+                self.client.delete_run(run.id)
+            self.runs[trial_id] = run = Run(made)
+        elif run.step == 0:  # its driver was killed
+            self.client.update_run(run.id, "RUNNING")
+        run.step = progress["step"]
+        points = [Metric(f"train/{name}", value, now, run.step) for name, value in values.items()]
+        self.client.log_batch(run.id, points, params)
+
+    def _tags(self, trial_id: str) -> dict[str, str]:
+        return {"sweep": self.sweep.name, SWEEP_TAG: self.sweep.label, PARENT_TAG: self.parent, TRIAL_TAG: trial_id}
 
     def _describe(self, trial_id: str, result: dict[str, Any]) -> RunContent:
         trial = Trial.model_validate(result["config"])
-        tags = {"sweep": self.sweep.name, SWEEP_TAG: self.sweep.label, PARENT_TAG: self.parent, TRIAL_TAG: trial_id}
-        name = name_trial(trial, self.sweep.varied)
+        name, tags = name_trial(trial, self.sweep.varied), self._tags(trial_id)
         return describe_run(trial, name, tags, result, self.store.trial(trial_id) / STEPS)
 
     def _insert(self, runs: Mapping[str, RunContent]) -> Iterable[str]:
@@ -100,11 +130,14 @@ class Tracker:
 
         Return the runs' ids. What fails leaves nothing, for it is tried again.
         """
-        artifacts, ids = self.store.root / database.ARTIFACTS, {trial_id: uuid.uuid4().hex for trial_id in runs}
+        artifacts, ids = self.store.root / database.ARTIFACTS, {}
+        for trial_id in runs:  # a run that shows a part becomes whole
+            part = trial_id in self.runs and self.runs[trial_id].started is None
+            ids[trial_id] = self.runs[trial_id].id if part else uuid.uuid4().hex
         try:
             for trial_id, run_id in ids.items():
                 place = artifacts / run_id / "artifacts"
-                place.mkdir(parents=True)
+                place.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self.store.trial(trial_id) / RESULT, place / RESULT)
             written = dict(zip(ids.values(), runs.values(), strict=True))
             bulk.insert_runs(self.client._tracking_client.store, int(self.experiment), str(artifacts), written)
@@ -137,6 +170,8 @@ class Tracker:
         if not self.own:
             self.load_runs()  # without those that a repeated request made
         for trial_id, run in self.runs.items():
+            if run.started is None:  # it was running when its driver ended
+                self.client.set_terminated(run.id, "KILLED")
             folder = weights_folder(self.store, trial_id)
             weights = self.store.uri(folder) if self.store.exists(folder) else None
             if weights and weights != run.weights:

@@ -12,6 +12,7 @@ from typing import Any
 from trainables import benchmarks
 from trainables.config.method_tables import RECTIFIERS
 from trainables.config.settings import Rectifier
+from trainables.storage.names import CURVES
 
 TAG = "mlflow.sharedViewState.{sweep}"
 LINK = "#/experiments/{experiment}/runs?viewStateShareKey={sweep}&compareRunsMode=CHART"
@@ -21,7 +22,6 @@ TAU = "tau"
 """A param that repeats `rectifier.tau` as words: MLflow leaves out runs where an axis mixes numbers and words."""
 AXES = ("rectifier.gamma", TAU)
 COLUMNS = ("method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split", "seed")
-SERIES = ("loss", "retain_loss", "cos_before", "cos_after")
 RUNS_PER_CHART = 100
 """How many runs a chart draws at most; MLflow's default is 10."""
 
@@ -69,7 +69,7 @@ def _charts(goals: list[str], others: tuple[str, ...]) -> list[dict[str, Any]]:
     parallel = _chart("PARALLEL", "parallel", "tradeoff", selectedParams=[*AXES, *others], selectedMetrics=goals)
     scatter = _chart("SCATTER", "scatter", "tradeoff", **sides, tooltipDataKeys=[])
     scales = {"lineSmoothness": 0, "scaleType": "linear", "xAxisKey": "step", "xAxisScaleType": "linear"}
-    metrics = {name: f"train/{name}" for name in SERIES}
+    metrics = {name: f"train/{name}" for name in CURVES}
     lines = [_chart("LINE", n, "steps", metricKey=m, selectedMetricKeys=[m], **scales) for n, m in metrics.items()]
     return [parallel, scatter, *lines]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 RESULT, CONFIG, STEPS, ROWS, ERROR = "result.json", "config.json", "steps.parquet", "evaluation.parquet", "error.txt"
 PROGRESS, RETRY = "progress.json", "retry.json"
+CURVES = ("loss", "retain_loss", "cos_before", "cos_after")
+"""The columns of steps.parquet that a running trial's progress tells, and that MLflow draws."""
 MAKING = "shared/making"
 """Where the progress of what trials share lies in a storage, in a folder each."""
 CHECKPOINT, EVALUATIONS, WEIGHTS = "checkpoint", "evaluations", "weights"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from trainables.common import process_identity, provenance
 from trainables.common.wording import format_duration
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import MAKING, PROGRESS
+from trainables.storage.names import CURVES, MAKING, PROGRESS
 
 WRITE_SECONDS, HEARTBEAT_SECONDS, PUSH_SECONDS = 2.0, 10.0, 30.0
 """Between two writes of something new; between two without anything new; between two copies for other machines."""
@@ -140,7 +141,9 @@ class Progress:
             self.first = self.first or (step, now)
             done = step - self.first[0]
             left = (now - self.first[1]) / done * (event["steps"] - step) if done > 0 else None
-        self.state = {"phase": event["phase"], "step": step, "steps": steps, "training_left": left}
+        entry = event.get("entry", {})
+        values = {name: entry[name] for name in CURVES if math.isfinite(entry.get(name, math.nan))}
+        self.state = {"phase": event["phase"], "step": step, "steps": steps, "training_left": left, "values": values}
         self.changed = True
 
     def count(self, what: str, done: int, total: int) -> None:

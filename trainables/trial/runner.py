@@ -191,7 +191,7 @@ class TrialRun:
             if self._is_checkpoint_due(engine, state.step) and state.step < last and not record.stopped:
                 checkpoints.save(engine, task, state, record.steps, record.update_seconds(), folder, self.store)
                 steps.saved_step = state.step
-            yield {"phase": "training", "step": entry["step"], "steps": last, "loss": entry["loss"]}
+            yield {"phase": "training", "step": entry["step"], "steps": last, "entry": entry}
             if record.stopped:
                 return
 
