@@ -11,8 +11,9 @@ import pandas as pd
 from analysis.number_format import DASH, setting_text
 from trainables.config.method_tables import METHODS, RECTIFIERS
 
-REFERENCES = {"original": "Original", "retain": "Retrain"}
+REFERENCES = {"original": "Original", "retain": "Retrain", "baseline": "Never trained"}
 """The reference models, which stand in tables and tidy frames as methods of these names."""
+OTHER_REFERENCES = {"retain": "a model trained without the rows to forget", "baseline": "a model that never saw them"}
 TASK_VECTORS = tuple(sorted(name for name, row in METHODS.items() if row.strength))
 """Methods that move the original model along a direction, as far as a strength says: stg of TRU, strength of TV."""
 

@@ -16,6 +16,7 @@ from analysis.figures import panel_data
 from analysis.figures.style import (
     CHANCE,
     GREY,
+    LINES,
     SIGNIFICANT,
     STYLE,
     add_legend,
@@ -165,7 +166,7 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool) -> 
         if row["method"] in REFERENCES:
             face = "black" if row["method"] == "original" else "white"
             style: dict[str, Any] = {"marker": "*", "linestyle": "none", "color": "black", "markerfacecolor": face}
-            style |= {"ms": 8, "alpha": 0.45} if faint else {"ms": 13, "label": f"{row['method']} model"}
+            style |= {"ms": 8, "alpha": 0.45} if faint else {"ms": 13, "label": LINES[row["method"]]["label"]}
             axes.plot(row[x], row[y], **style, zorder=2.5)
             continue
         style = opaque(row["method"], row["rectifier"]) | (PAPER if faint else CHOSEN)

@@ -16,6 +16,7 @@ import pandas as pd
 from analysis.figures import catalog, equal_utility
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
+from analysis.labels import OTHER_REFERENCES
 from analysis.stats import hypervolume, task_vector_strength, tidy
 from analysis.stats.importance import LEAST_SETTINGS, list_points, measure_importance
 from analysis.stats.sweep_results import Results
@@ -103,10 +104,11 @@ def write_main(report: Report) -> TableItem:
     """Write the main table, which stands on the page's first screen."""
     layout = table_definitions.main_layout(report.results)
     table = report.save_table(layout, report.frame)
+    named = layout.references.items()
+    others = "".join(f"; {name}: {OTHER_REFERENCES[role]}" for role, name in named if role in OTHER_REFERENCES)
     caption = (
-        f"{report.results.goals.explanation} Original: the target model, before unlearning"
-        f"{'; Retrain: the retain model' if 'retain' in layout.references else ''}. Means over seeds ± sd; —: no "
-        "result."
+        f"{report.results.goals.explanation} Original: the target model, before unlearning{others}. Means over seeds "
+        "± sd; —: no result."
     )
     return TableItem(table, caption)
 

@@ -23,6 +23,7 @@ from matplotlib.markers import MarkerStyle
 from analysis.figures.style import GREY, LOOKS, OTHER, SIGNIFICANT, colour
 from analysis.labels import (
     DASH,
+    OTHER_REFERENCES,
     REFERENCES,
     describe_settings,
     method_label,
@@ -79,6 +80,7 @@ def write_block(results: Results, storage: str = DEFAULT_STORAGE, chosen: pd.Dat
         "significant": SIGNIFICANT if x.metric == "forget_quality" else None,
         "where": f"{spell_storage(storage)} ".lstrip(),
     }
+    others = [role for role in OTHER_REFERENCES if role in set(results.models["role"])]
     return Markup(
         render_page(
             "interactive.html.j2",
@@ -89,7 +91,7 @@ def write_block(results: Results, storage: str = DEFAULT_STORAGE, chosen: pd.Dat
             splits=[(name, split_label(name)) for name in sorted(set(trials["split"]))],
             goals=[(goal.metric, goal.short) for goal in (y, *goals.removals)],
             bounds=[(goal.metric, goal.short) for goal in (x, y)],
-            retrained="retain" in set(results.models["role"]),
+            others=[f"{OTHER_REFERENCES[role]} ({REFERENCES[role]})" for role in others],
             left_out=len(runs) - len(rows),
             axes=len(axes),
         )

@@ -21,8 +21,10 @@ from trainables.benchmarks.own import row_files
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.ids import digest
+from trainables.config.settings import Model
+from trainables.config.trial import Trial as TrialConfig
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import ROWS
+from trainables.storage.names import ROWS, WEIGHTS
 
 log = logging.getLogger(__name__)
 RECOVERED = 0.5
@@ -37,7 +39,7 @@ def find_recommended(results: Results) -> Trial | None:
     runs = results.runs.loc[evaluated(results.runs) & results.runs["choice.utility"].notna()]
     if results.goals.benchmark != "own" or runs.empty:
         return None
-    original = _find_original(results).get("choice.utility", math.nan)
+    original = _find_model(results, "original").get("choice.utility", math.nan)
     return choose_row(runs.assign(**{"choice.original": original}), results.rule).to_dict("records")[0]
 
 
@@ -46,12 +48,14 @@ def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame, sto
 
     `rows`: as `list_recoverable` returns them.
     """
-    original = _find_original(results)
+    original = _find_model(results, "original")
     names = [method_label(trial["method"]), rectifier_label(trial["rectifier.name"])]
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
     name = f"{trial['id']} ({' '.join(filter(None, names)).replace('w/', 'with')}, seed {trial['seed']:g}{step})"
+    unseen = _find_model(results, "baseline")
     changes = [
         f"{goal.title} {format_number(original[goal.metric])} before, {format_number(trial[goal.metric])} now"
+        + (f", {format_number(unseen[goal.metric])} in a model that never saw them" if goal.metric in unseen else "")
         for goal in results.goals.compared
         if not math.isnan(_number(original, goal.metric))
     ]
@@ -89,8 +93,8 @@ def _number(row: Trial, name: str) -> float:
     return math.nan if value is None else float(value)
 
 
-def _find_original(results: Results) -> Trial:
-    found = results.models.loc[results.models["role"] == "original"].to_dict("records")
+def _find_model(results: Results, role: str) -> Trial:
+    found = results.models.loc[results.models["role"] == role].to_dict("records")
     return found[0] if found else {}
 
 
@@ -98,10 +102,11 @@ def list_recoverable(report: Report, trial: Trial) -> pd.DataFrame:
     """Return one row for each forget row that was measured, those that are given away the most first.
 
     Columns: row (its number in the file, from 1), digest, and `rouge`, `extraction_strength` and `prob` now and, where
-    the target model's rows are there, `..._before`; of a text the highest of its blocks. Empty if no rows are there.
+    the target model's rows are there, `..._before`; of a text the highest of its blocks, and the `block` of the highest
+    `rouge`. Empty if no rows are there.
     """
     now = _read_rows(report.store.trial(str(trial["id"])), report.store)
-    evaluation = _find_original(report.results).get("evaluation")
+    evaluation = _find_model(report.results, "original").get("evaluation")
     before = _read_rows(report.store.evaluation(str(evaluation)), report.store) if evaluation else now.iloc[:0]
     found = now.join(before.add_suffix("_before")).sort_values("rouge", ascending=False, kind="stable")
     return found.reset_index()
@@ -110,7 +115,7 @@ def list_recoverable(report: Report, trial: Trial) -> pd.DataFrame:
 def _read_rows(folder: Path, store: Storage) -> pd.DataFrame:
     """Return the forget rows' numbers of an evaluation, by row and digest."""
     path, numbers = folder / ROWS, ["rouge", "extraction_strength", "prob"]
-    frame = pd.DataFrame(columns=["row", "digest", "task", *numbers])
+    frame = pd.DataFrame(columns=["row", "digest", "block", "task", *numbers])
     if not path.is_file():
         store.fetch(path)
     try:
@@ -119,7 +124,8 @@ def _read_rows(folder: Path, store: Storage) -> pd.DataFrame:
     except (OSError, ValueError, pyarrow.ArrowException) as damage:
         log.warning("%s is damaged: %s", path.relative_to(store.root), damage)
     forget = frame.loc[frame["task"] == "forget"].assign(row=lambda rows: rows["row"].astype(int) + 1)
-    return forget.groupby(["row", "digest"])[numbers].max().astype(float)
+    found = forget.sort_values("rouge", kind="stable").groupby(["row", "digest"])
+    return found[numbers].max().astype(float).assign(block=found["block"].last().astype(int))
 
 
 def _count_recoverable(rows: pd.DataFrame) -> str:
@@ -135,9 +141,10 @@ def write_section(report: Report, trial: Trial, rows: pd.DataFrame, *, show_rows
     """Write tables/recoverable.csv, and return the rows that can still be got out; their text with `show_rows` alone.
 
     `rows`: as `list_recoverable` returns them.
-    Raises InputError with `show_rows` if the trial's forget file is not there or holds other rows.
+    With the text come the answers of both models, if the trial's weights are kept or exported. Raises InputError with
+    `show_rows` if the trial's forget file is not there or holds other rows.
     """
-    report.save_frame("recoverable", rows.drop(columns="digest"))
+    report.save_frame("recoverable", rows.drop(columns=["digest", "block", "block_before"]))
     shown = rows.loc[rows["rouge"] >= RECOVERED].head(MOST_ROWS)
     names = {"rouge": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
     table = pd.DataFrame({"Row": shown["row"].astype(str)})
@@ -150,11 +157,15 @@ def write_section(report: Report, trial: Trial, rows: pd.DataFrame, *, show_rows
             raise InputError("--show-rows: the forget file holds other rows than the trial was evaluated on")
         table["Asked"] = [texts[key].question or "" for key in shown["digest"]]
         table["To be forgotten"] = [texts[key].answer for key in shown["digest"]]
+        asked = [(texts[key], block) for key, block in zip(shown["digest"], shown["block"], strict=True)]
+        for name, answers in _generate_answers(trial, asked, report.store).items():
+            table[name] = answers
     text = "None of the measured forget rows." if shown.empty and len(rows) else _count_recoverable(rows)
     told = (
         "Rows are numbered as in the forget file. No text of a row or of a model is stored: --show-rows with --output "
-        "adds the rows to the page; what the model says of one, the exported model says again. tables/recoverable.csv "
-        "has every measured row."
+        "adds the rows to the page, and what both models answer (of a text its second half after the first), as long "
+        "as the trial's weights are kept or exported. "
+        "tables/recoverable.csv has every measured row."
     )
     return Section("What can still be got out", (TableItem(table, told),) if len(shown) else (), text=text)
 
@@ -164,3 +175,29 @@ def _read_texts(trial: Trial) -> dict[str, row_files.Row]:
     place = dict(sources).get("forget", "")
     rows = row_files.read_row_file("forget", place)
     return {digest([row.question, row.answer])[:16]: row for row in rows}
+
+
+def _generate_answers(trial: Trial, rows: list[tuple[row_files.Row, int]], store: Storage) -> dict[str, list[str]]:
+    """Return what the model before and the trial's model answer to rows, by a column's name; none without weights.
+
+    Raises InputError if a model cannot be loaded.
+    """
+    places = (store.root / "exports" / str(trial["id"]), store.trial(str(trial["id"])) / WEIGHTS)
+    kept = next((str(place) for place in places if (place / "config.json").is_file()), None)
+    if not rows or kept is None:
+        return {}
+    import torch
+
+    from trainables.benchmarks.own.row_scores import generate_rows
+    from trainables.data.prompts import resolve_template
+    from trainables.training import model_files, runtime
+
+    config, answers = TrialConfig.model_validate((store.result(str(trial["id"])) or {})["config"]), {}
+    gpus = min(1.0, config.resources.gpus) if torch.cuda.is_available() else 0.0
+    device = runtime.prepare_process(config.resources.model_copy(update={"ranks": 1, "gpus": gpus}), config.seed)
+    precision = "fp32" if config.task_vector else config.resources.precision
+    for name, model in (("Answer before", config.target), ("Answer now", Model(path=kept))):
+        network, tokenizer = model_files.load_model(model, precision)
+        template, budget = resolve_template(config.benchmark.template, tokenizer), config.resources.evaluation_tokens
+        answers[name] = generate_rows(network.to(device), tokenizer, template, rows, token_budget=budget)
+    return answers

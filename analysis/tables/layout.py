@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 from analysis.labels import REFERENCES
 from analysis.tables.markdown_latex import Heading
 
+PAPER_REFERENCES = {role: REFERENCES[role] for role in ("original", "retain")}
+
 
 class Measure(NamedTuple):
     """A metric as a table prints it. `best`: which value the paper's table has in bold, None if it marks none."""
@@ -37,7 +39,7 @@ class Layout:
     splits: Mapping[str, str] = field(default_factory=dict)
     """Splits, and backbones above, by their printed names; empty where the table has no such heads."""
     rectifiers: tuple[str, ...] = ("none", "gru")
-    references: Mapping[str, str] = field(default_factory=lambda: REFERENCES)
+    references: Mapping[str, str] = field(default_factory=lambda: PAPER_REFERENCES)
     compared: Literal["method", "column"] = "method"
     """The numbers among which the best is bold: those of one method, or a whole column."""
     axis: Literal["gamma", "tau"] | None = None

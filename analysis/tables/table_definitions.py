@@ -35,12 +35,12 @@ def main_layout(results: Results) -> Layout:
     goals = results.goals
     splits = sorted({*results.runs["benchmark.split"].dropna(), *results.models["split"]})
     has_retain = not splits or any(map(benchmarks.find(goals.benchmark).retain_role, splits))
-    roles = [role for role in REFERENCES if role == "original" or has_retain]
+    roles = {"original", *results.models["role"]} | ({"retain"} if has_retain else set())
     return Layout(
         table="main",
         caption="Main table",
         measures=_goal_measures(goals),
-        references={role: REFERENCES[role] for role in roles},
+        references={role: name for role, name in REFERENCES.items() if role in roles},
         report=True,
         notes=(BOLD["method"], rule_text(goals, results.rule)),
     )

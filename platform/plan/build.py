@@ -25,7 +25,7 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
 
-NOT_HASHED = {"axes", "varied", "published", "title", "tables", "models", "target", "tokenizer"}
+NOT_HASHED = {"axes", "varied", "published", "title", "tables", "models", "target", "baseline", "tokenizer"}
 NOT_HASHED |= {"attention", "model_training", "backbone", "task_vector", "calibration", "selection", "trial_seconds"}
 NOT_HASHED |= {"search", "observe", *FILES}
 """Settings that leave a sweep its name: its axes, what trials' own ids hold, and what changes no number."""
@@ -147,15 +147,20 @@ def _find_references(models: ModelRecipes, split: str, benchmark: Benchmark) -> 
     target = models.find_model(kind.TARGET)
     retain_id = evaluation_id(retain, benchmark, None, precision) if retain else None
     found = [Reference("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
-    return [*found, Reference("retain", split, retain, retain_id)] if retain and retain_id else found
+    if retain and retain_id:
+        found.append(Reference("retain", split, retain, retain_id))
+    if baseline := models.find_baseline():
+        found.append(Reference("baseline", split, baseline, evaluation_id(baseline, benchmark, None, precision)))
+    return found
 
 
 def _models_of(references: list[Reference], store: Storage) -> tuple[Model, RetainEvaluation | None]:
-    if len(references) == 1:
-        return references[0].model, None
-    target, retain = references
+    by_role = {reference.role: reference for reference in references}
+    target, retain = by_role["original"].model, by_role.get("retain")
+    if retain is None:
+        return target, None
     path = str(store.evaluation(retain.evaluation) / RESULT)
-    return target.model, RetainEvaluation(path=path, fingerprint=retain.evaluation)
+    return target, RetainEvaluation(path=path, fingerprint=retain.evaluation)
 
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:

@@ -92,6 +92,7 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
         device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
     kinds: dict[tuple[Any, ...], Trial] = {}
     counted: dict[str, Trial] = {}
+    evaluated: list[Trial] = []
     asked: Counter[str] = Counter()
     for trial in trials:
         training = trial.training
@@ -99,6 +100,7 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
         kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split, *sizes), trial)
         asked[trial.study()] += 1
         if per_study is None or asked[trial.study()] <= per_study:
+            evaluated.append(trial)
             made = direction_of(trial)  # trials that differ by their strength alone share it
             counted.setdefault(made.id() if made else trial.id(), trial)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
@@ -117,13 +119,21 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
     counts = [each for each in operations if each is not None]
     if len(counts) < len(operations) or not resources.gpus:
         return Budget(tuple(needs.values()), fitting=fitting)
-    hours, basis = flops.hours(sum(counts), resources.precision), flops.basis(resources.precision)
-    return Budget(tuple(needs.values()), hours, basis, fitting)
+    hours = flops.hours(sum(counts), resources.precision)
+    sizes = {benchmark: benchmarks.find(benchmark.name).evaluation_size(benchmark) for benchmark, _ in texts}
+    for trial in evaluated:
+        points, size = _count_points(trial, extents[trial]) or 0, sizes[trial.benchmark]
+        hours += flops.evaluation_hours(trial, shape, points, size.read, size.generated)
+    return Budget(tuple(needs.values()), hours, flops.basis(resources.precision), fitting)
 
 
 def _count_operations(trial: Trial, shape: Shape, extent: benchmarks.SizeEstimate) -> float | None:
-    """Return a trial's operations, None if neither the number of rows nor that of steps is known."""
-    points = extent.points
-    if points is None and trial.training.max_steps is not None:
-        points = trial.training.max_steps * trial.training.batch_size
+    """Return a trial's operations in training, None if neither the number of rows nor that of steps is known."""
+    points = _count_points(trial, extent)
     return None if points is None else flops.operations(trial, shape, points, extent.mean)
+
+
+def _count_points(trial: Trial, extent: benchmarks.SizeEstimate) -> int | None:
+    if extent.points is None and trial.training.max_steps is not None:
+        return trial.training.max_steps * trial.training.batch_size
+    return extent.points

@@ -52,8 +52,9 @@ def list_hub_requirements(
 
 
 def _require_model(sweep: Sweep, role: str, model: Model) -> HubRequirement:
-    if model.path == sweep.target:
-        return HubRequirement("models", model.path, model.revision, "", "target=DIR", MODEL_FILES)
+    if model.path in (sweep.target, sweep.baseline):
+        setting = "target=DIR" if model.path == sweep.target else "baseline=DIR"
+        return HubRequirement("models", model.path, model.revision, "", setting, MODEL_FILES)
     size = BYTES_PER_WEIGHT * sweep.backbone.shape.parameters if sweep.backbone else None
     return HubRequirement("models", model.path, model.revision, "", "models=DIR", MODEL_FILES, bytes=size, folder=role)
 

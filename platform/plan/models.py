@@ -69,10 +69,15 @@ class ModelRecipes:
             lacks = f"{lacking}; put each model into its own folder there"
         raise InputError(f"models: {folder} has no {lacks}; it has {list_folder(folder)}")
 
+    def find_baseline(self) -> Model | None:
+        """Return the model that never saw the rows to forget, None if none is given. Raises InputError."""
+        return self._resolve(Model(path=self.sweep.baseline), "baseline") if self.sweep.baseline else None
+
     def check_folders(self) -> None:
-        """Raise InputError if the folder of `target` or `models` is missing."""
-        if self.sweep.target:
-            check_model(Model(path=self.sweep.target, tokenizer=self.sweep.tokenizer), "target")
+        """Raise InputError if the folder of `target`, `baseline` or `models` is missing."""
+        for name, place in (("target", self.sweep.target), ("baseline", self.sweep.baseline)):
+            if place:
+                check_model(Model(path=place, tokenizer=self.sweep.tokenizer), name)
         if self.sweep.models is not None and not is_folder(absolute_path(self.sweep.models)):
             raise InputError(f"models: no folder {describe_path(self.sweep.models)}")
 

@@ -24,7 +24,7 @@ from trainables.config.method_tables import SETTINGS
 
 RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
 SHARED = ("resources", "selection", "search", "calibration")  # the same in all trials of a sweep
-SINGLE = ("models", "target", "tokenizer", "attention", "observe", *FILES)
+SINGLE = ("models", "target", "baseline", "tokenizer", "attention", "observe", *FILES)
 """Settings of the sweep itself."""
 
 BACKBONE = "backbone"  # its hub ids, template, learning rate and precision

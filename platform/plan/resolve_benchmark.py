@@ -59,7 +59,7 @@ def _list_sources(sweep: Sweep) -> tuple[str, ...]:
         if missing:
             further = f". {WITHOUT_RETAIN}" if missing == ["retain"] else ""
             raise InputError(f"{', '.join(missing)}: not given; {OWN}{further}")
-    elif given:
-        raise InputError(f"{', '.join(given)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
+    elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
+        raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
     here = {part: absolute_path(place) if typed_paths.exists(place) else place for part, place in at.items()}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))

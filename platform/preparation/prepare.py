@@ -102,7 +102,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     """Evaluate the retain models first: the forget quality of the target models is measured against them."""
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make: Any = ray.remote(shared_artifacts.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
-    for role in ("retain", "original"):
+    for role in ("retain", "original", "baseline"):
         references = (ref for ref in plan.references if ref.role == role)
         missing = [ref for ref in references if store.read_evaluation(ref.evaluation) is None]
         made = []

@@ -132,6 +132,8 @@ class Sweep(Value):
     """Of the sweep own: the file of rows to forget; `retain` and `eval` likewise (benchmarks.own.row_files)."""
     retain: Place | None = None
     eval: Place | None = None
+    baseline: Place | None = None
+    """Of the sweep own: a model that never saw the rows to forget, which is evaluated for comparison."""
     tokenizer: Place | None = None
     """Another place for the tokenizer of every model that is found, where theirs is missing."""
     attention: Attention | None = None

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from analysis import report
+from analysis.load.opening import find_sweep
 from tests.support import own_rows, small_sweep, tiny
 from tests.support.environment import RunModule, type_settings
 from tests.support.starts import invoke
 from trainables import benchmarks
+from trainables.benchmarks import rouge_words
 from trainables.storage.atomic_files import read_json, read_rows
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, ROWS
@@ -37,9 +41,13 @@ SHRUNK = ("training.batch_size=4", "training.max_steps=3", "training.max_length=
 def swept(
     target: Path, files: dict[str, Path], join: RunModule, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Storage, str]:
-    """Return GD without and with GRU, evaluated after steps 2 and 3 in this process, and what the command says then."""
+    """Return GD without and with GRU, evaluated after steps 2 and 3 in this process, and what the command says then.
+
+    Beside them a model that never saw the rows is evaluated.
+    """
     place = Storage(tmp_path_factory.mktemp("swept") / "runs")
-    chosen = [*own_rows.settings(target, files), *SHRUNK, "training.eval_every=2"]
+    unseen = tiny.write_model(tmp_path_factory.mktemp("model") / "unseen", seed=1)
+    chosen = [*own_rows.settings(target, files), f"baseline={unseen}", *SHRUNK, "training.eval_every=2"]
     planned = small_sweep.plan_named("own", place, *chosen, strategy="paper", only=["method=gd"])
     small_sweep.evaluate_references(planned, place)
     for trial in planned.trials:
@@ -110,15 +118,33 @@ def test_the_report_recommends_a_trial_and_shows_rows_only_when_asked(
     assert any(line.startswith("AUC of telling forget rows from rows never trained on: ") for line in rest)
     counts = [
         sum(row["rougeL_recall"] >= 0.5 for row in read_rows(folder / ROWS) if row["task"] == "forget")
-        for folder in (place.trial(exported), next((place.root / "shared" / "evaluations").iterdir()))
+        for folder in (place.trial(exported), _evaluation_before(place))
     ]
     (line,) = (line for line in rest if line.startswith("Still to be got out: "))
     assert line.startswith(f"Still to be got out: {counts[0]} of 6 measured forget rows ({counts[1]} before): ")
     assert counts[0] > 0
+    assert " in a model that never saw them; " in ship
+    assert "| Never trained" in done.stdout
     assert question in pages["shown"]
     assert question not in pages["plain"]
+    _compare_answers(pages["shown"], place, exported)
     others = [path for path in (tmp_path / "shown").rglob("*") if path.is_file() and path.name != "index.html"]
     assert not any(question.encode() in path.read_bytes() for path in others)
+
+
+def _compare_answers(page: str, place: Storage, trial: str) -> None:
+    """Check that the answers on the page have the ROUGE that was measured; of a text, that its second half is there."""
+    (table,) = (frame for frame in pd.read_html(StringIO(page), keep_default_na=False) if "Answer now" in frame)
+    evaluations = (_evaluation_before(place), place.trial(trial))
+    score = rouge_words.scorer("rougeL", any_script=True).score
+    for name, folder in zip(("before", "now"), evaluations, strict=True):
+        known = {row["row"] + 1: row["rougeL_recall"] for row in read_rows(folder / ROWS) if row["task"] == "forget"}
+        for row in table.to_dict("records"):
+            wanted, answer = row["To be forgotten"], row[f"Answer {name}"]
+            if not row["Asked"]:
+                assert wanted.endswith(answer.strip()) == (known[row["Row"]] == 1.0)
+                continue
+            assert score(wanted, answer)["rougeL"].recall == pytest.approx(known[row["Row"]])
 
 
 def test_the_storage_holds_no_text_of_the_rows(swept: tuple[Storage, str]) -> None:
@@ -144,5 +170,9 @@ def test_rows_of_an_evaluation_hold_no_text(swept: tuple[Storage, str]) -> None:
 
 
 def _before(place: Storage) -> dict[str, Any]:
-    (folder,) = (place.root / "shared" / "evaluations").iterdir()
-    return (read_json(folder / RESULT) or {})["metrics"]
+    return (read_json(_evaluation_before(place) / RESULT) or {})["metrics"]
+
+
+def _evaluation_before(place: Storage) -> Path:
+    (evaluation,) = (one.evaluation for one in find_sweep("own", place).references if one.role == "original")
+    return place.evaluation(evaluation)

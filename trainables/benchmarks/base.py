@@ -51,6 +51,14 @@ class SizeEstimate:
     longest: int
 
 
+@dataclass(frozen=True)
+class EvaluationSize:
+    """How many tokens an evaluation reads, and how many it generates at most."""
+
+    read: float = 0
+    generated: float = 0
+
+
 class BenchmarkBase(ABC):
     """A benchmark: its rows, its measures and its dialects. A subclass is in the file or folder of its name.
 
@@ -132,6 +140,10 @@ class BenchmarkBase(ABC):
     @abstractmethod
     def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
         """Return roughly how much there is to train on, before a tokenizer has read it: for plans."""
+
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+        """Return roughly what an evaluation reads and generates, before a tokenizer has read it: for plans."""
+        return EvaluationSize()
 
     @abstractmethod
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:

@@ -26,7 +26,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.benchmarks import base, metrics, rouge_words
-from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate
+from trainables.benchmarks.base import (
+    BenchmarkBase,
+    EvaluationSize,
+    Examples,
+    Goal,
+    Metrics,
+    Records,
+    Row,
+    SizeEstimate,
+)
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.ids import digest
@@ -45,6 +54,8 @@ KNOWMEM = {"knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
 PRIVLEAK = {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
 COLUMNS = {"raw": ("text",), "verbmem": ("prompt", "gt"), "knowmem": ("question", "answer"), "privleak": ("text",)}
 VERBMEM_TOKENS, KNOWMEM_TOKENS = 128, 32
+VERBMEM_PROMPT, KNOWMEM_PROMPT, PRIVLEAK_TEXT = 200, 600, 2000
+"""Tokens of a prompt or a text, roughly."""
 STOPS = ("\n\n", "\nQuestion", "Question:")
 AUC, ROWS_DIGEST = "privleak_auc", "privleak_rows_digest"
 
@@ -111,6 +122,12 @@ class MuseBenchmark(BenchmarkBase):
     def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
         """Return the number of blocks of the published forget texts."""
         return SizeEstimate(FORGET_TOKENS[benchmark.split] // max_length, max_length, max_length)
+
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+        """Count 100 passages for each of VerbMem, KnowMem twice, with worked examples, and PrivLeak twice."""
+        rows = min(100, benchmark.limit or 100)
+        read = rows * (VERBMEM_PROMPT + 2 * KNOWMEM_PROMPT + 2 * PRIVLEAK_TEXT)
+        return EvaluationSize(read, rows * (VERBMEM_TOKENS + 2 * KNOWMEM_TOKENS))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         return _load(benchmark, FORGET_TEXT), _load(benchmark, RETAIN_TEXT)

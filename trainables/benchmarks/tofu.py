@@ -25,7 +25,16 @@ from typing import Any
 import numpy as np
 
 from trainables.benchmarks import base, metrics, rouge_words
-from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate
+from trainables.benchmarks.base import (
+    BenchmarkBase,
+    EvaluationSize,
+    Examples,
+    Goal,
+    Metrics,
+    Records,
+    Row,
+    SizeEstimate,
+)
 from trainables.benchmarks.tofu_measures import GENERAL, GUARDS, UTILITY_COLUMNS, aggregate, row_values, truth_ratios
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
@@ -40,6 +49,8 @@ RATIOS, ROWS_DIGEST = "forget_truth_ratios", "forget_rows_digest"
 GENERATED_TOKENS = 200
 MEAN_TOKENS, LONGEST_TOKENS = 80, 256
 """Tokens of a row of TOFU (240 characters on average, 619 at most) with its template."""
+OTHER_ROWS, ANSWERS = (400, 100, 117), 7
+"""Rows of the tasks beside the forget rows, and the answers of a row that are scored."""
 PERTURBED_COLUMNS = ("question", "answer", "paraphrased_answer", "perturbed_answer")
 GENERAL_COLUMNS = ("question", "answer", "perturbed_answer")
 
@@ -108,6 +119,13 @@ class TofuBenchmark(BenchmarkBase):
         if points is None and (match := re.fullmatch(r"forget([0-9]{2})", benchmark.split)):
             points = 40 * int(match[1])
         return SizeEstimate(points, min(MEAN_TOKENS, max_length), min(LONGEST_TOKENS, max_length))
+
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+        """Count answers of MEAN_TOKENS with their question, and generations to their end."""
+        limit = min(filter(None, (RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
+        sizes = (self.size_estimate(benchmark, MEAN_TOKENS).points or 0, *OTHER_ROWS)
+        rows = sum(size if limit is None else min(size, limit) for size in sizes)
+        return EvaluationSize(rows * ANSWERS * MEAN_TOKENS, rows * GENERATED_TOKENS)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         columns = ("question", "answer")

@@ -21,7 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.benchmarks import lm_eval_adapter
-from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate, every_other
+from trainables.benchmarks.base import (
+    BenchmarkBase,
+    EvaluationSize,
+    Examples,
+    Goal,
+    Metrics,
+    Records,
+    Row,
+    SizeEstimate,
+    every_other,
+)
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
@@ -42,6 +52,8 @@ QUESTIONS = {task: lm_eval_adapter.WMDP[task] for task in ("wmdp_bio", "wmdp_cyb
 """lm-eval's task: the configuration of its data set."""
 SUBJECT = "SUBJECT"
 """In the place of each subject of MMLU."""
+QUESTION_ROWS, SUBJECTS, QUESTION_TOKENS = (1273, 1987, 14042), (1, 1, 57), 150
+"""Questions and subjects of WMDP-bio, WMDP-cyber and MMLU; tokens of a question with its choices, roughly."""
 CHOICE_COLUMNS = ("question", "choices")
 GATED = (
     "the bio forget corpus is gated: ask for it at https://huggingface.co/datasets/cais/wmdp-bio-forget-corpus and log "
@@ -114,6 +126,12 @@ class WmdpBenchmark(BenchmarkBase):
     def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
         """Return that most texts are longer than a row; how many there are is known when they are there."""
         return SizeEstimate(None, max_length, max_length)
+
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+        """Count every question once, with MMLU's worked examples: its four choices are a token each."""
+        limit = benchmark.limit or max(QUESTION_ROWS)
+        rows = [min(count, limit * parts) for count, parts in zip(QUESTION_ROWS, SUBJECTS, strict=True)]
+        return EvaluationSize(QUESTION_TOKENS * (sum(rows) + rows[-1] * (benchmark.shots or 0)))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         """Return the corpora of the split's topics, forget and retain."""

@@ -20,7 +20,8 @@ from trainables.config.settings import Selection
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
-PLACES = ("models", "target", "tokenizer", "forget", "retain", "eval", "benchmark.data", "benchmark.sources")
+PLACES = ("models", "target", "baseline", "tokenizer", "forget", "retain", "eval")
+PLACES += ("benchmark.data", "benchmark.sources")
 """Settings that name files and folders."""
 WrittenRange = Annotated[dict[Literal["low", "high", "log"], int | float | bool], Field(min_length=3)]
 NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
@@ -32,7 +33,7 @@ def _check_time(text: str) -> str:
 
 
 class ReferenceEvaluation(BaseModel):
-    """A reference model's evaluation on a split; `role`: original or retain."""
+    """A reference model's evaluation on a split; `role`: original, retain or baseline."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,13 +1,13 @@
-"""Estimate of a trial's training time: 6 N D floating-point operations.
+"""Estimate of a trial's time: 6 N D floating-point operations of training, and its evaluations.
 
 A forward pass of a model of N parameters over D tokens is 2 N D operations, its backward pass 4 N D; recomputed
-activations add 2 N D. Evaluation is not in it: most of that is generation, which the memory's speed bounds.
+activations add 2 N D. Generation is bound by the memory's speed: a token of each row of a pass reads all weights once.
 """
 
 from __future__ import annotations
 
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import Shape
+from trainables.config.settings import CACHED_PER_PASS, Shape
 from trainables.config.trial import Trial
 from trainables.methods import method_constants
 from trainables.training import memory, sampling
@@ -17,16 +17,38 @@ EFFICIENCY = 0.35
 """Assumed share of a GPU's speed that training reaches."""
 SPEED = {"bf16": 312e12, "fp32": 19.5e12}
 """Floating-point operations a second of an A100."""
+BYTES = {"bf16": 2, "fp32": 4}
+READ = 1e12
+"""Bytes a second that generation is assumed to read from an A100's memory: half of its 2 TB/s."""
+ROW_TOKENS = 256
+"""Tokens of a row that is generated, with its prompt, roughly: so many have their keys and values in a pass."""
 
 
 def basis(precision: str) -> str:
     """Return the assumptions behind the hours, in words."""
-    return f"training alone, 6 N D at {EFFICIENCY:.0%} of an A100's {SPEED[precision] / 1e12:g} TFLOP/s"
+    speed = f"{EFFICIENCY:.0%} of an A100's {SPEED[precision] / 1e12:g} TFLOP/s"
+    return f"training 6 N D at {speed}, with evaluations; generation reads {READ / 1e12:g} TB/s"
 
 
 def hours(operations: float, precision: str) -> float:
     """Return GPU-hours."""
     return operations / (EFFICIENCY * SPEED[precision]) / 3600
+
+
+def evaluation_hours(trial: Trial, shape: Shape, points: int, read: float, generated: float) -> float:
+    """Return the GPU-hours of all evaluations of a trial on `points` forget rows; those of mixtures at most.
+
+    An evaluation reads and generates so many tokens.
+    """
+    training, resources = trial.training, trial.resources
+    count = 1 + len(trial.calibration.targets) * trial.calibration.evaluations
+    if training.eval_every and trial.task_vector is None:
+        steps = sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps)
+        count += (steps - 1) // training.eval_every
+    weights = shape.parameters * BYTES[resources.precision]
+    rows = max(1.0, CACHED_PER_PASS * resources.evaluation_tokens / ROW_TOKENS)
+    reading = FORWARD * shape.parameters * read / (EFFICIENCY * SPEED[resources.precision])
+    return count * (reading + generated / rows * weights / READ) / 3600
 
 
 def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:

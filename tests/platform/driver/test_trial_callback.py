@@ -53,7 +53,8 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 def reporter(copies: list[ObjectStorage]) -> TrialCallback:
     pruned: list[str] = []
     monitor: Any = SimpleNamespace(trial_ended=lambda ended: pruned.append(ended.id()))
-    mirror: Any = SimpleNamespace(told=[], add_trial=lambda key: mirror.told.append(key))
+    told: list[str] = []
+    mirror: Any = SimpleNamespace(told=told, start_trial=lambda trial: None, add_trial=told.append)
     counts, waiting = Counts(name="tiny", total=1, slots=1), Waiting({}, dict, lambda: None)
     return TrialCallback(counts, copies[0], mirror, Stopper(), monitor, Screen(Console()), waiting)
 

@@ -15,7 +15,17 @@ from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model, Objective, Rectifier, Resources, Shape, TaskVector, Training
+from trainables.config.settings import (
+    Benchmark,
+    Calibration,
+    Model,
+    Objective,
+    Rectifier,
+    Resources,
+    Shape,
+    TaskVector,
+    Training,
+)
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.training import activation_bytes, flops, memory
@@ -242,3 +252,16 @@ def test_operations_by_hand() -> None:
     padded = 31 * 32 * SEVEN.parameters * (6 * 80 + 8 * 500)
     assert flops.operations(trial(method="ga_kl"), SEVEN, 200, 80) == pytest.approx(padded)
     assert flops.hours(0.35 * 312e12 * 3600, "bf16") == pytest.approx(1)
+
+
+def test_hours_of_evaluations_by_hand() -> None:
+    """Of 31 steps after 10, 20, 30 and the last; 4 x 4096 / 256 = 64 rows generate at a time; UWC's 12 a share."""
+    training = trial().training.model_copy(update={"eval_every": 10})
+    reading, weights = 2 * SEVEN.parameters * 1e6 / (0.35 * 312e12), 2 * SEVEN.parameters / 1e12
+    once = (reading + 6400 / 64 * weights) / 3600
+    for count, config in (
+        (1, trial()),
+        (4, trial(training=training)),
+        (25, trial(calibration=Calibration(targets=(0.5, 0.9)))),
+    ):
+        assert flops.evaluation_hours(config, SEVEN, 200, 1e6, 6400) == pytest.approx(count * once)

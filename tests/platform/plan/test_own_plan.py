@@ -96,12 +96,25 @@ def test_a_tokenizer_without_chat_template_is_refused_when_planned(
 
 
 def test_wrong_files_and_tasks_are_refused(files: dict[str, Path], store: Storage) -> None:
-    with pytest.raises(InputError, match="forget, eval: sweep tofu_phi has published rows; on rows of your own: type "):
-        plan_named("tofu_phi", store, f"forget={files['forget']}", f"eval={files['eval']}")
+    published = "forget, eval, baseline: sweep tofu_phi has published rows; on rows of your own: type "
+    with pytest.raises(InputError, match=published):
+        plan_named("tofu_phi", store, f"forget={files['forget']}", f"eval={files['eval']}", "baseline=/nowhere")
     with pytest.raises(InputError, match="forget: '/nowhere' is no file"):
         plan(store, HUB_MODEL, {**files, "forget": Path("/nowhere")})
     with pytest.raises(InputError, match=r"lm-eval has no task 'arc_eazy'.*did you mean 'arc_easy'"):
         plan(store, HUB_MODEL, files, "benchmark.tasks=arc_eazy,wikitext")
+
+
+def test_a_model_that_never_saw_the_rows_leaves_trials_and_name_as_they_are(
+    target: Path, files: dict[str, Path], store: Storage
+) -> None:
+    alone, compared = plan(store, target, files), plan(store, target, files, f"baseline={target}")
+    assert (compared.name, compared.trials) == (alone.name, alone.trials)
+    assert [ref.role for ref in compared.references] == ["original", "baseline"]
+    with pytest.raises(InputError, match=r"baseline: .*nowhere"):
+        plan(store, target, files, "baseline=/nowhere")
+    (needed,) = plan(store, target, files, f"baseline={HUB_MODEL}").hub
+    assert needed.setting == "baseline=DIR"
 
 
 def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], store: Storage) -> None:

@@ -31,7 +31,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.benchmarks import lm_eval_adapter
-from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate, every_other
+from trainables.benchmarks.base import (
+    BenchmarkBase,
+    EvaluationSize,
+    Examples,
+    Goal,
+    Metrics,
+    Records,
+    Row,
+    SizeEstimate,
+    every_other,
+)
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, closest
@@ -131,6 +141,16 @@ class OwnBenchmark(BenchmarkBase):
             for side in row_files.read_training_rows(benchmark)
         )
         return SizeEstimate(len(forget), sum(forget) / len(forget), max(*forget, *retain))
+
+    def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
+        """Count the rows of all sets that are measured, each read and generated once."""
+        sets = row_files.read_evaluation_rows(benchmark)
+        sizes = [[_lengths(row, row_scores.LABEL_TOKENS) for row in rows] for rows in sets.values()]
+        most = benchmark.limit or row_scores.ROW_LIMIT
+        items = [min(sum(map(len, rows)), most) for rows in sizes]
+        tokens = [sum(map(sum, rows)) / max(1, sum(map(len, rows))) for rows in sizes]
+        read = sum(count * mean for count, mean in zip(items, tokens, strict=True))
+        return EvaluationSize(read, row_scores.NEW_TOKENS * sum(items))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         """Return the files' rows without what is not trained on."""
