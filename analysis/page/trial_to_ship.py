@@ -186,18 +186,8 @@ def _generate_answers(trial: Trial, rows: list[tuple[row_files.Row, int]], store
     kept = next((str(place) for place in places if (place / "config.json").is_file()), None)
     if not rows or kept is None:
         return {}
-    import torch
+    from trainables.trial.export.verify import answer_rows
 
-    from trainables.benchmarks.own.row_scores import generate_rows
-    from trainables.data.prompts import resolve_template
-    from trainables.training import model_files, runtime
-
-    config, answers = TrialConfig.model_validate((store.result(str(trial["id"])) or {})["config"]), {}
-    gpus = min(1.0, config.resources.gpus) if torch.cuda.is_available() else 0.0
-    device = runtime.prepare_process(config.resources.model_copy(update={"ranks": 1, "gpus": gpus}), config.seed)
-    precision = "fp32" if config.task_vector else config.resources.precision
-    for name, model in (("Answer before", config.target), ("Answer now", Model(path=kept))):
-        network, tokenizer = model_files.load_model(model, precision)
-        template, budget = resolve_template(config.benchmark.template, tokenizer), config.resources.evaluation_tokens
-        answers[name] = generate_rows(network.to(device), tokenizer, template, rows, token_budget=budget)
-    return answers
+    config = TrialConfig.model_validate((store.result(str(trial["id"])) or {})["config"])
+    asked = {"Answer before": config.target, "Answer now": Model(path=kept)}
+    return {name: answer_rows(config, model, rows) for name, model in asked.items()}

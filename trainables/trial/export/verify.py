@@ -10,9 +10,11 @@ from typing import Any
 import pandas
 
 from trainables.benchmarks import evaluation
+from trainables.benchmarks.own import row_files
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
+from trainables.data import prompts
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import ROWS
@@ -80,19 +82,37 @@ def _continuous_values(records: Sequence[Mapping[str, Any]]) -> pandas.Series:
     return values.explode().dropna().astype(float)
 
 
-def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
-    """Return metrics, records and the name of the device."""
+def answer_rows(trial: Trial, model: Model, rows: Sequence[tuple[row_files.Row, int]]) -> list[str]:
+    """Return what a model answers to own rows as it is measured in the trial's evaluation (row_scores.generate_rows).
+
+    Raises InputError if the model cannot be loaded.
+    """
+    from trainables.benchmarks.own.row_scores import generate_rows
+
+    network, tokenizer, _ = _load(trial, model, "--show-rows")
+    template = prompts.resolve_template(trial.benchmark.template, tokenizer)
+    return generate_rows(network, tokenizer, template, rows, token_budget=trial.resources.evaluation_tokens)
+
+
+def _load(trial: Trial, model: Model, field: str) -> tuple[Any, Any, float]:
+    """Return a model as the trial evaluated its own, on a GPU if it had one; its tokenizer; the GPUs."""
     import torch
 
-    from trainables.training.runtime import device_name, prepare_process
-    from trainables.trial import setup
+    from trainables.training.runtime import prepare_process
 
     gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
     device = prepare_process(trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), trial.seed)
     precision = "fp32" if trial.task_vector else trial.resources.precision
-    network, tokenizer = model_files.load_model(Model(path=str(folder)), precision, field="--output")
+    network, tokenizer = model_files.load_model(model, precision, field)
+    return network.to(device), tokenizer, gpus
+
+
+def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    """Return metrics, records and the name of the device."""
+    from trainables.training.runtime import device_name
+    from trainables.trial import setup
+
+    network, tokenizer, gpus = _load(trial, Model(path=str(folder)), "--output")
     reference, budget = setup.load_retain_evaluation(trial), trial.resources.evaluation_tokens
-    metrics, records = evaluation.evaluate(
-        network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget
-    )
+    metrics, records = evaluation.evaluate(network, tokenizer, trial.benchmark, reference, token_budget=budget)
     return metrics, records, device_name(gpus)
