@@ -43,7 +43,7 @@ def run_again(result: dict[str, Any], store: Storage, place: Path) -> Storage:
     own = Storage(place)
     for event in TrialRun(trial, own, keep_weights=True).events():
         if event["phase"] == "training":
-            print(f"step {event['step']}/{event['steps']} loss {event['loss']:.4f}", flush=True)
+            print(f"step {event['step']}/{event['steps']} loss {event['entry']['loss']:.4f}", flush=True)
     found = own.result(trial.id()) or {}
     if found.get("status") != result["status"]:
         why = (found.get("error") or {}).get("message", "no message")
