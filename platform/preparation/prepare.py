@@ -140,7 +140,8 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
         if why:
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
 
-    for ref in (ref for ref in plan.references if plan.sweep.benchmark.name == "own"):
+    targets = [ref for ref in plan.references if ref.role == "original"]
+    for ref in targets if plan.sweep.benchmark.name == "own" else ():
         found = (store.read_evaluation(ref.evaluation) or {}).get("metrics", {})
         extraction = found.get(benchmarks.find("own").GOALS[0].metric, 1.0)
         if extraction < LOW_EXTRACTION:

@@ -101,12 +101,13 @@ def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatc
     """With the wrong template a model seems to have nothing to forget; TOFU's rows say nothing of that kind."""
     store = open_storage(str(tmp_path))
     sweep = spaces.load_sweep("own")
-    reference = SimpleNamespace(role="original", split="own", evaluation="abc")
-    plan: Any = SimpleNamespace(sweep=sweep, references=[reference])
+    references = [SimpleNamespace(role=role, split="own", evaluation=role) for role in ("original", "baseline")]
+    plan: Any = SimpleNamespace(sweep=sweep, references=references)
+    write_evaluation(store, "baseline", {"forget_extraction_strength": 0.02, "utility": 0.9})  # which never knew them
     heard: list[str] = []
     for known, told in ((0.71, 0), (0.24, 1)):
         metrics = {"forget_extraction_strength": known, "utility": 0.9}
-        write_evaluation(store, "abc", metrics)
+        write_evaluation(store, "original", metrics)
         prepare._warn_of_weak_targets(plan, store, heard.append)
         assert len(heard) == told
     assert heard[0].startswith("warning: asked in the template 'plain', the target model gives away little")
