@@ -11,13 +11,14 @@ from typing import Any
 
 from platform.tracking.run_content import RunContent
 
-TABLES = ("runs", "tags", "params", "metrics", "latest_metrics")
 Row = tuple[str, dict[str, Any]]
 """A table's name, and values by column."""
 
 
 def insert_runs(store: Any, experiment: int, artifacts: str, runs: Mapping[str, RunContent]) -> None:
-    """Insert runs, by their ids, with all that they show, in one transaction; a run of that id is replaced.
+    """Insert runs, by their ids, with all that they show, in one transaction.
+
+    Of a run that is there already, what others wrote (tags such as a person's note) stays.
 
     `store`: MLflow's. The artifacts of a run lie in ARTIFACTS/ID/artifacts.
     """
@@ -29,11 +30,10 @@ def insert_runs(store: Any, experiment: int, artifacts: str, runs: Mapping[str, 
         for table, row in _make_run(run, key, place):
             rows[table].append(row)
     with store.ManagedSessionMaker(read_only=False) as session:
-        for table in reversed(TABLES):
-            table = Base.metadata.tables[table]
+        for table in map(Base.metadata.tables.__getitem__, ("metrics", "latest_metrics")):
             session.execute(table.delete().where(table.c.run_uuid.in_(runs)))
         for table, found in rows.items():
-            session.execute(Base.metadata.tables[table].insert(), found)
+            session.execute(Base.metadata.tables[table].insert().prefix_with("OR REPLACE"), found)
 
 
 def _make_run(run: RunContent, key: str, place: dict[str, Any]) -> Iterator[Row]:

@@ -15,7 +15,8 @@ from trainables import benchmarks
 from trainables.config.trial import Trial
 from trainables.methods.method_constants import constants
 from trainables.storage import atomic_files
-from trainables.storage.names import EVALUATED
+from trainables.storage.names import CURVES, EVALUATED
+from trainables.trial.progress import is_running
 
 SERIES = ("loss", "retain_loss", "cos_before", "cos_after", "grad_norm", "rectified_norm", "average_norm", "dot")
 SERIES += ("coefficient", "clip_scale", "lr", "tokens_per_second", "peak_memory_bytes")
@@ -24,11 +25,13 @@ SERIES += ("observed_cos", "observed_cos_after", "observed_retain_loss", "attemp
 BY_STEP = "eval_by_step"
 """Metrics along training, apart from those of `eval`, which are at step 0 and drawn as bars."""
 STATUS = dict.fromkeys((*EVALUATED, "diverged"), "FINISHED")
+Point = tuple[str, float, int]
+"""A metric's name, its value and its step."""
 
 
 @dataclass(frozen=True)
 class RunContent:
-    """A run. Times are milliseconds since 1970; a point is the metric's name, its value and its step."""
+    """A run. Times are milliseconds since 1970."""
 
     name: str
     status: str
@@ -36,12 +39,22 @@ class RunContent:
     end: int
     tags: dict[str, str]
     params: dict[str, str]
-    points: list[tuple[str, float, int]]
+    points: list[Point]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What a trial tells while it runs: its points, when it began, was seen last (as above), and whether it died."""
+
+    points: list[Point]
+    start: int
+    seen: int
+    dead: bool
 
 
 def describe_run(trial: Trial, name: str, tags: dict[str, str], result: dict[str, Any], steps: Path) -> RunContent:
     """Return a trial's run; `steps` is its steps.parquet, `tags` are further ones."""
-    start = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
+    start = to_milliseconds(result["started"])
     return RunContent(
         name=name,
         status=STATUS.get(result["status"], "FAILED"),
@@ -53,6 +66,23 @@ def describe_run(trial: Trial, name: str, tags: dict[str, str], result: dict[str
     )
 
 
+def to_milliseconds(time: str) -> int:
+    """Return a time of ISO 8601 in milliseconds since 1970."""
+    return int(datetime.fromisoformat(time).timestamp() * 1000)
+
+
+def describe_curves(content: bytes | None) -> Curves | None:
+    """Return what progress.json holds; None if the trial has not trained yet, or the file is missing or damaged."""
+    progress = atomic_files.parse_object(content or b"") or {}
+    try:
+        rows = [(row, int(row["step"])) for row in progress["points"]]
+        points = [(f"train/{name}", float(row[name]), step) for row, step in rows for name in CURVES if name in row]
+        start, seen = to_milliseconds(progress["started"]), int(1000 * float(progress["beat"]))
+        return Curves(points, start, seen, is_running(progress) is False) if points else None
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
 def describe_settings(trial: Trial, config: dict[str, Any]) -> dict[str, str]:
     """Return the configuration, flat, the objective's numbers with its preset's, and what the view's charts need."""
     numbers = asdict(constants(trial.method, trial.objective, trial.benchmark.split))
@@ -62,7 +92,7 @@ def describe_settings(trial: Trial, config: dict[str, Any]) -> dict[str, str]:
     return {name: "none" if value is None else str(value) for name, value in flat.items()}
 
 
-def _points(trial: Trial, result: dict[str, Any], steps: Path) -> list[tuple[str, float, int]]:
+def _points(trial: Trial, result: dict[str, Any], steps: Path) -> list[Point]:
     """Return the final and stepwise evaluations and steps.parquet, each point once."""
     points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]
     points += [(f"time/{name}", value, 0) for name, value in result.get("seconds", {}).items()]

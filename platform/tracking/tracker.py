@@ -18,20 +18,22 @@ from typing import Any
 from platform.state.kept_weights import weights_folder
 from platform.state.lock import acquire_lock
 from platform.state.trial_outcomes import count_outcomes, is_unfinished, read_trial_results
-from platform.tracking import bulk, database, views
-from platform.tracking.run_content import RunContent, describe_run, describe_settings, describe_trial
+from platform.tracking import bulk, database, run_content, views
+from platform.tracking.run_content import Curves, Point, RunContent
 from search_spaces.schema.settings_with_effect import name_trial
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
-from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import PROGRESS, RESULT, STEPS
 from trainables.storage.sweep_file import SweepFile
 
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
+STORAGE_TAG = "storage"
+"""Of a run that was made while its trial ran: where the trial's progress is."""
 KEPT_TAG = "checkpoint"
 """Where a trial's weights are, as long as they are kept."""
-ENDED = ("FINISHED", "FAILED", "KILLED")
+WHOLE, ENDED = ("FINISHED", "FAILED"), ("FINISHED", "FAILED", "KILLED")
+"""How a trial's run ends that shows a result, and how any run ends."""
 AT_ONCE = 100
 """Runs of one transaction."""
 
@@ -40,13 +42,13 @@ AT_ONCE = 100
 class Run:
     """A trial's run: when the attempt that it shows was started, None if not all is shown; where kept weights are.
 
-    `step`: the last one that is shown of a trial that runs.
+    `points`: the curves of a trial that runs, as they are shown; None: not known, or the trial does not run.
     """
 
     id: str
     started: str | None = None
     weights: str | None = None
-    step: int = 0
+    points: list[Point] | None = None
 
 
 class Tracker:
@@ -62,19 +64,27 @@ class Tracker:
         self.runs: dict[str, Run] = {}
 
     def load_runs(self) -> None:
-        """Find every trial's run, a thousand at a time; of several runs of a trial keep one, a complete one if any."""
+        """Find every trial's run, a thousand at a time; of several runs of a trial keep one, a complete one if any.
+
+        End those whose trial or driver was killed.
+        """
         condition, token, found = f"tags.{SWEEP_TAG} = '{self.sweep.label}' and tags.{TRIAL_TAG} != ''", None, []
         while token != "":
             page = self.client.search_runs([self.experiment], condition, page_token=token)
             found += page
             token = page.token or ""
         self.runs = {}
-        for one in sorted(found, key=lambda one: one.info.status in ENDED, reverse=True):
+        for one in sorted(found, key=lambda one: one.info.status in WHOLE, reverse=True):
             tags, run_id = one.data.tags, one.info.run_id
+            if not self.own and "started" not in tags and tags.get(STORAGE_TAG) != self.store.location:
+                continue  # of a trial that another driver runs
             if tags[TRIAL_TAG] in self.runs:
                 self.client.delete_run(run_id)
                 continue
-            shown = tags.get("started") if one.info.status in ENDED else None
+            shown = tags.get("started") if one.info.status in WHOLE else None
+            if one.info.status not in ENDED:
+                curves = self._read_curves(tags[TRIAL_TAG])
+                self.client.set_terminated(run_id, "KILLED", curves and curves.seen)
             self.runs[tags[TRIAL_TAG]] = Run(run_id, shown, tags.get(KEPT_TAG))
             if tags.get(PARENT_TAG) != self.parent:
                 self.client.set_tag(run_id, PARENT_TAG, self.parent)
@@ -94,28 +104,30 @@ class Tracker:
                 if old and old.id != run_id:  # of another attempt, or a part
                     self.client.delete_run(old.id)
 
-    def log_step(self, trial: Trial) -> None:
-        """Show the newest step of a trial that runs; its result replaces what is shown."""
+    def log_curves(self, trial: Trial) -> None:
+        """Show the curves of a trial that runs. Its run shows one attempt: of another one, a new run is made."""
         from mlflow.entities import Metric, Param
 
         trial_id = trial.id()
-        progress = atomic_files.read_json(self.store.trial(trial_id) / PROGRESS) or {}
-        run, values = self.runs.get(trial_id), progress.get("values")
-        if not values or (run and run.step == progress["step"]):
+        curves, run = self._read_curves(trial_id), self.runs.get(trial_id)
+        shown = run.points if run else None
+        if curves is None or curves.dead or curves.points == shown:
             return
-        now, params = int(time.time() * 1000), []
-        if run is None or run.started is not None:  # of an attempt before
-            tags, name = self._tags(trial_id) | describe_trial(trial), name_trial(trial, self.sweep.varied)
-            params = [Param(*one) for one in describe_settings(trial, trial.model_dump(mode="json")).items()]
-            made = self.client.create_run(self.experiment, now, tags, name).info.run_id
-            if run:
-                self.client.delete_run(run.id)
-            self.runs[trial_id] = run = Run(made)
-        elif run.step == 0:  # its driver was killed
-            self.client.update_run(run.id, "RUNNING")
-        run.step = progress["step"]
-        points = [Metric(f"train/{name}", value, now, run.step) for name, value in values.items()]
-        self.client.log_batch(run.id, points, params)
+        if run is None or shown is None or curves.points[: len(shown)] != shown:
+            tags = self._tags(trial_id) | run_content.describe_trial(trial) | {STORAGE_TAG: self.store.location}
+            name, old, shown = name_trial(trial, self.sweep.varied), run, []
+            run = Run(self.client.create_run(self.experiment, curves.start, tags, name).info.run_id)
+            self.runs[trial_id] = run
+            if old:
+                self.client.delete_run(old.id)
+        run.points = None  # not known, should the request fail
+        params = {} if shown else run_content.describe_settings(trial, trial.model_dump(mode="json"))
+        metrics = [Metric(name, value, curves.start, step) for name, value, step in curves.points[len(shown) :]]
+        self.client.log_batch(run.id, metrics, [Param(*one) for one in params.items()])
+        run.points = curves.points
+
+    def _read_curves(self, trial_id: str) -> Curves | None:
+        return run_content.describe_curves(self.store.read_newest(self.store.trial(trial_id) / PROGRESS))
 
     def _tags(self, trial_id: str) -> dict[str, str]:
         return {"sweep": self.sweep.name, SWEEP_TAG: self.sweep.label, PARENT_TAG: self.parent, TRIAL_TAG: trial_id}
@@ -123,7 +135,7 @@ class Tracker:
     def _describe(self, trial_id: str, result: dict[str, Any]) -> RunContent:
         trial = Trial.model_validate(result["config"])
         name, tags = name_trial(trial, self.sweep.varied), self._tags(trial_id)
-        return describe_run(trial, name, tags, result, self.store.trial(trial_id) / STEPS)
+        return run_content.describe_run(trial, name, tags, result, self.store.trial(trial_id) / STEPS)
 
     def _insert(self, runs: Mapping[str, RunContent]) -> Iterable[str]:
         """Copy results to where their runs have them, then write the runs into the storage's own database.
@@ -148,13 +160,24 @@ class Tracker:
         return ids.values()
 
     def _send(self, runs: Mapping[str, RunContent]) -> Iterator[str]:
-        """Write runs by MLflow's client, each complete when it has ended there; yield their ids."""
-        from mlflow.entities import Metric, Param
+        """Write runs by MLflow's client, each complete when it has ended there; yield their ids.
+
+        A run that shows a part of the result's points is completed.
+        """
+        from mlflow.entities import Metric, Param, RunTag
 
         for trial_id, run in runs.items():
-            made = self.client.create_run(self.experiment, run.start, run.tags, run.name).info.run_id
-            metrics = [Metric(name, value, run.start, step) for name, value, step in run.points]
-            self.client.log_batch(made, metrics, [Param(name, value) for name, value in run.params.items()])
+            params, tags = [Param(*one) for one in run.params.items()], [RunTag(*one) for one in run.tags.items()]
+            old = self.runs.get(trial_id)
+            shown = set(old.points or ()) if old else set()
+            part = bool(shown) and shown.issubset(run.points)
+            if old and part and self.client.get_run(old.id).info.lifecycle_stage == "active":  # nobody deleted it
+                made, params, old.points = old.id, [], None  # not known, should a request fail
+            else:
+                made, shown = self.client.create_run(self.experiment, run.start, run.tags, run.name).info.run_id, set()
+            points = [point for point in run.points if point not in shown]
+            metrics = [Metric(name, value, run.start, step) for name, value, step in points]
+            self.client.log_batch(made, metrics, params, tags)
             self.client.log_artifact(made, str(self.store.trial(trial_id) / RESULT))
             self.client.set_terminated(made, run.status, run.end)
             yield made
@@ -167,11 +190,9 @@ class Tracker:
         step = max((point.step for point in earlier), default=-1) + 1  # MLflow shows the last, whatever clocks say
         told = [Metric(f"trials/{name}", value, now, step) for name, value in counts.items()]
         self.client.log_batch(self.parent, told)
-        if not self.own:
-            self.load_runs()  # without those that a repeated request made
+        if not self.own or any(run.started is None for run in self.runs.values()):
+            self.load_runs()  # without those that a repeated request made or a person deleted
         for trial_id, run in self.runs.items():
-            if run.started is None:  # it was running when its driver ended
-                self.client.set_terminated(run.id, "KILLED")
             folder = weights_folder(self.store, trial_id)
             weights = self.store.uri(folder) if self.store.exists(folder) else None
             if weights and weights != run.weights:

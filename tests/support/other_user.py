@@ -23,14 +23,18 @@ METHODS = (
     "ObjectManagerService/Pull",
     "ReporterService/HealthCheck",
 )
-"""A method of each kind of server that Ray has. Who may call it may call the others of that server."""
+"""A method of each kind of server that a sweep's Ray has. Who may call it may call the others of that server."""
+CLIENT_METHOD = "RayletDriver/ClusterInfo"
+"""Of the server for `ray://` addresses, which a cluster's head has."""
+SILENT = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "no HTTP"}
+"""What a port answers that serves neither gRPC nor HTTP, such as the one that gloo opens for a rank."""
 
 
 def ask(address: str) -> list[str]:
     """Return what an address answers to each call, and to a request by HTTP; OK where it served one."""
     found = []
     with grpc.insecure_channel(address) as channel:
-        for method in METHODS:
+        for method in (*METHODS, CLIENT_METHOD):
             try:
                 channel.unary_unary(f"/ray.rpc.{method}")(b"", timeout=3)
                 found.append(f"OK {method}")
@@ -60,7 +64,7 @@ def find_breaches(told: dict[str, Any], allowed: Sequence[str] = ()) -> list[str
     `allowed`: what addresses that serve HTTP alone may answer to it.
     """
     kept = {at: found for at, found in told["answers"].items() if found[0] != "UNAVAILABLE" or found[1] not in allowed}
-    kept = {at: found for at, found in kept.items() if found != ["UNAVAILABLE", "no HTTP"]}
+    kept = {at: found for at, found in kept.items() if not set(found) <= SILENT}
     asked = {place for found in kept.values() for place, answer in enumerate(found) if answer == "UNAUTHENTICATED"}
     open_ones = [f"{at}: {found}" for at, found in kept.items() if is_open(found)]
     return [

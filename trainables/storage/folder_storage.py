@@ -59,6 +59,10 @@ class Storage:
     def evaluation(self, key: str) -> Path:
         return _inside(self.root / "shared" / "evaluations", key)
 
+    def stress(self, key: str) -> Path:
+        """Return the folder of what attacks on a model gave, of a trial by its id."""
+        return _inside(self.root / "stress", key)
+
     @property
     def location(self) -> str:
         """What another process opens this storage by."""

@@ -21,6 +21,8 @@ WRITE_SECONDS, HEARTBEAT_SECONDS, PUSH_SECONDS = 2.0, 10.0, 30.0
 """Between two writes of something new; between two without anything new; between two copies for other machines."""
 LOST_SECONDS = 60.0
 """A process of another machine whose last heartbeat is so many seconds from this clock may have ended."""
+POINT_GROWTH = 1.1
+"""By how much the step of a point of the curves is above that of the point before: 54 points in 1,000 steps."""
 SHOWN = ("label", "phase", "step", "steps", "started", "seconds", "host", "pid", "work")
 KEYS = {*SHOWN[1:-1], "beat", "born", "phase_seconds", "training_left"}
 
@@ -88,10 +90,8 @@ def describe_making(store: Storage, keys: Container[str] | None = None) -> list[
 def note_making(label: str, key: str, store: Storage) -> Iterator[Progress]:
     """Tell in STORAGE/shared/making/KEY how far a model or an evaluation is that trials share."""
     folder = store.root / MAKING / key
-    progress = Progress(folder, store, None)
-    progress.identity["label"] = label
     try:
-        with progress:
+        with Progress(folder, store, label=label) as progress:
             yield progress
     finally:
         with contextlib.suppress(OSError):
@@ -99,16 +99,20 @@ def note_making(label: str, key: str, store: Storage) -> Iterator[Progress]:
 
 
 class Progress:
-    """A trial's progress file; a thread writes it, so that neither a slow disk nor a long phase delays anything."""
+    """A trial's progress file; a thread writes it, so that neither a slow disk nor a long phase delays anything.
 
-    def __init__(self, folder: Path, store: Storage, attempt: str | None) -> None:
+    `more`: what else it tells, such as the attempt.
+    """
+
+    def __init__(self, folder: Path, store: Storage, **more: Any) -> None:
         self.path = folder / PROGRESS
         self.store = store
-        self.attempt = attempt
         self.state: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
-        self.identity: dict[str, Any] = {}
+        self.identity: dict[str, Any] = more
         self.work: dict[str, Any] | None = None
         """How far an evaluation is."""
+        self.points: list[dict[str, float]] = []
+        """The curves so far, of this attempt alone: a step and its values each."""
         self.started = self.phase_started = self.written = self.pushed = 0.0
         self.first: tuple[int, float] | None = None
         """The first step of training here, and when it was done."""
@@ -117,7 +121,7 @@ class Progress:
         self.thread = threading.Thread(target=self._write_on, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
-        self.identity |= {**process_identity.describe_self(), "started": provenance.now(), "attempt": self.attempt}
+        self.identity = {**process_identity.describe_self(), "started": provenance.now(), **self.identity}
         self.started = self.phase_started = time.monotonic()
         self._write()
         self.thread.start()
@@ -131,7 +135,7 @@ class Progress:
             self.store.remove(self.path)
 
     def note(self, event: dict[str, Any]) -> None:
-        """Keep phase and step of an event, and estimate how long training still takes."""
+        """Keep phase, step and curves of an event, and estimate how long training still takes."""
         now, step = time.monotonic(), event.get("step", self.state["step"])
         if event["phase"] != self.state["phase"]:
             self.phase_started, self.work = now, None
@@ -141,9 +145,12 @@ class Progress:
             self.first = self.first or (step, now)
             done = step - self.first[0]
             left = (now - self.first[1]) / done * (event["steps"] - step) if done > 0 else None
-        entry = event.get("entry", {})
-        values = {name: entry[name] for name in CURVES if math.isfinite(entry.get(name, math.nan))}
-        self.state = {"phase": event["phase"], "step": step, "steps": steps, "training_left": left, "values": values}
+        if event["phase"] == "loading":  # another attempt in this process begins
+            self.points = []
+        elif "entry" in event and (not self.points or step >= POINT_GROWTH * self.points[-1]["step"]):
+            values = {name: event["entry"].get(name, math.nan) for name in CURVES}
+            self.points.append({"step": step} | {name: value for name, value in values.items() if math.isfinite(value)})
+        self.state = {"phase": event["phase"], "step": step, "steps": steps, "training_left": left}
         self.changed = True
 
     def count(self, what: str, done: int, total: int) -> None:
@@ -161,6 +168,7 @@ class Progress:
     def _write(self) -> None:
         self.changed, now = False, time.monotonic()
         times = {"seconds": now - self.started, "phase_seconds": now - self.phase_started, "beat": time.time()}
+        more = {"work": self.work, "points": self.points}
         with contextlib.suppress(OSError):  # the trial's own files report a full disk
-            atomic_files.write_json(self.path, self.state | self.identity | times | {"work": self.work}, durable=False)
+            atomic_files.write_json(self.path, self.state | self.identity | times | more, durable=False)
             self.written = now

@@ -69,7 +69,7 @@ class TrialRun:
         progress, result = None, {}
         if not self.many or dist.get_rank() == 0:
             self.store.start_trial(self.trial.id(), self.trial.model_dump(mode="json"))
-            progress = Progress(self.folder, self.store, self.record.attempt)
+            progress = Progress(self.folder, self.store, attempt=self.record.attempt, started=self.record.started)
             self.report = progress.count
         with progress or contextlib.nullcontext():
             try:

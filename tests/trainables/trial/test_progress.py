@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from typing import Any
@@ -16,7 +17,7 @@ from trainables.common import process_identity
 from trainables.common.errors import InputError
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import PROGRESS
+from trainables.storage.names import CURVES, PROGRESS, STEPS
 from trainables.trial import progress
 from trainables.trial.runner import TrialRun
 
@@ -24,7 +25,8 @@ from trainables.trial.runner import TrialRun
 def test_progress_of_a_trial_until_its_result_is_there(
     trial_inputs: Any, store: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its evaluation scores every answer, then answers every question; each count rises to its total."""
+    """Its evaluation scores every answer, then answers every question; each count rises to its total. Its curves are
+    those of its result."""
     counts: dict[str, list[tuple[int, int]]] = {}
     monkeypatch.setattr(
         progress.Progress, "count", lambda _, what, done, total: counts.setdefault(what, []).append((done, total))
@@ -32,25 +34,41 @@ def test_progress_of_a_trial_until_its_result_is_there(
     note = progress.Progress.note
     monkeypatch.setattr(progress.Progress, "note", lambda self, event: (note(self, event), self._write()))
     config = configuration(trial_inputs, every=None)
-    path, states = store.trial(config.id()) / PROGRESS, []
+    path, states, points = store.trial(config.id()) / PROGRESS, [], []
     for event in TrialRun(config, store).events():
         if event["phase"] != "done":
             now = atomic_files.read_json(path) or {}
             assert process_identity.is_alive(now)
             states.append((now["phase"], now["step"], now["steps"], now["training_left"] is not None))
+            points = now["points"]
     training = [("training", step, 7, step > 1) for step in range(1, 8)]
     assert states == [("loading", 0, None, False), *training, ("evaluation", 7, 7, False)]
     assert not path.exists()
+    rows = [{name: row[name] for name in ("step", *CURVES)} for row in atomic_files.read_rows(path.with_name(STEPS))]
+    assert points == [{name: value for name, value in row.items() if math.isfinite(value)} for row in rows]
     assert list(counts) == ["answers", "generations"]
     for found in counts.values():
         assert found == sorted(found)
         assert (found[0][0], found[-1][0]) == (0, found[-1][1])
 
 
+def test_points_become_rarer_outlast_an_evaluation_and_are_of_one_attempt(store: Storage) -> None:
+    running = progress.Progress(store.trial("abc"), store)
+    entry = {"loss": 2.0, "retain_loss": math.nan, "cos_before": math.inf, "lr": 0.1}
+    for step in range(1, 1001):
+        running.note({"phase": "evaluation", "step": step, "steps": 1000})
+        running.note({"phase": "training", "step": step, "steps": 1000, "entry": entry})
+    assert [point["step"] for point in running.points[:14]] == [*range(1, 12), 13, 15, 17]
+    assert (len(running.points), running.points[0]) == (54, {"step": 1, "loss": 2.0})
+    running.note({"phase": "loading"})
+    running.note({"phase": "training", "step": 1, "steps": 9, "entry": entry})
+    assert [point["step"] for point in running.points] == [1]
+
+
 def test_rows_of_an_evaluation_are_counted_until_the_next_phase(store: Storage) -> None:
     store.trial("abc").mkdir(parents=True)
     shown = []
-    with progress.Progress(store.trial("abc"), store, None) as running:
+    with progress.Progress(store.trial("abc"), store) as running:
         for phase, work in (("evaluation", ("answers", 310, 717)), ("calibration", None)):
             running.note({"phase": phase, "step": 7, "steps": 7})
             if work:
