@@ -92,15 +92,16 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
         device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
     kinds: dict[tuple[Any, ...], Trial] = {}
     counted: dict[str, Trial] = {}
-    evaluated: list[Trial] = []
+    evaluated: list[tuple[Trial, tuple[Any, ...]]] = []
     asked: Counter[str] = Counter()
     for trial in trials:
         training = trial.training
         sizes = (training.batch_size, training.max_length, training.lora_rank, training.optimizer, trial.objective)
-        kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split, *sizes), trial)
+        kind = (trial.method, trial.rectifier.name, trial.benchmark.split, *sizes)
+        kinds.setdefault(kind, trial)
         asked[trial.study()] += 1
         if per_study is None or asked[trial.study()] <= per_study:
-            evaluated.append(trial)
+            evaluated.append((trial, kind))
             made = direction_of(trial)  # trials that differ by their strength alone share it
             counted.setdefault(made.id() if made else trial.id(), trial)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
@@ -121,10 +122,13 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
         return Budget(tuple(needs.values()), fitting=fitting)
     hours = flops.hours(sum(counts), resources.precision)
     sizes = {benchmark: benchmarks.find(benchmark.name).evaluation_size(benchmark) for benchmark, _ in texts}
-    for trial in evaluated:
+    for trial, kind in evaluated:
         points, size = _count_points(trial, extents[trial]) or 0, sizes[trial.benchmark]
-        hours += flops.evaluation_hours(trial, shape, points, size.read, size.generated)
-    return Budget(tuple(needs.values()), hours, flops.basis(resources.precision), fitting)
+        hours += flops.evaluation_hours(trial, shape, fits[kind].stage, points, size.read, size.generated)
+    basis = flops.basis(resources.precision)
+    if any(benchmark.tasks for benchmark in sizes):
+        basis += "; questions of benchmark.tasks are not counted"
+    return Budget(tuple(needs.values()), hours, basis, fitting)
 
 
 def _count_operations(trial: Trial, shape: Shape, extent: benchmarks.SizeEstimate) -> float | None:

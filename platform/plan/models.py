@@ -70,7 +70,7 @@ class ModelRecipes:
         raise InputError(f"models: {folder} has no {lacks}; it has {list_folder(folder)}")
 
     def find_baseline(self) -> Model | None:
-        """Return the model that never saw the rows to forget, None if none is given. Raises InputError."""
+        """Return the model that `baseline` names, None if it is not set. Raises InputError if its folder has none."""
         return self._resolve(Model(path=self.sweep.baseline), "baseline") if self.sweep.baseline else None
 
     def check_folders(self) -> None:

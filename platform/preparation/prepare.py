@@ -99,7 +99,10 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
 
 
 def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None:
-    """Evaluate the retain models first: the forget quality of the target models is measured against them."""
+    """Evaluate the retain models first: the forget quality of the target models is measured against them.
+
+    No trial needs a baseline: where it cannot be evaluated, the start goes on.
+    """
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make: Any = ray.remote(shared_artifacts.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
     for role in ("retain", "original", "baseline"):
@@ -112,7 +115,12 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
             parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain and retain.evaluation
             made.append(make.remote(*parts, store.location, resources))
         messages = {ref.evaluation: f"the {role} model is evaluated on {ref.split}" for ref in missing}
-        _wait_for(made, messages, store, print_line)
+        try:
+            _wait_for(made, messages, store, print_line)
+        except ray.exceptions.RayError as error:
+            if role != "baseline":
+                raise
+            print_line(f"warning: the baseline model is not evaluated, the trials run without it: {_explain(error)}")
 
 
 def _wait_for(tasks: list[Any], messages: Mapping[str, str], store: Storage, print_line: PrintLine) -> None:
@@ -175,5 +183,10 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
         try:
             finish()
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
-            cause = getattr(error, "cause", None) or error
-            print_line(f"no direction: {str(cause).strip().splitlines()[-1]}")
+            print_line(f"no direction: {_explain(error)}")
+
+
+def _explain(error: Exception) -> str:
+    """Return the last line of what a task raised."""
+    cause = getattr(error, "cause", None) or error
+    return (str(cause).strip() or type(cause).__name__).splitlines()[-1]

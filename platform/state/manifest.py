@@ -22,7 +22,7 @@ from trainables.trial.progress import describe_making
 
 
 def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile:
-    """Write the sweep's file; trials of earlier starts of the same sweep stay listed."""
+    """Write the sweep's file; trials and references of earlier starts of the same sweep stay listed."""
     plan = state.plan
     path = store.sweep(plan.sweep.name, plan.hash)
     earlier = read_earlier(path)
@@ -36,7 +36,8 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     references = [
         ReferenceEvaluation(role=ref.role, split=ref.split, evaluation=ref.evaluation) for ref in plan.references
     ]
-    kept = [ref for ref in earlier.references if ref.split not in {new.split for new in references}] if earlier else []
+    made = {(ref.split, ref.role) for ref in references}
+    kept = [ref for ref in earlier.references if (ref.split, ref.role) not in made] if earlier else []
     sweep = SweepFile(
         name=plan.sweep.name,
         hash=plan.hash,

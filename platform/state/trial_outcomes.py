@@ -91,7 +91,7 @@ class SweepState:
 
     def warning(self) -> str | None:
         """Return in one line what is odd in the rows, and what comes from other code than this; None if nothing."""
-        rows = [benchmarks.find(one.name).warn_about_rows(one) for one in self.plan.benchmarks.values()]
+        rows = dict.fromkeys(benchmarks.find(one.name).warn_about_rows(one) for one in self.plan.benchmarks.values())
         return ". ".join(filter(None, [*rows, *self.warnings])) or None
 
     def after_setting_aside(self) -> SweepState:

@@ -18,7 +18,7 @@ EFFICIENCY = 0.35
 SPEED = {"bf16": 312e12, "fp32": 19.5e12}
 """Floating-point operations a second of an A100."""
 BYTES = {"bf16": 2, "fp32": 4}
-READ = 1e12
+BANDWIDTH = 1e12
 """Bytes a second that generation is assumed to read from an A100's memory: half of its 2 TB/s."""
 ROW_TOKENS = 256
 """Tokens of a row that is generated, with its prompt, roughly: so many have their keys and values in a pass."""
@@ -27,7 +27,7 @@ ROW_TOKENS = 256
 def basis(precision: str) -> str:
     """Return the assumptions behind the hours, in words."""
     speed = f"{EFFICIENCY:.0%} of an A100's {SPEED[precision] / 1e12:g} TFLOP/s"
-    return f"training 6 N D at {speed}, with evaluations; generation reads {READ / 1e12:g} TB/s"
+    return f"training 6 N D at {speed}, with evaluations; generation reads {BANDWIDTH / 1e12:g} TB/s"
 
 
 def hours(operations: float, precision: str) -> float:
@@ -35,20 +35,22 @@ def hours(operations: float, precision: str) -> float:
     return operations / (EFFICIENCY * SPEED[precision]) / 3600
 
 
-def evaluation_hours(trial: Trial, shape: Shape, points: int, read: float, generated: float) -> float:
+def evaluation_hours(trial: Trial, shape: Shape, stage: int, points: int, read: float, generated: float) -> float:
     """Return the GPU-hours of all evaluations of a trial on `points` forget rows; those of mixtures at most.
 
-    An evaluation reads and generates so many tokens.
+    An evaluation reads and generates so many tokens. Ranks share it, or the first one does it while the others wait: of
+    mixtures, of task vectors (in fp32), at ZeRO `stage` 3, and of adapters while training goes on.
     """
-    training, resources = trial.training, trial.resources
-    count = 1 + len(trial.calibration.targets) * trial.calibration.evaluations
-    if training.eval_every and trial.task_vector is None:
+    training, resources, moved = trial.training, trial.resources, trial.task_vector is not None
+    alone, precision = moved or stage == 3, "fp32" if moved else resources.precision
+    count = resources.ranks if alone else 1
+    count += resources.ranks * len(trial.calibration.targets) * trial.calibration.evaluations
+    if training.eval_every and not moved:
         steps = sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps)
-        count += (steps - 1) // training.eval_every
-    weights = shape.parameters * BYTES[resources.precision]
+        count += (resources.ranks if alone or training.lora_rank else 1) * ((steps - 1) // training.eval_every)
     rows = max(1.0, CACHED_PER_PASS * resources.evaluation_tokens / ROW_TOKENS)
-    reading = FORWARD * shape.parameters * read / (EFFICIENCY * SPEED[resources.precision])
-    return count * (reading + generated / rows * weights / READ) / 3600
+    reading = FORWARD * shape.parameters * read / (EFFICIENCY * SPEED[precision])
+    return count * (reading + generated / rows * shape.parameters * BYTES[precision] / BANDWIDTH) / 3600
 
 
 def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:

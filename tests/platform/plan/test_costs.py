@@ -255,13 +255,21 @@ def test_operations_by_hand() -> None:
 
 
 def test_hours_of_evaluations_by_hand() -> None:
-    """Of 31 steps after 10, 20, 30 and the last; 4 x 4096 / 256 = 64 rows generate at a time; UWC's 12 a share."""
+    """Of 31 steps after 10, 20, 30 and the last; 4 x 4096 / 256 = 64 rows generate at a time; UWC's 12 a share.
+
+    Where rank 0 evaluates alone, four GPUs are held; a moved model is read in fp32.
+    """
     training = trial().training.model_copy(update={"eval_every": 10})
     reading, weights = 2 * SEVEN.parameters * 1e6 / (0.35 * 312e12), 2 * SEVEN.parameters / 1e12
     once = (reading + 6400 / 64 * weights) / 3600
-    for count, config in (
-        (1, trial()),
-        (4, trial(training=training)),
-        (25, trial(calibration=Calibration(targets=(0.5, 0.9)))),
+    wide = (reading * 312 / 19.5 + 6400 / 64 * 2 * weights) / 3600
+    adapters = training.model_copy(update={"lora_rank": 8})
+    for hours, config, stage in (
+        (once, trial(), 2),
+        (4 * once, trial(training=training), 2),
+        (4 * 4 * once, trial(training=training), 3),
+        ((3 * 4 + 1) * once, trial(training=adapters), 2),
+        ((1 + 4 * 24) * once, trial(calibration=Calibration(targets=(0.5, 0.9))), 2),
+        (4 * wide, trial(method="tv", task_vector=TaskVector(strength=1.0)), 2),
     ):
-        assert flops.evaluation_hours(config, SEVEN, 200, 1e6, 6400) == pytest.approx(count * once)
+        assert flops.evaluation_hours(config, SEVEN, stage, 200, 1e6, 6400) == pytest.approx(hours)
