@@ -13,7 +13,10 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 
 REFERENCES = {"original": "Original", "retain": "Retrain", "baseline": "Never trained"}
 """The reference models, which stand in tables and tidy frames as methods of these names."""
-OTHER_REFERENCES = {"retain": "a model trained without the rows to forget", "baseline": "a model that never saw them"}
+OTHER_REFERENCES = {
+    "retain": "a model trained without the rows to forget",
+    "baseline": "a model that never saw the rows to forget",
+}
 TASK_VECTORS = tuple(sorted(name for name, row in METHODS.items() if row.strength))
 """Methods that move the original model along a direction, as far as a strength says: stg of TRU, strength of TV."""
 

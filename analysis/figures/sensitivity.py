@@ -1,4 +1,4 @@
-"""What gamma, tau and UWC's target do: goals over one of them, a line for each method, of runs, the paper, or both."""
+"""What settings do: goals over gamma, tau or UWC's target, of runs and the paper, and over each setting of a search."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import panel_data
-from analysis.figures.style import DASHED, FAINT, FRAMED, LINES, STYLE, add_legend, dashes, make_panels, opaque
+from analysis.figures.style import DASHED, FAINT, FRAMED, LINES, STYLE, add_legend, dashes, make_panels, marker, opaque
 from analysis.labels import describe_method
-from analysis.number_format import plain_setting
+from analysis.load.goal_columns import Goals
+from analysis.number_format import plain_setting, setting_text
+from analysis.stats.importance import is_numeric, is_wide, varied_settings
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
 COLUMNS += ["value", "sd", "n", "chosen"]
@@ -22,6 +24,8 @@ TITLES = {
     "tau": r"$\tau$, clipping norm",
     "target": "share of the original's MU that is kept",
 }
+MARK = 3.5
+"""The size of a point of a search."""
 CURVE = ["source", "backbone", "split", "method", "rectifier"]
 
 
@@ -105,3 +109,34 @@ def _curve_look(method: str, rectifier: str, *, faint: bool) -> dict[str, Any]:
     else:
         look["linestyle"] = DASHED
     return look | FAINT | {"label": "small and faint: the paper"} if faint else look
+
+
+@mpl.rc_context(STYLE)
+def draw_slices(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Figure:
+    """Draw a study's points: one row for each goal, one column for each setting, the most important one first.
+
+    `shares`: the study's rows of `importance.measure_importance`.
+    """
+    means: Any = shares.groupby("setting")["importance"].mean()
+    ranked = sorted(varied_settings(points), key=lambda name: (-means.get(name, 0.0), name))
+    figure, grid = make_panels(len(goals.compared), len(ranked), 1.9, 1.9, sharey="row")
+    look = marker(points["method"].iloc[0], points["rectifier.name"].iloc[0]) | {"markersize": MARK}
+    for panels, goal in zip(grid, goals.compared, strict=True):
+        for axes, name in zip(panels, ranked, strict=True):
+            order = pd.Series(pd.to_numeric(points[name], errors="coerce")).sort_values().index
+            rows = points.loc[order].dropna(subset=[goal.metric])
+            axes.plot(_place_values(axes, rows[name]), rows[goal.metric], **look)
+            axes.set_xlabel(name)
+        panels[0].set_ylabel(goal.short)
+    return figure
+
+
+def _place_values(axes: Axes, values: Any) -> Any:
+    """Return what lies on the x axis: numbers on a linear or log scale, words and `none` as categories."""
+    if not is_numeric(values):
+        return [value if isinstance(value, str) else setting_text(value) for value in values]
+    if is_wide(values.astype(float)):
+        axes.set_xscale("log")
+    else:
+        axes.locator_params("x", nbins=3)
+    return values.astype(float)

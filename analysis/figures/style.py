@@ -70,7 +70,12 @@ THICK = 1.5
 LINES: dict[str, dict[str, Any]] = {
     "original": {"color": "black", "linestyle": (0, (6, 2)), "linewidth": 0.9, "label": "original model"},
     "retain": {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.4, "label": "retain model"},
-    "baseline": {"color": GREY, "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.2, "label": "model that never saw them"},
+    "baseline": {
+        "color": GREY,
+        "linestyle": (0, (5, 1, 1, 1)),
+        "linewidth": 1.2,
+        "label": "model that never saw forget rows",
+    },
 }
 """The reference models, drawn as lines across."""
 CHANCE: dict[str, Any] = {"color": "#D55E00", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 0.9, "label": "chance"}

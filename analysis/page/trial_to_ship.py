@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 
-from analysis.labels import method_label, rectifier_label
+from analysis.labels import OTHER_REFERENCES, join_names, method_label, rectifier_label
 from analysis.load.trials import evaluated
 from analysis.number_format import format_number
 from analysis.page.detail_sections import Report, Section, TableItem
@@ -22,7 +22,6 @@ from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.ids import digest
 from trainables.config.settings import Model
-from trainables.config.trial import Trial as TrialConfig
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import ROWS, WEIGHTS
 
@@ -43,8 +42,8 @@ def find_recommended(results: Results) -> Trial | None:
     return choose_row(runs.assign(**{"choice.original": original}), results.rule).to_dict("records")[0]
 
 
-def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame, storage: str) -> list[str]:
-    """Return which trial to ship, how to export it, what it costs and what can still be got out, as sentences.
+def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame) -> list[str]:
+    """Return which trial to ship and what it costs, and what can still be got out, as sentences.
 
     `rows`: as `list_recoverable` returns them.
     """
@@ -52,13 +51,13 @@ def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame, sto
     names = [method_label(trial["method"]), rectifier_label(trial["rectifier.name"])]
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
     name = f"{trial['id']} ({' '.join(filter(None, names)).replace('w/', 'with')}, seed {trial['seed']:g}{step})"
-    unseen = _find_model(results, "baseline")
+    known = [goal for goal in results.goals.compared if not math.isnan(_number(original, goal.metric))]
     changes = [
         f"{goal.title} {format_number(original[goal.metric])} before, {format_number(trial[goal.metric])} now"
-        + (f", {format_number(unseen[goal.metric])} in a model that never saw them" if goal.metric in unseen else "")
-        for goal in results.goals.compared
-        if not math.isnan(_number(original, goal.metric))
+        for goal in known
     ]
+    baseline = _find_model(results, "baseline")
+    unseen = [format_number(baseline[goal.metric]) for goal in known if not math.isnan(_number(baseline, goal.metric))]
     share = trial["choice.utility"] / original["choice.utility"] if original.get("choice.utility") else math.nan
     kept = "" if pd.isna(share) else f"; {share:.0%} of the utility is kept"
     start = f"Ship trial {name}"
@@ -66,10 +65,8 @@ def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame, sto
         start = f"Ship none yet: no trial keeps {results.rule.share:.0%} of the utility. The nearest is {name}"
     elif _number(trial, "choice.removal") <= _number(original, "choice.removal"):
         start = f"Ship none yet: no trial forgets more than the model before. The nearest is {name}"
-    sentences = [f"{start}: {'; '.join(changes)}{kept}.".replace(": ;", ":")]
-    sentences += [
-        f"To write its model: python -m trainables.export {trial['id']}{cli.spell_storage(storage)} --output DIR"
-    ]
+    compared = f" {OTHER_REFERENCES['baseline'].capitalize()} has {join_names(unseen)}." if unseen else ""
+    sentences = [f"{start}: {'; '.join(changes)}{kept}.{compared}".replace(": ;", ":")]
     if trial["chosen_step"] == trial.get("training.eval_every") and trial["steps"] > trial["chosen_step"]:
         sentences.append(
             f"The earliest step that was evaluated ({trial['chosen_step']:g}) won: a smaller training.eval_every or "
@@ -77,6 +74,11 @@ def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame, sto
         )
     sentences += _describe_membership(trial, original)
     return [*sentences, _count_recoverable(rows)]
+
+
+def spell_export(trial: Trial, storage: str) -> str:
+    """Return the command that writes a trial's model."""
+    return f"python -m trainables.export {trial['id']}{cli.spell_storage(storage)} --output DIR"
 
 
 def _describe_membership(trial: Trial, original: Trial) -> list[str]:
@@ -101,21 +103,22 @@ def _find_model(results: Results, role: str) -> Trial:
 def list_recoverable(report: Report, trial: Trial) -> pd.DataFrame:
     """Return one row for each forget row that was measured, those that are given away the most first.
 
-    Columns: row (its number in the file, from 1), digest, and `rouge`, `extraction_strength` and `prob` now and, where
-    the target model's rows are there, `..._before`; of a text the highest of its blocks, and the `block` of the highest
-    `rouge`. Empty if no rows are there.
+    Columns: row (its number in the file, from 1), digest, block, and `rouge`, `extraction_strength` and `prob` now and,
+    where the target model's rows are there, `..._before`: of a text those of the `block` with the highest `rouge` now.
+    `highest_rouge_before` is that of all its blocks. Empty if no rows are there.
     """
     now = _read_rows(report.store.trial(str(trial["id"])), report.store)
     evaluation = _find_model(report.results, "original").get("evaluation")
     before = _read_rows(report.store.evaluation(str(evaluation)), report.store) if evaluation else now.iloc[:0]
-    found = now.join(before.add_suffix("_before")).sort_values("rouge", ascending=False, kind="stable")
-    return found.reset_index()
+    found = now.join(before.add_suffix("_before")).sort_values("rouge", ascending=False, kind="stable").reset_index()
+    highest = before.groupby(["row", "digest"]).agg(highest_rouge_before=("rouge", "max"))
+    return found.drop_duplicates(["row", "digest"]).join(highest, on=["row", "digest"])
 
 
 def _read_rows(folder: Path, store: Storage) -> pd.DataFrame:
-    """Return the forget rows' numbers of an evaluation, by row and digest."""
-    path, numbers = folder / ROWS, ["rouge", "extraction_strength", "prob"]
-    frame = pd.DataFrame(columns=["row", "digest", "block", "task", *numbers])
+    """Return the forget rows' numbers of an evaluation, by row, digest and block."""
+    path, numbers, keys = folder / ROWS, ["rouge", "extraction_strength", "prob"], ["row", "digest", "block"]
+    frame = pd.DataFrame(columns=["task", *keys, *numbers])
     if not path.is_file():
         store.fetch(path)
     try:
@@ -123,15 +126,14 @@ def _read_rows(folder: Path, store: Storage) -> pd.DataFrame:
             frame = pyarrow.parquet.read_table(path).to_pandas().rename(columns={"rougeL_recall": "rouge"})
     except (OSError, ValueError, pyarrow.ArrowException) as damage:
         log.warning("%s is damaged: %s", path.relative_to(store.root), damage)
-    forget = frame.loc[frame["task"] == "forget"].assign(row=lambda rows: rows["row"].astype(int) + 1)
-    found = forget.sort_values("rouge", kind="stable").groupby(["row", "digest"])
-    return found[numbers].max().astype(float).assign(block=found["block"].last().astype(int))
+    forget = frame.loc[frame["task"] == "forget"].astype({"row": int, "block": int})
+    return forget.assign(row=forget["row"] + 1).set_index(keys)[numbers].astype(float)
 
 
 def _count_recoverable(rows: pd.DataFrame) -> str:
     if rows.empty:
         return "Which rows can still be got out is not known: the trial's evaluation.parquet is not there."
-    before = rows["rouge_before"].dropna()
+    before = rows["highest_rouge_before"].dropna()
     was = "" if before.empty else f" ({sum(before >= RECOVERED)} before)"
     asked = f"greedy generation gives {RECOVERED:.0%} of their words or more, in order"
     return f"Still to be got out: {sum(rows['rouge'] >= RECOVERED)} of {len(rows)} measured forget rows{was}: {asked}."
@@ -141,16 +143,18 @@ def write_section(report: Report, trial: Trial, rows: pd.DataFrame, *, show_rows
     """Write tables/recoverable.csv, and return the rows that can still be got out; their text with `show_rows` alone.
 
     `rows`: as `list_recoverable` returns them.
-    With the text come the answers of both models, if the trial's weights are kept or exported. Raises InputError with
-    `show_rows` if the trial's forget file is not there or holds other rows.
+    With the text come the answers of both models, or why one is left out. Raises InputError with `show_rows` if the
+    trial's forget file is not there or holds other rows.
     """
-    report.save_frame("recoverable", rows.drop(columns=["digest", "block", "block_before"]))
+    report.save_frame("recoverable", rows.drop(columns=["digest", "block"]))
     shown = rows.loc[rows["rouge"] >= RECOVERED].head(MOST_ROWS)
     names = {"rouge": "ROUGE", "extraction_strength": "ES", "prob": "prob"}
     table = pd.DataFrame({"Row": shown["row"].astype(str)})
-    for column, name in names.items():
-        table[f"{name} before"] = shown[f"{column}_before"].map(format_number)
-        table[f"{name} now"] = shown[column].map(format_number)
+    note = (
+        "Rows are numbered as in the forget file; tables/recoverable.csv has every measured one. No text of a row or a "
+        "model is stored: --show-rows with --output adds the rows to the page, and what both models answer (of a text "
+        "the second half of a block after its first), as long as the trial's weights are kept or exported."
+    )
     if show_rows:
         texts = _read_texts(trial)
         if not set(shown["digest"]) <= texts.keys():
@@ -158,16 +162,13 @@ def write_section(report: Report, trial: Trial, rows: pd.DataFrame, *, show_rows
         table["Asked"] = [texts[key].question or "" for key in shown["digest"]]
         table["To be forgotten"] = [texts[key].answer for key in shown["digest"]]
         asked = [(texts[key], block) for key, block in zip(shown["digest"], shown["block"], strict=True)]
-        for name, answers in _generate_answers(trial, asked, report.store).items():
-            table[name] = answers
+        answers, left_out = _generate_answers(trial, asked, report.store)
+        table, note = table.assign(**answers), note + left_out
+    for column, name in names.items():
+        table[f"{name} before"] = shown[f"{column}_before"].map(format_number)
+        table[f"{name} now"] = shown[column].map(format_number)
     text = "None of the measured forget rows." if shown.empty and len(rows) else _count_recoverable(rows)
-    told = (
-        "Rows are numbered as in the forget file. No text of a row or of a model is stored: --show-rows with --output "
-        "adds the rows to the page, and what both models answer (of a text its second half after the first), as long "
-        "as the trial's weights are kept or exported. "
-        "tables/recoverable.csv has every measured row."
-    )
-    return Section("What can still be got out", (TableItem(table, told),) if len(shown) else (), text=text)
+    return Section("What can still be got out", (TableItem(table, note),) if len(shown) else (), text=text)
 
 
 def _read_texts(trial: Trial) -> dict[str, row_files.Row]:
@@ -177,17 +178,26 @@ def _read_texts(trial: Trial) -> dict[str, row_files.Row]:
     return {digest([row.question, row.answer])[:16]: row for row in rows}
 
 
-def _generate_answers(trial: Trial, rows: list[tuple[row_files.Row, int]], store: Storage) -> dict[str, list[str]]:
-    """Return what the model before and the trial's model answer to rows, by a column's name; none without weights.
-
-    Raises InputError if a model cannot be loaded.
-    """
-    places = (store.root / "exports" / str(trial["id"]), store.trial(str(trial["id"])) / WEIGHTS)
-    kept = next((str(place) for place in places if (place / "config.json").is_file()), None)
-    if not rows or kept is None:
-        return {}
+def _generate_answers(
+    trial: Trial, rows: list[tuple[row_files.Row, int]], store: Storage
+) -> tuple[dict[str, list[str]], str]:
+    """Return the answers of the model before and the trial's model, by a column's name, and why one is left out."""
+    if not rows:
+        return {}, ""
+    from trainables.trial.export.model_folder import load_result, read_trial
     from trainables.trial.export.verify import answer_rows
 
-    config = TrialConfig.model_validate((store.result(str(trial["id"])) or {})["config"])
-    asked = {"Answer before": config.target, "Answer now": Model(path=kept)}
-    return {name: answer_rows(config, model, rows) for name, model in asked.items()}
+    key, answers, left_out = str(trial["id"]), {}, ""
+    places = (store.root / "exports" / key, store.trial(key) / WEIGHTS)
+    kept = next((place for place in places if store.exists(place)), None)
+    if kept is None:
+        return {}, " The answers are left out: the trial's weights are neither kept nor exported."
+    store.fetch(kept)
+    cli.silence_libraries()
+    for name, model in (("Answer before", None), ("Answer now", Model(path=str(kept)))):
+        try:
+            config = read_trial(load_result(key, store), store)
+            answers[name] = answer_rows(config, model or config.target, rows)
+        except InputError as error:
+            left_out += f" {name} is left out ({error})."
+    return answers, left_out
