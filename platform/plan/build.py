@@ -70,6 +70,7 @@ def make_plan(
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
         every = list_spaces(sweep, strategy, benchmarks, targets)
     problems = Problems()
+    problems.collect(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
     spaces = problems.collect(overrides.select_spaces, every, only or []) or every
     trials, studied = list_trials(spaces, sweep, strategy), (budget or DEFAULT_BUDGET if strategy == "optuna" else None)
     tried = [*trials, *sample_trials(spaces, studied or 0)]

@@ -67,6 +67,7 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
             axes[path], document["axes"][path] = text, axis
         except ValueError as error:
             problems.append(str(error))
+    document["searched"] = tuple(path for path in document["searched"] if path not in axes)
     if document["varied"]:  # a typed axis of gamma or tau multiplies the one that the sweep varies alone
         document["varied"] += tuple(path for name in SETTINGS if (path := f"rectifier.{name}") in axes)
     if "benchmark.split" in axes and not set(document["axes"]["benchmark.split"]) & set(sweep.splits):

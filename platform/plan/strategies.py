@@ -125,6 +125,8 @@ def _make_space(
         if value is None and section == "objective" and None not in axes[path]:
             value = getattr(method_constants.constants(method, sweep.objective, study[0]), name, None)
         published[path] = nearest(axes[path], value)
+        if strategy == "paper" and path in sweep.searched:
+            axes[path] = (published[path],)
     return Space(sweep.name, fixed, axes, published)
 
 

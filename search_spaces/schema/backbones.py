@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from trainables.config.settings import Model, Precision, Shape, Training, Value
 
-GATED = ("meta-llama/",)
-"""Owners on the hub whose models need their licence accepted."""
+GATED = ("meta-llama/", "google/gemma")
+"""Beginnings of the hub ids whose licence has to be accepted."""
 
 
 class Backbone(Value):

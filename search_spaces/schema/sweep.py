@@ -25,7 +25,7 @@ from trainables.config.settings import (
     Unit,
     Value,
 )
-from trainables.config.types import Count, Place, Positive, Share
+from trainables.config.types import Count, Place, Positive, Share, Text
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
@@ -87,6 +87,9 @@ class Search(Value):
 
     sampler: Literal["tpe", "nsga2", "nsga3", "gp", "random", "qmc"] = "tpe"
     floor: Share | None = None
+    goals: tuple[Text, ...] = ()
+    """Metrics that are searched for, retention among them; none: the benchmark's goals. Measures by their names
+    (`extraction_strength`), if `benchmark.measures` asks for them."""
     stop_dominated: Count | None = None
     """A trial ends at a step where so many finished trials were better in every goal, or below the floor.
 
@@ -108,6 +111,8 @@ class Sweep(Value):
     """Values or a Range by configuration path: `{"method": ("npo",), "training.lr": (1e-5, 3e-5)}`."""
     varied: tuple[str, ...] = ()
     """GRU's points lie on this axis alone, its other setting being the published one: `paper` is the whole line."""
+    searched: tuple[str, ...] = ()
+    """Axes that the published setting says one value of, the sweep's own: `paper` takes that alone."""
     trial_seconds: Positive | None = None
     """Measured seconds of a trial on one core, on average: for plans, before any trial is done."""
     published: tuple[Published, ...] = (Published(gamma=0.8, tau=None),)

@@ -27,7 +27,7 @@ FAMILIES |= {"Zephyr-7B-beta": "Mistral"}
 
 def family(sweep: Sweep) -> str:
     """Of the sweep's backbone; a sweep that makes its models, or is given one, takes a Llama."""
-    return FAMILIES[sweep.backbone.name] if sweep.backbone else "Llama"
+    return FAMILIES.get(sweep.backbone.name, "Llama") if sweep.backbone else "Llama"
 
 
 def write_model(folder: Path, family: str) -> Path:
@@ -112,7 +112,11 @@ class Shrunk:
 
 SPLIT = "benchmark.split=forget05"
 VECTORS = (SPLIT, "method=tv,tru", "task_vector.batches=2", "task_vector.steps=1", "task_vector.normalise=per_tensor")
+OPEN_UNLEARNING = Shrunk(
+    tofu, ("npo_gd-forget05-s0", "gru-npo_gd-forget05-g0.8-tnone-s0"), (SPLIT, "method=npo_gd", "resources.ranks=1")
+)
 SWEEPS = {
+    **dict.fromkeys(("tofu_llama32_1b", "tofu_llama32_3b", "tofu_llama31_8b"), OPEN_UNLEARNING),
     "quickstart": Shrunk(tofu, ("ga-forget10-s0", "gru-ga-forget10-g0.8-tnone-s0"), ("method=ga",), models=none),
     "tofu_tiny": Shrunk(
         tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-tnone-s0"), (SPLIT, "method=npo"), models=none

@@ -128,6 +128,10 @@ class Benchmark(Value):
     """Tasks of lm-eval whose accuracies count in the utility (own)."""
     shots: Whole = 0
     """Worked examples before each question (MMLU)."""
+    measures: tuple[Text, ...] = ()
+    """Measures beside the benchmark's own, by name, or `all` that it can report (docs/measuring.md)."""
+    holdout: Text | None = None
+    """The configuration of rows that no model saw, for membership; none: TOFU's own for the split."""
     limit: Count | None = None
     """How many rows of each evaluation task, the first (own: evenly spaced); none: as many as the dialect takes."""
     fingerprint: Mark | None = None
@@ -141,6 +145,11 @@ class Benchmark(Value):
     def places(self) -> dict[str, str]:
         """Return part -> place of `sources`."""
         return dict(source.split("=", 1) for source in self.sources)
+
+    @field_validator("measures")
+    @classmethod
+    def _sort_measures(cls, measures: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted({name for name in measures if name != "standard"}))
 
     @field_validator("sources")
     @classmethod
@@ -164,6 +173,8 @@ class Training(Value):
     optimizer: Literal["adamw", "sgd"] = "adamw"
     schedule: Literal["constant", "linear"] = "constant"
     warmup_steps: Whole = 0
+    warmup_epochs: NotNegative = 0
+    """Warm-up as a number of epochs, rounded down to steps, in the place of `warmup_steps`."""
     weight_decay: NotNegative = 0.01
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     eps: Positive = 1e-8

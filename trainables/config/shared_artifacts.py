@@ -67,7 +67,7 @@ def direction_of(trial: Trial) -> Direction | None:
     return Direction(
         rectified=rectified,
         target=trial.target,
-        benchmark=trial.benchmark,
+        benchmark=trial.benchmark.model_copy(update={"measures": (), "holdout": None}),
         vector=trial.task_vector.model_copy(update=free),
         max_length=trial.training.max_length,
         seed=trial.seed if rectified else 0,

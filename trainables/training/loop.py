@@ -41,6 +41,10 @@ class TrainingTask:
         training = self.training
         return sampling.count_steps(len(self.forget), training.batch_size, training.epochs, training.max_steps)
 
+    def count_warmup_steps(self) -> int:
+        training = self.training
+        return int(training.warmup_epochs * len(self.forget) // training.batch_size) or training.warmup_steps
+
     def sampled_rows(self) -> list[int]:
         """Return the forget rows that the run's steps take at their first attempts, sorted."""
         return sampling.sampled_rows(self.seed, self.count_steps(), len(self.forget), self.training.batch_size)
@@ -115,7 +119,7 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
         _seed_noise(engine, task.seed, step, attempts)
         record, outcome = _rectified_gradient(engine, task, state.reference, passed, step, attempts)
         attempts += 1
-    lr = learning_rate(task.training, step, steps)
+    lr = learning_rate(task.training, step, steps, task.count_warmup_steps())
     if outcome.degenerate:
         engine.clear()
     else:
@@ -144,13 +148,13 @@ def find_collapse(bar: float | None, record: dict[str, Any]) -> dict[str, Any] |
     return {"kind": "collapsed", "message": message, "step": record["step"]}
 
 
-def learning_rate(training: Training, step: int, steps: int) -> float:
+def learning_rate(training: Training, step: int, steps: int, warmup: int) -> float:
     """Return that of optimizer step `step` (from 0): linear warm-up, then constant or linear to zero."""
-    if step < training.warmup_steps:
-        return training.lr * (step + 1) / training.warmup_steps
+    if step < warmup:
+        return training.lr * (step + 1) / warmup
     if training.schedule == "constant":
         return training.lr
-    return training.lr * (steps - step) / max(1, steps - training.warmup_steps)
+    return training.lr * (steps - step) / max(1, steps - warmup)
 
 
 def _seed_noise(engine: Engine, seed: int, step: int, attempt: int) -> None:

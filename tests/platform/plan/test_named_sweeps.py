@@ -18,8 +18,9 @@ from search_spaces.schema import sweep as spaces
 from search_spaces.schema.backbones import Backbone
 from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
+from trainables.config.shared_artifacts import direction_of
 from trainables.config.trial import Trial
-from trainables.data.prompts import TEMPLATES
+from trainables.data.prompts import CHAT, TEMPLATES
 from trainables.storage.folder_storage import Storage
 
 REPORTED = ("original", "retain")
@@ -198,13 +199,22 @@ def test_backbone_is_complete(backbone: Backbone) -> None:
     """Sizes from the models' own names and cards, in billions of parameters."""
     sizes = {"Llama-2-7B": 6.74, "Phi-1.5": 1.42, "Zephyr-7B": 7.24, "ICLM-7B": 6.74}
     sizes |= {"Llama-3.2-1B": 1.24, "Llama-3.2-3B": 3.21, "Qwen2.5-1.5B": 1.54}
+    sizes |= {"Llama-3.1-8B": 8.03, "Qwen3-1.7B": 1.72, "gemma-3-1b": 1.00, "SmolLM2-1.7B": 1.71}
     expected = next(size for name, size in sizes.items() if backbone.name.startswith(name))
     assert backbone.shape.parameters / 1e9 == pytest.approx(expected, rel=0.005)
-    assert backbone.template in TEMPLATES
+    assert backbone.template in (*TEMPLATES, CHAT)
     assert backbone.base is not None or backbone.published
     for role in ("full", "retain95"):
         model = backbone.model(role, "forget05")
         assert model is None or model.path.endswith(f"_{role}")
+
+
+def test_measures_make_no_direction_anew(store: Storage) -> None:
+    """They are trials of their own, along the directions that are there."""
+    asked = plan("tofu_phi_tru", store, "benchmark.measures=extraction_strength", strategy="paper").trials
+    plain = plan("tofu_phi_tru", store, strategy="paper").trials
+    assert [direction_of(trial) for trial in asked] == [direction_of(trial) for trial in plain]
+    assert {trial.id() for trial in asked}.isdisjoint(trial.id() for trial in plain)
 
 
 def test_tokenizer_and_attention_of_the_sweep_reach_its_models(store: Storage) -> None:

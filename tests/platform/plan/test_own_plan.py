@@ -10,7 +10,7 @@ import pytest
 from platform.driver import dry_run
 from platform.plan import hub_requirements
 from platform.plan.plan import Plan
-from platform.state import trial_outcomes
+from platform.state import manifest, trial_outcomes
 from tests.support import own_rows, tiny
 from tests.support.environment import type_settings
 from tests.support.small_sweep import plan_named
@@ -111,6 +111,9 @@ def test_a_model_that_never_saw_the_rows_leaves_trials_and_name_as_they_are(
     alone, compared = plan(store, target, files), plan(store, target, files, f"baseline={target}")
     assert (compared.name, compared.trials) == (alone.name, alone.trials)
     assert [ref.role for ref in compared.references] == ["original", "baseline"]
+    for started in (compared, alone):  # a later start without it keeps it
+        sweep = manifest.write_manifest(trial_outcomes.scan(started, store), store, "python -m platform.sweep own")
+        assert {ref.role for ref in sweep.references} == {"original", "baseline"}
     with pytest.raises(InputError, match=r"baseline: .*nowhere"):
         plan(store, target, files, "baseline=/nowhere")
     (needed,) = plan(store, target, files, f"baseline={HUB_MODEL}").hub
@@ -130,6 +133,13 @@ def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], s
     assert bring.startswith("  or: bring config.json, ")
     assert bring.endswith(" to DIR and --set target=DIR")
     assert found.costs.largest is None
+
+
+def test_hours_do_not_count_questions_of_tasks(target: Path, files: dict[str, Path], store: Storage) -> None:
+    on_gpu = "resources.gpus=1"
+    plain, asked = plan(store, target, files, on_gpu), plan(store, target, files, on_gpu, "benchmark.tasks=mmlu")
+    assert asked.costs.hours == plain.costs.hours
+    assert asked.costs.basis == f"{plain.costs.basis}; questions of benchmark.tasks are not counted"
 
 
 def test_files_may_move_and_must_not_change(

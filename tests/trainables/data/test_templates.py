@@ -149,8 +149,10 @@ def test_a_token_across_the_boundary_is_a_label() -> None:
 
 def test_the_answer_tag_is_a_label_in_the_papers_dialect_alone() -> None:
     tokenizer, question = TOKENIZERS["merging"], "Who?"
-    paper, other = (encode(tokenizer, "phi", question, "He", tofu.RULES[name].tag_is_answer) for name in tofu.RULES)
-    assert list(tofu.RULES) == ["paper", "open-unlearning"]
+    paper, other = (
+        encode(tokenizer, "phi", question, "He", tofu.rows.RULES[name].tag_is_answer) for name in tofu.rows.RULES
+    )
+    assert list(tofu.rows.RULES) == ["paper", "open-unlearning"]
     assert paper.input_ids == other.input_ids
     assert tokenizer.decode(list(paper.input_ids[paper.answer_start :])) == "Answer: He</s>"
     assert tokenizer.decode(list(other.input_ids[other.answer_start :])) == "He</s>"

@@ -28,7 +28,7 @@ def rows(trial_inputs: Any) -> dict[str, Any]:
     """The tiny model and both sides' encoded rows."""
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
-    sides = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
+    sides = [tofu.rows.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
     return {"network": network, "forget": sides[0], "retain": sides[1], "pad": tokenizer.pad_token_id}
 
 

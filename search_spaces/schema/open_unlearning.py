@@ -1,0 +1,47 @@
+"""Common part of the sweeps on open-unlearning's models: its settings, and the ranges that are searched around them.
+
+Source: locuslab/open-unlearning @ d3d7cf9: scripts/tofu_unlearn.sh, configs/experiment/unlearn/tofu/default.yaml and
+configs/trainer (one rate, ten epochs, warm-up of one epoch, no tuning); ranges of
+gnueaj/unlearning-depth-score @ fc31639. The first value of each axis is open-unlearning's own.
+"""
+
+from __future__ import annotations
+
+from search_spaces.schema.axes import Axis
+from search_spaces.schema.backbones import Backbone
+from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Sweep
+from trainables.config.settings import Benchmark, Objective, Resources, Selection, Training
+
+METHODS = ("ga", "gd", "npo_gd", "simnpo_gd")
+"""Its GradAscent, GradDiff, NPO and SimNPO. Its RMU trains all weights, ours the matrices that RMU's authors train."""
+SPLITS = ("forget10", "forget05", "forget01")
+RANGES: dict[str, Axis] = {
+    "training.lr": (1e-5, 2e-5, 5e-5),
+    "training.epochs": (10, 5),
+    "objective.retain_coefficient": (1.0, 2.0, 5.0),
+}
+
+
+def sweep(backbone: Backbone, *, name: str, ranks: int = 1) -> Sweep:
+    """Return open-unlearning's TOFU sweep on a backbone, each method alone and with GRU.
+
+    A setting is chosen on one half of the evaluation rows and reported on the other.
+    """
+    return Sweep(
+        name=name,
+        title=f"TOFU on {backbone.name} with open-unlearning's models and settings",
+        backbone=backbone,
+        axes={
+            "method": METHODS,
+            "benchmark.split": SPLITS,
+            **RANGES,
+            "rectifier.gamma": SMALL_GAMMAS,
+            "rectifier.tau": SMALL_TAUS,
+        },
+        benchmark=Benchmark(dialect="open-unlearning", template=backbone.template),
+        selection=Selection(halves=True),
+        searched=tuple(RANGES),
+        objective=Objective(preset="open-unlearning"),
+        training=Training(lr=1e-5, epochs=10, batch_size=32, schedule="linear", warmup_epochs=1),
+        resources=Resources(ranks=ranks, gpus=1, cpus=4, precision=backbone.precision, gpu_memory=80),
+    )
