@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, own
+from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
@@ -35,10 +37,16 @@ def main(
     task: Annotated[list[str] | None, ask(help="Of own: a task of lm-eval for the utility.")] = None,
     shots: Annotated[int, ask(help="Worked examples before a question (MMLU).", min=0)] = 0,
     limit: Annotated[int | None, ask(help="So many rows of each task.", min=1)] = None,
+    measures: Annotated[str, ask(help="Measures beside the standard ones: all or NAME,... (docs/measuring.md).")] = "",
+    holdout: Annotated[str | None, ask(help="Data configuration of rows that no model saw, for membership.")] = None,
     retain_evaluation: Annotated[
         Path | None, typer.Option(help="The output of this command for the retain model; without it FQ is null.")
     ] = None,
     rows_file: Annotated[Path | None, typer.Option("--rows", help="Where the per-row results go (Parquet).")] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="open-unlearning: its two files, in the folder --output, with all measures."),
+    ] = None,
     token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 4096,
 ) -> None:
     """Evaluate a model and write its metrics.
@@ -48,12 +56,23 @@ def main(
     """
     fields: dict[str, Any] = {"name": benchmark, "dialect": dialect, "shots": shots, "limit": limit}
     fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
+    fields |= {"measures": tuple(filter(None, measures.split(","))), "holdout": holdout}
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
-    raise typer.Exit(cli.guarded(lambda: _evaluate(model, fields, output, retain_evaluation, rows_file, token_budget)))
+    if form:
+        fields["measures"] = fields["measures"] or ("all",)
+    raise typer.Exit(
+        cli.guarded(lambda: _evaluate(model, fields, output, retain_evaluation, rows_file, token_budget, form))
+    )
 
 
 def _evaluate(
-    path: str, fields: dict[str, Any], output: Path, retain: Path | None, rows_file: Path | None, token_budget: int
+    path: str,
+    fields: dict[str, Any],
+    output: Path,
+    retain: Path | None,
+    rows_file: Path | None,
+    token_budget: int,
+    form: str | None,
 ) -> int:
     provenance.stamp()
     if fields["name"] == "own":
@@ -67,12 +86,17 @@ def _evaluate(
     prompts.check_template(benchmark.template)
     chosen = benchmarks.find(benchmark.name)
     chosen.check_settings(benchmark)
+    if form:
+        open_unlearning_files.check(form, benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(benchmark)})
+    if warning := chosen.warn_about_rows(benchmark):
+        print(f"warning: {warning}", file=sys.stderr)
     subject = Model(path=path)
     model_files.check_model(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
     reference = evaluation.read_reference(retain, benchmark) if retain else None
-    for field, file in (("--output", output), ("--rows", rows_file)):
+    main_file = output / open_unlearning_files.EVALUATION if form else output
+    for field, file in (("--output", main_file), ("--rows", rows_file)):
         if file:
             atomic_files.check_writable(file, field)
     cli.silence_libraries()
@@ -83,8 +107,12 @@ def _evaluate(
     found, records = evaluation.evaluate(network.to(device), tokenizer, benchmark, reference, token_budget=token_budget)
     if rows_file:
         atomic_files.write_rows(rows_file, records)
-    kept = evaluation.document(benchmark, found, records)
-    atomic_files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
+    if form:
+        resolved = prompts.resolve_template(benchmark.template, tokenizer)
+        open_unlearning_files.write_files(output, resolved, records, found)
+    else:
+        kept = evaluation.document(benchmark, found, records)
+        atomic_files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
     values = [(goal.title, found[goal.metric]) for goal in chosen.GOALS]
     shown = [
         f"{title} {'null (no --retain-evaluation)' if value is None else f'{value:.4f}'}" for title, value in values

@@ -41,7 +41,7 @@ BESIDE = {
     "muse": (Column("privleak", "PrivLeak", None, "PrivLeak"),),
     "own": tuple(
         Column(f"forget_{name}", measure.short, measure.best, f"{measure.title} on the forget rows, no goal")
-        for name, measure in sorted(measures.reported_by(find("own")).items(), key=lambda item: item[1].short)
+        for name, measure in sorted(measures.reported_by(Benchmark(name="own")).items(), key=lambda item: item[1].short)
         if f"forget_{name}" != find("own").GOALS[0].metric
     ),
 }

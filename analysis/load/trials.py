@@ -154,9 +154,10 @@ def settings(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
-    """Return one row for each model and split: role (original, retain), split, evaluation, status, model, metrics.
+    """Return one row for each model and split: role, split, evaluation, status, model, metrics.
 
-    The retain model's missing forget quality is 0: its KS test against itself has p = 1 by definition.
+    Roles are original, retain and baseline. The retain model's missing forget quality is 0: its KS test against itself
+    has p = 1 by definition.
     """
     store = open_storage(storage)
     sweep = find_sweep(name, store)

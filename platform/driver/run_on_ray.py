@@ -133,12 +133,12 @@ def make_searcher(
     shared = {"storage": store.location, "keep": keep != "none", "strategy": placement.strategy}
     if plan.strategy != "optuna":
         return Queue(state.left, shared, lambda: stopper.reason), len(state.left)
-    finished, histories = {}, {}
+    finished, histories, search = {}, {}, plan.sweep.search
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:
-            finished[key], histories[key] = read_goals(trial, result), read_history(result)
+            finished[key], histories[key] = read_goals(trial, result, search.goals), read_history(result)
     unfinished = {*state.again, *(key for trial in state.left if store.under_way(key := trial.id()))}
-    search, utilities = plan.sweep.search, planned_utilities(plan, store)
+    utilities = planned_utilities(plan, store)
     studies = []
     for name, known in plan.studies().items():
         utility = utilities.get(known[0].benchmark.split)

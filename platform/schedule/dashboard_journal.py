@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +81,10 @@ class Journal:
         return self.studies[name]
 
 
-def read_goals(trial: Trial, document: Mapping[str, Any]) -> Goals:
-    """Return the goals of a result, or of a document with its `metrics` and `halves`."""
-    return benchmarks.goal_gains(trial.benchmark.name, metrics_of(document, trial.selection))
+def read_goals(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> Goals:
+    """Return the goals of a result, or of a document with its `metrics` and `halves`; `names`: of search.goals."""
+    goals = benchmarks.choose_goals(trial.benchmark, names)
+    return benchmarks.goal_gains(trial.benchmark.name, metrics_of(document, trial.selection), goals)
 
 
 def sync_journal(sweep: SweepFile, store: Storage) -> Journal | None:

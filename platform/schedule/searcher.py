@@ -87,7 +87,7 @@ class Study:
         self.places = {key: self._encode(trial) for key, trial in self.trials.items()}
         self.running: dict[str, optuna.Trial] = {}
         self.asked = {key for key in self.trials if key in finished}
-        goals = benchmarks.find(known[0].benchmark.name).GOALS
+        goals = benchmarks.choose_goals(known[0].benchmark, search.goals)
         chosen = make_sampler(search.sampler, known[0].seed + len(self.asked), budget)
         self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=chosen)
         for key in filter(finished.__contains__, self.trials):
@@ -226,6 +226,6 @@ class Studies(Queue):
         study, key = self.owner.pop(trial_id)
         found = result or {}
         document = {"metrics": found, "halves": found.get("halves")}
-        goals = None if error else read_goals(study.trials[key], document)
-        study.tell(key, goals, found.get("history", ()))
-        self.end(study.trials[key], goals)
+        trial = study.trials[key]
+        study.tell(key, None if error else read_goals(trial, document, study.search.goals), found.get("history", ()))
+        self.end(trial, None if error else read_goals(trial, document))

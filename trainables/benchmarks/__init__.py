@@ -7,7 +7,7 @@ transformers nor lm-eval: plans, listings and status read them too.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -41,7 +41,8 @@ def halves(benchmark: Benchmark, records: Records, reference: Any) -> list[Metri
         return None
     chosen = find(benchmark.name)
     found = [chosen.half_metrics(benchmark, records, reference, which) for which in (0, 1)]
-    return [measures.means(chosen, part) | metrics for metrics, part in zip(found, parts, strict=True)]
+    added = [measures.aggregate(benchmark, part, chosen.MEASURED_TASKS, chosen.COMPARED_TASKS) for part in parts]
+    return [one | metrics for one, metrics in zip(added, found, strict=True)]
 
 
 def describe_goals(name: str, metrics: Mapping[str, Any]) -> str:
@@ -52,9 +53,37 @@ def describe_goals(name: str, metrics: Mapping[str, Any]) -> str:
     )
 
 
-def goal_gains(name: str, metrics: Mapping[str, Any]) -> tuple[float, ...] | None:
-    """Return the goals' values turned so that more is better, retention last; None where one is missing."""
-    goals = find(name).GOALS
+def list_goals(benchmark: Benchmark) -> dict[str, Goal]:
+    """Return what can be searched for, by name: the benchmark's goals, and the measures that are asked for."""
+    chosen = find(benchmark.name)
+    known = {goal.metric: goal for goal in chosen.GOALS}
+    for name, measure in measures.requested(benchmark).items():
+        metric = f"{name}_auc" if measure.membership else f"{chosen.FORGET_TASK}_{name}"
+        known[name] = Goal(metric, "removal", measure.best, measure.short, measure.title)
+    return known
+
+
+def choose_goals(benchmark: Benchmark, names: Sequence[str]) -> tuple[Goal, ...]:
+    """Return the goals of a search: those named, retention last; the benchmark's where none is.
+
+    Raises InputError naming what is not measured, or if retention is not among them.
+    """
+    own, known = find(benchmark.name).GOALS, list_goals(benchmark)
+    for name in names:
+        if name not in known:
+            hint = f"{closest(name, known)}; benchmark.measures asks for more"
+            raise InputError(f"search.goals: '{name}' is not measured on {benchmark.name}; {hint}")
+    if names and own[-1].metric not in names:
+        raise InputError(f"search.goals: name {own[-1].metric}, too: what is kept is weighed against what is removed")
+    return tuple(sorted((known[name] for name in names), key=lambda goal: goal.side == "retention")) or own
+
+
+def goal_gains(name: str, metrics: Mapping[str, Any], goals: Sequence[Goal] = ()) -> tuple[float, ...] | None:
+    """Return the goals' values turned so that more is better, retention last; None where one is missing.
+
+    `goals`: others than the benchmark's.
+    """
+    goals = goals or find(name).GOALS
     if any(metrics.get(goal.metric) is None for goal in goals):
         return None
     return tuple(goal.gain(metrics[goal.metric]) for goal in goals)

@@ -77,6 +77,10 @@ class BenchmarkBase(ABC):
     """What `utility_parts` reads of a record, beside its task."""
     MEASURED_TASKS: ClassVar[tuple[str, ...] | None] = None
     """The tasks of records that the measures of trainables.benchmarks.measures are of; None: all."""
+    FORGET_TASK: ClassVar[str] = "forget"
+    """The task of the forget rows that measures are searched by."""
+    COMPARED_TASKS: ClassVar[tuple[str, str]] = ("forget", "holdout")
+    """The tasks of the forget and of the hold-out rows that membership is told by."""
 
     @property
     def name(self) -> str:
@@ -97,7 +101,7 @@ class BenchmarkBase(ABC):
         """Return the configurations of the data set that training reads."""
         return ()
 
-    def evaluation_configs(self, split: str) -> tuple[str, ...]:
+    def evaluation_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
         """Return the configurations of the data set that an evaluation reads."""
         return ()
 
@@ -127,7 +131,7 @@ class BenchmarkBase(ABC):
 
     def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
         """Name what all that an evaluation reads holds."""
-        return raw_rows.fingerprint_rows(benchmark.data, self.evaluation_configs(benchmark.split), benchmark.revision)
+        return raw_rows.fingerprint_rows(benchmark.data, self.evaluation_configs(benchmark), benchmark.revision)
 
     def shared_fingerprint(self, benchmark: Benchmark) -> str:
         """Name what all holds that every split of a sweep reads."""
@@ -179,7 +183,7 @@ class BenchmarkBase(ABC):
         raise InputError(f"{where}: {self.name} has no retain model to be measured against; leave it out")
 
     def _configs(self, benchmark: Benchmark) -> tuple[str, ...]:
-        return self.training_configs(benchmark.split) + self.evaluation_configs(benchmark.split)
+        return self.training_configs(benchmark.split) + self.evaluation_configs(benchmark)
 
 
 def every_other(records: Records, which: int) -> Records:

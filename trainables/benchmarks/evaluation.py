@@ -29,8 +29,11 @@ def evaluate(
     chosen = benchmarks.find(benchmark.name)
     with report_to(report):
         metrics, records = chosen.measure(network, tokenizer, benchmark, reference, token_budget=token_budget)
-    measures.score_rows(chosen, records, records)
-    return measures.means(chosen, records) | metrics, records
+    measures.score_rows(benchmark, records, records)
+    columns = dict.fromkeys(name for row in records for name in row)
+    records = [columns | row for row in records]
+    added = measures.aggregate(benchmark, records, chosen.MEASURED_TASKS, chosen.COMPARED_TASKS)
+    return added | metrics, records
 
 
 def check_data(benchmark: Benchmark) -> None:

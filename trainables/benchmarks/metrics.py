@@ -77,9 +77,21 @@ MIN_K_SHARE = 0.4
 
 
 def min_k_mean(log_likelihoods: Sequence[float]) -> float:
-    """Return Min-40 % (Shi et al., 2023): the mean of the lowest 40 % log-likelihoods of a text's tokens."""
+    """Return Min-40 % (Shi et al., 2023): the mean of the lowest 40 % log-likelihoods of a text's tokens; 0 of none."""
+    if not log_likelihoods:
+        return 0.0
     count = max(1, int(MIN_K_SHARE * len(log_likelihoods)))
     return float(np.sort(log_likelihoods)[:count].mean())
+
+
+def privacy_leakage(auc: float, reference: float, guard: float = 0.0) -> float | None:
+    """Return PrivLeak in percent (Shi et al., 2025): how far an AUC is from the retain model's; None if that is 0.
+
+    AUCs of telling hold-out rows from forget rows by their log-likelihoods. -100: all remembered; 0: as the retain
+    model; above: less likely than rows that no model saw.
+    """
+    divisor = reference + guard
+    return 100.0 * (auc - reference) / divisor if divisor else None
 
 
 def auc(lower: Sequence[float], higher: Sequence[float]) -> float:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.benchmarks import base, metrics, rouge_words
+from trainables.benchmarks import base, measures, metrics, rouge_words
 from trainables.benchmarks.base import (
     BenchmarkBase,
     EvaluationSize,
@@ -58,6 +58,8 @@ VERBMEM_PROMPT, KNOWMEM_PROMPT, PRIVLEAK_TEXT = 200, 600, 2000
 """Tokens of a prompt or a text, roughly."""
 STOPS = ("\n\n", "\nQuestion", "Question:")
 AUC, ROWS_DIGEST = "privleak_auc", "privleak_rows_digest"
+NOT_KEPT = ("losses", "hits", "least_strength", "standardised", "answer_text")
+"""What measures read of a row but no record keeps."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class MuseBenchmark(BenchmarkBase):
     )
     SPLITS: ClassVar = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
     UTILITY_COLUMNS = ("rougeL_f1",)
+    FORGET_TASK = "verbmem_f"
+    COMPARED_TASKS = ("privleak_forget", "privleak_holdout")
 
     def retain_role(self, split: str) -> str | None:
         return RETAIN
@@ -110,7 +114,7 @@ class MuseBenchmark(BenchmarkBase):
     def training_configs(self, split: str) -> tuple[str, ...]:
         return FORGET_TEXT, RETAIN_TEXT
 
-    def evaluation_configs(self, split: str) -> tuple[str, ...]:
+    def evaluation_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
         questions = (name for config in KNOWMEM.values() for name in (config, f"{config}_icl"))
         return (VERBMEM, *questions, *PRIVLEAK.values())
 
@@ -145,7 +149,11 @@ class MuseBenchmark(BenchmarkBase):
         """Return every number, PrivLeak against the AUC `reference` of the retain model, and a record a question."""
         asked = _verbmem(benchmark, tokenizer) + _knowmem(benchmark)
         records = _generated(network, tokenizer, asked, RULES[benchmark.dialect], token_budget)
+        if measures.requested(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
+            _score_passages(network, tokenizer, benchmark, records, token_budget)
         records += _likelihoods(network, tokenizer, benchmark, token_budget)
+        measures.score_rows(benchmark, records, records)
+        records = [{name: value for name, value in row.items() if name not in NOT_KEPT} for row in records]
         return aggregate(records, benchmark, reference), records
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: float | None, which: int) -> Metrics:
@@ -187,8 +195,7 @@ def aggregate(records: Records, benchmark: Benchmark, reference: float | None = 
         reference = AUC_RETAIN[benchmark.split] if rules.published_reference else 0.5
     auc = metrics.auc(member, stranger)
     found |= {AUC: auc, "privleak_reference": reference}
-    divisor = reference + rules.guard
-    return {**found, "privleak": 100.0 * (auc - reference) / divisor if divisor else None}
+    return {**found, "privleak": metrics.privacy_leakage(auc, reference, rules.guard)}
 
 
 def _load(benchmark: Benchmark, config: str) -> list[Row]:
@@ -244,6 +251,22 @@ def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token
     return asked
 
 
+def _score_passages(network: Any, tokenizer: Any, benchmark: Benchmark, asked: Records, token_budget: int) -> None:
+    """Add to the records of VerbMem what measures read of the true text: after the prompt and a space, uncut."""
+    from trainables.inference import scoring
+    from trainables.inference.padded_batch import pad_of
+
+    examples = []
+    for row in _load(benchmark, VERBMEM)[: benchmark.limit]:
+        start = max(1, len(tokenizer(row["prompt"])["input_ids"]))
+        ids = tokenizer(f"{row['prompt']} {row['gt']}")["input_ids"][: start + RULES["open-unlearning"].true_tokens]
+        examples.append(Example(tuple(ids), start))
+    groups, pad = [[example] for example in examples], pad_of(tokenizer)
+    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
+    for row, (one,) in zip((row for row in asked if row["task"] == "verbmem_f"), scores, strict=True):
+        row |= measures.describe_labels(one, benchmark.dialect)
+
+
 def until_stop(text: str) -> str:
     """The text up to the first stop word."""
     return min((text.split(stop)[0] for stop in STOPS), key=len)
@@ -260,11 +283,14 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
         length = rules.text_tokens + 1 if rules.text_tokens else None
         for index, text in enumerate(texts):
             asked.append((task, index, Example(tuple(text_blocks.tokenize(tokenizer, text)[:length]), 1)))
-    pad = pad_of(tokenizer)
-    scores = scoring.score_labels(network, [[example] for _, _, example in asked], pad=pad, token_budget=token_budget)
+    pad, examples = pad_of(tokenizer), [example for _, _, example in asked]
+    standardise = set(examples) if "membership_min_k_plus_plus" in measures.requested(benchmark) else ()
+    groups = [[example] for example in examples]
+    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget, standardise=standardise)
     records = []
-    for (task, index, _), ((losses, _),) in zip(asked, scores, strict=True):
-        scored = losses[:-1] if rules.drop_last else losses
-        row = _make_record(task, index, None, None)
+    for (task, index, example), (one,) in zip(asked, scores, strict=True):
+        scored = one.losses[:-1] if rules.drop_last else one.losses
+        row = _make_record(task, index, None, None) | measures.describe_labels(one, benchmark.dialect)
+        row |= {"hits": None, "answer_text": tokenizer.decode(example.input_ids[1:], skip_special_tokens=True)}
         records.append(row | {"min_k": metrics.min_k_mean([-loss for loss in scored]), "tokens": len(scored)})
     return records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,12 +13,20 @@ from trainables.common.tokenized_row import Example
 from trainables.inference import kv_cache, shared_prefix, threads_and_ranks
 from trainables.inference.progress import Counter
 
+LEAST_VARIANCE = 1e-6
+"""open-unlearning's guard: where all the probability is on one token."""
+
 
 class LabelScores(NamedTuple):
-    """Negative log-likelihood (nats) of each label of an example, and whether the label is the likeliest token."""
+    """Negative log-likelihood (nats) of each label of an example, and whether the label is the likeliest token.
+
+    `standardised`, where asked for: the log-likelihood less its mean over the vocabulary under the model's own
+    distribution, over the deviation there (Min-K++).
+    """
 
     losses: list[float]
     hits: list[bool]
+    standardised: list[float] | None = None
 
     @property
     def total_loss(self) -> float:
@@ -31,7 +39,12 @@ Passes = Iterator[tuple[list[Example], torch.Tensor, torch.Tensor]]
 
 
 def score_labels(
-    network: Any, groups: Sequence[Sequence[Example]], *, pad: int, token_budget: int
+    network: Any,
+    groups: Sequence[Sequence[Example]],
+    *,
+    pad: int,
+    token_budget: int,
+    standardise: Collection[Example] = (),
 ) -> list[list[LabelScores]]:
     """Score each example of each group, such as the answers to a question: what a group shares is read once.
 
@@ -63,7 +76,7 @@ def score_labels(
     def run(passes: Callable[[Any], Passes], model: Any) -> dict[Example, LabelScores]:
         found = {}
         for examples, logits, labels in passes(model):
-            found |= _scores(examples, logits, labels)
+            found |= _scores(examples, logits, labels, standardise)
             counter.add(len(examples))
         return found
 
@@ -90,10 +103,26 @@ def _read_after_prefixes(suffixes: list[shared_prefix.Suffix], pad: int, token_b
         yield [suffix.example for suffix in chosen], prefixes.logits(chosen, batch), batch.labels
 
 
-def _scores(examples: list[Example], logits: torch.Tensor, labels: torch.Tensor) -> dict[Example, LabelScores]:
-    """Return losses in fp32, and hits, from (labels, vocabulary) and (labels,)."""
+def _scores(
+    examples: list[Example], logits: torch.Tensor, labels: torch.Tensor, standardise: Collection[Example]
+) -> dict[Example, LabelScores]:
+    """Return losses in fp32, hits and standardised log-likelihoods, from (labels, vocabulary) and (labels,)."""
     losses = functional.cross_entropy(logits.float(), labels, reduction="none").cpu()
     hits = (logits.argmax(-1) == labels).cpu()
     counts = [example.answer_tokens for example in examples]
-    parts = zip(examples, losses.split(counts), hits.split(counts), strict=True)
-    return {example: LabelScores(lost.tolist(), hit.tolist()) for example, lost, hit in parts}
+    found = {}
+    for example, lost, hit, part in zip(
+        examples, losses.split(counts), hits.split(counts), logits.split(counts), strict=True
+    ):
+        standardised = _standardise(part, lost).tolist() if example in standardise else None
+        found[example] = LabelScores(lost.tolist(), hit.tolist(), standardised)
+    return found
+
+
+def _standardise(logits: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
+    """Return (-loss - mean) / deviation of the log-likelihoods over the vocabulary: (labels,). Zhang et al., 2025."""
+    logs = logits.float().log_softmax(-1)
+    shares = logs.exp()
+    mean = (shares * logs).sum(-1)
+    variance = (shares * logs.square()).sum(-1) - mean.square()
+    return (-losses - mean.cpu()) / variance.clamp(min=LEAST_VARIANCE).sqrt().cpu()

@@ -17,7 +17,7 @@ from trainables import benchmarks
 from trainables.benchmarks.local_paths import localize
 from trainables.common import cli, process_identity, provenance
 from trainables.common.errors import InputError, Unreachable
-from trainables.config.settings import Resources
+from trainables.config.settings import Benchmark, Resources
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
@@ -168,8 +168,8 @@ def _check_sent(trial: Trial, store: Storage) -> None:
 
 
 def report_end(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the last report to Tune, with the metrics of the benchmark's goals, also on halves and at each step."""
-    found, kind = result["metrics"], benchmarks.find(result["config"]["benchmark"]["name"])
+    """Return the last report to Tune, with what can be searched for, also on halves, and the goals at each step."""
+    found, goals = result["metrics"], benchmarks.list_goals(Benchmark.model_validate(result["config"]["benchmark"]))
     return {
         "id": result["id"],
         "done": True,
@@ -177,5 +177,5 @@ def report_end(result: dict[str, Any]) -> dict[str, Any]:
         "status": result["status"],
         "halves": result.get("halves"),
         "history": read_history(result),
-        **{goal.metric: found.get(goal.metric) for goal in kind.GOALS},
+        **{goal.metric: found.get(goal.metric) for goal in goals.values()},
     }

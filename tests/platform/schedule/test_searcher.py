@@ -22,6 +22,8 @@ from platform.state.limits import Stopper
 from search_spaces.schema.sweep import Search
 from tests.support import small_sweep
 from tests.support.small_studies import Outcome, drain, make_space
+from trainables import benchmarks
+from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
@@ -175,6 +177,31 @@ def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> Non
     studies.on_trial_complete("t0", result) if studies.next_trial("t0") else None
     assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
     assert searcher.read_goals(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
+
+
+def test_a_search_may_have_other_goals() -> None:
+    """Of a measure that is asked for less is more; retention, which the floor goes by, is last however it is typed."""
+    space = gammas(1)
+    benchmark = space.fixed["benchmark"].model_copy(update={"measures": ("extraction_strength", "membership_loss")})
+    space = replace(space, fixed={**space.fixed, "benchmark": benchmark})
+    trial, goals = space.make(space.published), ("model_utility", "extraction_strength", "forget_quality")
+    found: Any = {"forget_quality": -2.0, "model_utility": 0.5, "forget_extraction_strength": 0.2}
+    journal: list[Any] = []
+    study = searcher.Study(space, [trial], 1, {}, search=Search(goals=goals), floor=0.4)
+    studies = searcher.Studies([study], {"storage": "store"}, end=lambda _, told: journal.append(told))
+    studies.on_trial_complete("t0", found) if studies.next_trial("t0") else None
+    (told,) = study.study.trials
+    assert told.values == [-0.2, -2.0, 0.5]
+    assert told.constraints == {searcher.FLOOR: pytest.approx(-0.1)}
+    assert journal == [(-2.0, 0.5)], "the journal has the benchmark's goals"
+    assert benchmarks.choose_goals(benchmark, ("membership_loss", "model_utility"))[0].metric == "membership_loss_auc"
+    for names, words in (
+        (("extraction_strenght", "model_utility"), "did you mean 'extraction_strength'"),
+        (("exact_memorisation", "model_utility"), "is not measured on tofu"),
+        (("extraction_strength",), "name model_utility, too"),
+    ):
+        with pytest.raises(InputError, match=words):
+            benchmarks.choose_goals(benchmark, names)
 
 
 def test_trials_begin_with_a_stop_rule_of_those_that_have_finished_and_the_published_point_never() -> None:

@@ -135,8 +135,8 @@ def test_forget_quality_of_unequal_row_counts_is_refused() -> None:
 @pytest.mark.parametrize("dialect", ["paper", "open-unlearning"])
 def test_aggregate_equals_a_naive_one(dialect: Any) -> None:
     records = invented(0)
-    retained = tofu.truth_ratios(invented(1), "forget", 0.0)
-    found = tofu.aggregate(records, dialect, retained)
+    retained = tofu.aggregates.truth_ratios(invented(1), "forget", 0.0)
+    found = tofu.aggregates.aggregate(records, dialect, retained)
     parts = {}
     for task in ("forget", *metrics.TASKS):
         rows = [row for row in records if row["task"] == task]
@@ -161,7 +161,7 @@ def test_aggregate_equals_a_naive_one(dialect: Any) -> None:
     assert found["model_utility"] == pytest.approx(9 / sum(1 / value for value in nine_of), rel=1e-8)
     assert found["forget_quality"] == pytest.approx(math.log(parts["forget_quality_pvalue"]))
     assert found["forget_rows"] == 9
-    alone = tofu.aggregate(records, dialect)
+    alone = tofu.aggregates.aggregate(records, dialect)
     assert found | dict.fromkeys(("forget_quality", "forget_quality_pvalue", "forget_quality_ks")) == alone
 
 
@@ -171,7 +171,7 @@ def test_losses_that_are_not_finite_stop_the_trial(field: str) -> None:
         records = invented(0)
         records[0][field] = [value] * len(records[0][field]) if field == "perturbed_loss" else value
         with pytest.raises(TrialStopped, match="task 'forget' is not finite"):
-            tofu.aggregate(records, "paper")
+            tofu.aggregates.aggregate(records, "paper")
 
 
 @pytest.mark.parametrize("dialect", ["paper", "open-unlearning"])
@@ -184,7 +184,7 @@ def test_a_collapsed_model_still_has_numbers(dialect: Any) -> None:
         row["perturbed_loss"] = [
             loss + 900 * tokens for loss, tokens in zip(row["perturbed_loss"], row["perturbed_tokens"], strict=True)
         ]
-    found = tofu.aggregate(records, dialect, tofu.truth_ratios(invented(0), "forget", 0.0))
+    found = tofu.aggregates.aggregate(records, dialect, tofu.aggregates.truth_ratios(invented(0), "forget", 0.0))
     assert all(value is not None and math.isfinite(value) for value in found.values())
     assert found["model_utility"] == 0
     if dialect == "paper":
@@ -195,9 +195,13 @@ def test_a_collapsed_model_still_has_numbers(dialect: Any) -> None:
 def test_numbers_of_the_published_logs(shared: Path) -> None:
     """The paper's Retrain rows (0.6006, 0.6137) to their last digit, FQ and every truth ratio."""
     logs = {name: logged(shared, name) for name in ("retain95", "retain90", "full")}
-    retained = tofu.truth_ratios(logs["retain90"], "forget", 0.0)
-    found = {name: tofu.aggregate(records, "paper", retained) for name, records in logs.items() if name != "retain95"}
-    found["retain95"] = tofu.aggregate(logs["retain95"], "paper")
+    retained = tofu.aggregates.truth_ratios(logs["retain90"], "forget", 0.0)
+    found = {
+        name: tofu.aggregates.aggregate(records, "paper", retained)
+        for name, records in logs.items()
+        if name != "retain95"
+    }
+    found["retain95"] = tofu.aggregates.aggregate(logs["retain95"], "paper")
     for name, utility in (("retain95", 0.6006), ("retain90", 0.6137), ("full", 0.6227)):
         assert found[name]["model_utility"] == pytest.approx(utility, abs=5e-5)
     assert found["full"]["forget_rows"] == 300
@@ -206,7 +210,7 @@ def test_numbers_of_the_published_logs(shared: Path) -> None:
     assert found["full"]["forget_quality"] == pytest.approx(math.log(1.834e-21), abs=5e-4)
     log = json.loads((shared / "data" / "tofu_reference_logs" / "llama2-7b_full.json").read_text())["tasks"]
     for task, part in LOGGED.items():
-        ratios = tofu.truth_ratios(logs["full"], task, 0.0)
+        ratios = tofu.aggregates.truth_ratios(logs["full"], task, 0.0)
         assert ratios == pytest.approx(log[part]["truth_ratio"], rel=1e-5)
 
 
@@ -222,7 +226,9 @@ def test_rouge_of_the_published_generations(shared: Path) -> None:
         asked = [{"answer": answer, "answers": ["", ""]} for _, (_, _, answer) in said]
         texts = [text for _, (_, text, _) in said]
         each = len(said)
-        scored = tofu._with_results(asked, [[0.0, 0.0]] * each, [[1, 1]] * each, texts, tofu.RULES["paper"])
+        scored = tofu.row_scores._with_results(
+            asked, [[0.0, 0.0]] * each, [[1, 1]] * each, texts, tofu.rows.RULES["paper"]
+        )
         for (key, _), row in zip(said, scored, strict=True):
             for kind in ("rouge1_recall", "rougeL_recall"):
                 assert row[kind] == pytest.approx(log[f"_{kind}"][part][key], abs=1e-12)

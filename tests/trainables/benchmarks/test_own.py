@@ -14,7 +14,7 @@ from tests.support import own_rows, tiny
 from tests.support.families import generate_alone, losses_and_hits
 from tests.support.own_rows import on
 from trainables import benchmarks
-from trainables.benchmarks import lm_eval_adapter, metrics, own
+from trainables.benchmarks import evaluation, lm_eval_adapter, metrics, own
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.benchmarks.own.row_files import Row
 from trainables.common.errors import InputError, TrialStopped
@@ -116,6 +116,8 @@ def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> No
     sets, template = row_files.read_evaluation_rows(on(files)), prompts.TEMPLATES["plain"]
     taken = [row_scores.cut_rows(tiny.tokenizer(), template, name, sets[name], 2) for name in ("forget", "holdout")]
     assert [[(item.index, item.number) for item in found] for found in taken] == [[(0, 0), (1, 3)], [(0, 0), (1, 1)]]
+    few, every = (OWN.evaluation_size(on(files, limit=limit)).generated for limit in (2, None))
+    assert (few, every) == (200 * 3 * 2, 200 * (6 + 2 + 2)), "none after hold-out rows"
 
 
 def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
@@ -145,7 +147,8 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     OWN.check_settings(benchmark)
     OWN.check_rows(benchmark)
     assert OWN.hub_requirements(benchmark) == ()
-    found, records = OWN.measure(taught, tiny.tokenizer(), benchmark, None, token_budget=8192)
+    found, records = evaluation.evaluate(taught, tiny.tokenizer(), benchmark, None, token_budget=8192)
+    assert len({tuple(record) for record in records}) == 1, "rows of all kinds have all columns"
     plain, _ = measured
     assert (found["mmlu_questions"], found["wmdp_bio_questions"]) == (8, 6)
     parts = [plain[f"retain_{number}"] for number in row_scores.UTILITY] + [found["mmlu"], found["wmdp_bio"]]
@@ -153,7 +156,6 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     assert {name: value for name, value in found.items() if name in plain and name != "utility"} == {
         name: value for name, value in plain.items() if name != "utility"
     }
-    assert len({tuple(record) for record in records}) == 1
     first, _ = benchmarks.halves(benchmark, records, None) or ({}, {})
     parts = [first[f"retain_{number}"] for number in row_scores.UTILITY] + [first["mmlu"], first["wmdp_bio"]]
     assert first["utility"] == pytest.approx(metrics.harmonic_mean([float(part or 0) for part in parts]))

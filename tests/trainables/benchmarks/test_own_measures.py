@@ -16,9 +16,9 @@ from trainables.benchmarks import rouge_words
 from trainables.benchmarks.measures.exact_memorisation import MEASURE as MEMORISATION
 from trainables.benchmarks.measures.extraction_strength import extraction_strength
 from trainables.benchmarks.measures.rouge import MEASURE as ROUGE
-from trainables.benchmarks.own import OwnBenchmark, row_scores
+from trainables.benchmarks.own import row_scores
+from trainables.config.settings import Benchmark
 
-OWN = OwnBenchmark()
 WORDS = rouge_words.AnyScriptWords(PorterStemmer().stem)
 
 
@@ -36,7 +36,7 @@ def row(task: str, loss: float) -> dict[str, Any]:
 
 
 def test_utility_is_a_harmonic_mean_of_retain_numbers_and_tasks() -> None:
-    found = row_scores.aggregate(OWN, [row("forget", 1.0), row("retain", 1.0)]) | {"mmlu": 0.4}
+    found = row_scores.aggregate(Benchmark(name="own"), [row("forget", 1.0), row("retain", 1.0)]) | {"mmlu": 0.4}
     assert "membership_loss_auc" not in found, "without hold-out rows"
     assert row_scores.retain_utility(found, ()) == pytest.approx(4 / (1 / 0.25 + 1 / 1.0 + 1 / 0.2 + 1 / 0.5))
     assert row_scores.retain_utility(found, ("mmlu",)) == pytest.approx(5 / (4 + 1 + 5 + 2 + 2.5))

@@ -68,12 +68,14 @@ def test_removal_is_the_mean_over_its_goals() -> None:
 
 def test_halves_are_evaluations_of_every_other_row() -> None:
     """TOFU's metrics on the rows 0, 2, ... are those of an evaluation that was asked nothing else."""
-    records, retained = invented(1), tofu.truth_ratios(invented(2), "forget", 0.0)
-    found = benchmarks.halves(Benchmark(), records, retained)
+    records, retained = invented(1), tofu.aggregates.truth_ratios(invented(2), "forget", 0.0)
+    found = benchmarks.halves(Benchmark(), records, tofu.aggregates.Reference(retained))
     assert found is not None
     for which, half in enumerate(found):
         alone = [row for row in records if row["index"] % 2 == which]
-        assert half == tofu.aggregate(alone, "paper", np.array([retained[k] for k in range(which, len(retained), 2)]))
+        assert half == tofu.aggregates.aggregate(
+            alone, "paper", np.array([retained[k] for k in range(which, len(retained), 2)])
+        )
     counted = [half["forget_rows"] or 0 for half in found]
     assert sum(counted) == sum(row["task"] == "forget" for row in records)
     assert benchmarks.halves(Benchmark(), [row for row in records if row["index"] == 0], None) is None

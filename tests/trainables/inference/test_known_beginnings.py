@@ -71,7 +71,7 @@ def taught(trained_inputs: Any) -> tuple[Any, Any]:
     return model_files.load_model(Model(path=str(trained_inputs.target)))
 
 
-@pytest.mark.parametrize("dialect", tofu.RULES)
+@pytest.mark.parametrize("dialect", tofu.rows.RULES)
 def test_an_evaluation_of_a_model_that_knows_its_rows(
     trained_inputs: Any, taught: Any, dialect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +83,7 @@ def test_an_evaluation_of_a_model_that_knows_its_rows(
     for changed in (generated, lambda *given, scored, **more: generated(*given, **more)):
         monkeypatch.setattr(greedy_answers, "generate", changed)
         with PassCounter(model) as counted:
-            records = tofu.evaluate(model, tokenizer, benchmark, token_budget=700)
+            records = tofu.row_scores.evaluate(model, tokenizer, benchmark, token_budget=700)
         steps.append(sum(rows for rows, tokens in counted.passes if tokens == 1))
         texts.append([record["generation"] for record in records])
     assert texts[0] == texts[1]
@@ -93,7 +93,7 @@ def test_an_evaluation_of_a_model_that_knows_its_rows(
 def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(trained_inputs: Any, taught: Any) -> None:
     """As where a token holds the end of the question and the start of the answer."""
     model, tokenizer = taught
-    row = tofu.evaluation_rows(Benchmark(data=str(trained_inputs.data), split=trained_inputs.split))["forget"][0]
+    row = tofu.rows.evaluation_rows(Benchmark(data=str(trained_inputs.data), split=trained_inputs.split))["forget"][0]
     template = TEMPLATES["llama2"]
     whole = encode(tokenizer, template, row["question"], row["answer"], max_length=200, tag_is_answer=True)
     prompt = prompt_text(template, row["question"], tag_is_answer=True)

@@ -13,7 +13,7 @@ from trainables.config.settings import Benchmark, Model
 from trainables.inference import greedy_answers
 from trainables.training import model_files
 
-KINDS = [(dialect, template) for dialect in tofu.RULES for template in ("llama2", "phi")]
+KINDS = [(dialect, template) for dialect in tofu.rows.RULES for template in ("llama2", "phi")]
 """Templates that put text around a row; chat templates go the same way (test_templates)."""
 
 
@@ -24,10 +24,10 @@ def batched(request: Any, trial_inputs: Any) -> dict[str, Any]:
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, dialect=dialect, template=template)
     with pytest.MonkeyPatch.context() as patch:
-        few = {task: found[:6] for task, found in tofu.evaluation_rows(benchmark).items()}
+        few = {task: found[:6] for task, found in tofu.rows.evaluation_rows(benchmark).items()}
         few["forget"][1] = few["forget"][1] | {"answer": few["forget"][1]["answer"] * 40}
-        patch.setattr(tofu, "evaluation_rows", lambda _: few)
-        records = tofu.evaluate(network, tokenizer, benchmark, token_budget=700)
+        patch.setattr(tofu.row_scores, "evaluation_rows", lambda _: few)
+        records = tofu.row_scores.evaluate(network, tokenizer, benchmark, token_budget=700)
     asked = [row for found in few.values() for row in found]
     return {"network": network, "tokenizer": tokenizer, "records": records, "asked": asked, "kind": request.param}
 
@@ -104,14 +104,14 @@ def test_the_limit_counts_the_prompt_in_the_papers_dialect_alone(batched: dict[s
 
 def test_a_model_that_never_ends_is_cut(batched: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """At 200 tokens: with the prompt in the paper's dialect, new ones in open-unlearning's."""
-    tasks = {task: [batched["asked"][6 * k]] for k, task in enumerate(tofu.tasks("forget25"))}
-    monkeypatch.setattr(tofu, "evaluation_rows", lambda _: tasks)
     benchmark = Benchmark(split="forget25", dialect=batched["kind"][0], template=batched["kind"][1])
+    tasks = {task: [batched["asked"][6 * k]] for k, task in enumerate(tofu.rows.tasks(benchmark))}
+    monkeypatch.setattr(tofu.row_scores, "evaluation_rows", lambda _: tasks)
     network, tokenizer = batched["network"], batched["tokenizer"]
     end = torch.tensor([tokenizer.eos_token_id])
     hook = network.lm_head.register_forward_hook(lambda _, __, logits: logits.index_fill(-1, end, -1e9))
     paper = batched["kind"][0] == "paper"
-    record = tofu.evaluate(network, tokenizer, benchmark, token_budget=4096)[0]
+    record = tofu.row_scores.evaluate(network, tokenizer, benchmark, token_budget=4096)[0]
     text = naive_generation(batched, prompt_of(batched["kind"], record["question"]), 200, total=paper)
     hook.remove()
     assert record["generation"] == (text if paper else text.strip())

@@ -54,11 +54,16 @@ def test_numbers_of_the_real_models_and_the_rows_that_they_are_made_of(
     assert math.log(full["forget_quality_pvalue"]) == pytest.approx(full["forget_quality"])
     assert retain["model_utility"] == pytest.approx(0.90538, abs=5e-5)
     assert retain["forget_quality"] is retain["forget_quality_pvalue"] is None
-    again = tofu.aggregate(full["rows"], "open-unlearning", tofu.truth_ratios(retain["rows"], "forget", 1e-10))
+    again = tofu.aggregates.aggregate(
+        full["rows"], "open-unlearning", tofu.aggregates.truth_ratios(retain["rows"], "forget", 1e-10)
+    )
     assert {name: full[name] for name in again} == again
     assert again.keys() >= KEYS
     assert all(list(row) == COLUMNS.split() for row in full["rows"])
-    counts = {task: sum(row["task"] == task for row in full["rows"]) for task in ("forget", "retain", *tofu.GENERAL)}
+    counts = {
+        task: sum(row["task"] == task for row in full["rows"])
+        for task in ("forget", "retain", *tofu.aggregates.GENERAL)
+    }
     assert counts == {"forget": 200, "retain": 400, "real_authors": 100, "world_facts": 117}
 
 
@@ -67,7 +72,7 @@ def test_numbers_of_the_real_models_and_the_rows_that_they_are_made_of(
     ("dialect", "counts"), [("paper", [300, 300, 100, 117]), ("open-unlearning", [400, 400, 100, 117])]
 )
 def test_the_papers_dialect_takes_the_first_300_rows(tofu_data: Path, dialect: Any, counts: list[int]) -> None:
-    asked = tofu.evaluation_rows(Benchmark(data=str(tofu_data), split="forget10", dialect=dialect))
+    asked = tofu.rows.evaluation_rows(Benchmark(data=str(tofu_data), split="forget10", dialect=dialect))
     assert list(asked) == ["forget", "retain", "real_authors", "world_facts"]
     assert [len(found) for found in asked.values()] == counts
     everything = raw_rows.load_rows(str(tofu_data), "forget10_perturbed", ["question"])
@@ -118,7 +123,9 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
     assert kept["forget_quality"] == pytest.approx(math.log(kept["forget_quality_pvalue"]))
     assert f"forget quality (ln p) {kept['forget_quality']:.4f}" in done.stdout
     retain = json.loads(evaluated.read_text())
-    again = tofu.aggregate(records, "paper", torch.tensor(retain["forget_truth_ratios"], dtype=torch.float64).numpy())
+    again = tofu.aggregates.aggregate(
+        records, "paper", torch.tensor(retain["forget_truth_ratios"], dtype=torch.float64).numpy()
+    )
     assert {name: kept[name] for name in again} == again
     assert kept["forget_rows"] == 15 == len(retain["forget_truth_ratios"])
     assert {value for name, value in retain.items() if name.startswith("forget_quality")} == {None}

@@ -143,14 +143,17 @@ class OwnBenchmark(BenchmarkBase):
         return SizeEstimate(len(forget), sum(forget) / len(forget), max(*forget, *retain))
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
-        """Count the rows of all sets that are measured, each read and generated once."""
-        sets = row_files.read_evaluation_rows(benchmark)
-        sizes = [[_lengths(row, row_scores.LABEL_TOKENS) for row in rows] for rows in sets.values()]
-        most = benchmark.limit or row_scores.ROW_LIMIT
-        items = [min(sum(map(len, rows)), most) for rows in sizes]
-        tokens = [sum(map(sum, rows)) / max(1, sum(map(len, rows))) for rows in sizes]
-        read = sum(count * mean for count, mean in zip(items, tokens, strict=True))
-        return EvaluationSize(read, row_scores.NEW_TOKENS * sum(items))
+        """Count the rows of all sets that are measured, read once and, but for hold-out rows, generated once.
+
+        What tasks ask is not known before they are fetched, and not counted.
+        """
+        read = generated = 0.0
+        for name, rows in row_files.read_evaluation_rows(benchmark).items():
+            lengths = [length for row in rows for length in _lengths(row, row_scores.LABEL_TOKENS)]
+            items = min(len(lengths), benchmark.limit or row_scores.ROW_LIMIT)
+            read += items * sum(lengths) / max(1, len(lengths))
+            generated += 0 if name == row_scores.HOLDOUT else items * row_scores.NEW_TOKENS
+        return EvaluationSize(read, generated)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         """Return the files' rows without what is not trained on."""
@@ -189,21 +192,20 @@ class OwnBenchmark(BenchmarkBase):
         template = prompts.resolve_template(benchmark.template, tokenizer)
         sets = row_files.read_evaluation_rows(benchmark)
         records = row_scores.score_sets(
-            self, network, tokenizer, template, sets, limit=benchmark.limit, token_budget=token_budget
+            benchmark, network, tokenizer, template, sets, limit=benchmark.limit, token_budget=token_budget
         )
-        found = row_scores.aggregate(self, records)
+        found = row_scores.aggregate(benchmark, records)
         if tasks:
             settings = {"limit": benchmark.limit, "token_budget": token_budget}
             scores, answered = lm_eval_adapter.ask(network, tokenizer, tasks, **settings)
             found |= scores
             records += answered
         found["utility"] = row_scores.retain_utility(found, benchmark.tasks)
-        columns = dict.fromkeys(name for row in records for name in row)
-        return found, [columns | row for row in records]
+        return found, records
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
         chosen = every_other(records, which)
-        found = row_scores.aggregate(self, chosen)
+        found = row_scores.aggregate(benchmark, chosen)
         found |= {task: lm_eval_adapter.mean_score(task, chosen) for task in benchmark.tasks}
         return found | {"utility": row_scores.retain_utility(found, benchmark.tasks)}
 

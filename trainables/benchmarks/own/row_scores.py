@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from trainables.benchmarks import measures, metrics
-from trainables.benchmarks.base import BenchmarkBase, Metrics, Records
+from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.own.row_files import Row
 from trainables.common.errors import TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.ids import digest
-from trainables.config.settings import CACHED_PER_PASS
+from trainables.config.settings import CACHED_PER_PASS, Benchmark
 from trainables.data import text_blocks
 from trainables.data.prompts import Template, encode, prompt_text
 
@@ -55,7 +55,7 @@ Scored = tuple[Item, list[bool], dict[str, Any]]
 
 
 def score_sets(
-    benchmark: BenchmarkBase,
+    benchmark: Benchmark,
     network: Any,
     tokenizer: Any,
     template: Template,
@@ -71,11 +71,11 @@ def score_sets(
     items = [item for name, rows in sets.items() for item in cut_rows(tokenizer, template, name, rows, limit)]
     groups, pad = [[item.example] for item in items], pad_of(tokenizer)
     scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
-    rows = [_make_record(item, losses, hits) for item, ((losses, hits),) in zip(items, scores, strict=True)]
+    rows = [_make_record(item, one.losses, one.hits) for item, (one,) in zip(items, scores, strict=True)]
     questions, texts = [], []
-    for item, ((_, hits),), row in zip(items, scores, rows, strict=True):
+    for item, (one,), row in zip(items, scores, rows, strict=True):
         if item.task != HOLDOUT:
-            (texts if item.row.is_text else questions).append((item, hits, row))
+            (texts if item.row.is_text else questions).append((item, one.hits, row))
     _answer_questions(network, tokenizer, template, questions, token_budget)
     _continue_texts(network, tokenizer, texts, token_budget)
     records = [{name: value for name, value in row.items() if name not in NOT_KEPT} for row in rows]
@@ -180,10 +180,10 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         row |= {"answer": answer, "generation": text}
 
 
-def aggregate(benchmark: BenchmarkBase, records: Records) -> Metrics:
+def aggregate(benchmark: Benchmark, records: Records) -> Metrics:
     """Return the numbers of each set, and of membership where there are hold-out rows."""
     by_set = {name: [row for row in records if row["task"] == name] for name in (*SETS, HOLDOUT)}
-    found = measures.means(benchmark, records)
+    found = measures.aggregate(benchmark, records, SETS)
     found |= {f"{name}_rows": len(by_set[name]) for name in SETS if by_set[name]}
     if by_set[HOLDOUT]:
         forget, holdout = by_set["forget"], by_set[HOLDOUT]

@@ -11,6 +11,7 @@ import pandas
 
 from trainables.benchmarks import evaluation
 from trainables.benchmarks.own import row_files
+from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
@@ -24,7 +25,11 @@ TOLERANCE = 1e-3
 """The tolerance of a metric, absolute and relative, on a device like the trial's."""
 ROWS_TOLERANCE = 1e-2
 """The tolerance of the values below on another device: their mean difference, relative to those above 1."""
+EVALUATIONS = "evals"
+"""The folder of open-unlearning's files in an exported one, as in the models that it publishes."""
 CONTINUOUS = ("loss", "prob", "min_k", "answer_loss", "paraphrase_loss", "perturbed_loss", "log_likelihoods")
+CONTINUOUS += ("paraphrase_prob", "paraphrase_share", "membership_loss", "membership_zlib", "membership_min_k")
+CONTINUOUS += ("membership_min_k_plus_plus", "membership_reference")
 """Columns of records that rounding moves a little; one greedy token or one rank more moves other numbers by a step."""
 
 
@@ -89,7 +94,7 @@ def answer_rows(trial: Trial, model: Model, rows: Sequence[tuple[row_files.Row, 
     """
     from trainables.benchmarks.own.row_scores import generate_rows
 
-    network, tokenizer, _ = _load(trial, model, "--show-rows")
+    network, tokenizer, _ = _load(trial, model, "model")
     template = prompts.resolve_template(trial.benchmark.template, tokenizer)
     return generate_rows(network, tokenizer, template, rows, token_budget=trial.resources.evaluation_tokens)
 
@@ -105,6 +110,14 @@ def _load(trial: Trial, model: Model, field: str) -> tuple[Any, Any, float]:
     precision = "fp32" if trial.task_vector else trial.resources.precision
     network, tokenizer = model_files.load_model(model, precision, field)
     return network.to(device), tokenizer, gpus
+
+
+def write_open_unlearning_files(trial: Trial, folder: Path) -> None:
+    """Evaluate a model folder with all measures, and write open-unlearning's files into it."""
+    benchmark = trial.benchmark.model_copy(update={"measures": ("all",)})
+    metrics, records, _ = _evaluate(trial.model_copy(update={"benchmark": benchmark}), folder)
+    template = prompts.resolve_template(benchmark.template, model_files.load_tokenizer(Model(path=str(folder))))
+    open_unlearning_files.write_files(folder / EVALUATIONS, template, records, metrics)
 
 
 def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], str]:

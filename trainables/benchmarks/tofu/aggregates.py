@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from trainables.benchmarks import metrics
@@ -15,16 +18,34 @@ GUARDS: dict[Dialect, float] = {"paper": 0.0, "open-unlearning": metrics.OPEN_UN
 """What a dialect adds to denominators."""
 UTILITY_COLUMNS = ("answer_loss", "answer_tokens", "paraphrase_loss", "paraphrase_tokens")
 UTILITY_COLUMNS += ("perturbed_loss", "perturbed_tokens", "rougeL_recall")
+MEMORISATION = ("forget_extraction_strength", "forget_exact_memorisation")
+MEMORISATION += ("forget_paraphrase_prob", "forget_paraphrase_share")
+MIN_K = "membership_min_k_auc"
+AUCS = ("membership_loss_auc", "membership_zlib_auc", MIN_K, "membership_min_k_plus_plus_auc")
+"""The metrics that open-unlearning's summaries of memorisation and of privacy are made of."""
+
+
+class Reference(NamedTuple):
+    """What the retain model gave: truth ratios of the forget rows (n,), and of membership AUCs and mean losses."""
+
+    ratios: metrics.Array
+    aucs: Mapping[str, float] = {}
+    losses: Mapping[str, Sequence[float]] = {}
+
+    def loss(self, record: Mapping[str, Any]) -> float | None:
+        """Return the retain model's mean loss of a record's answer; None where it is not known."""
+        known = self.losses.get(record["task"])
+        return known[record["index"]] if known else None
 
 
 def truth_ratios(records: Records, task: str, guard: float) -> metrics.Array:
     """Return R of each row of a task, in order: (n,)."""
-    return metrics.truth_ratio(_mean_loss(records, task, "paraphrase"), _mean_loss(records, task, "perturbed"), guard)
+    return metrics.truth_ratio(mean_loss(records, task, "paraphrase"), mean_loss(records, task, "perturbed"), guard)
 
 
 def row_values(records: Records, task: str, guard: float) -> tuple[metrics.Array, metrics.Array, metrics.Array]:
     """Return probability, ROUGE and truth ratio of each row of a task as its metrics average them: (n,) each."""
-    loss, wrong = _mean_loss(records, task, "answer"), _mean_loss(records, task, "perturbed")
+    loss, wrong = mean_loss(records, task, "answer"), mean_loss(records, task, "perturbed")
     prob = metrics.choice_shares(loss, wrong, guard) if task in GENERAL else np.exp(-loss)
     rouge = np.array([row["rougeL_recall"] for row in records if row["task"] == task])
     ratio = truth_ratios(records, task, guard)
@@ -40,7 +61,7 @@ def aggregate(records: Records, dialect: Dialect, retain_ratios: metrics.Array |
     guard = GUARDS[dialect]
     found: dict[str, float] = {}
     for task in ("forget", *metrics.TASKS):
-        losses = [_mean_loss(records, task, kind) for kind in ("answer", "paraphrase", "perturbed")]
+        losses = [mean_loss(records, task, kind) for kind in ("answer", "paraphrase", "perturbed")]
         if not all(np.isfinite(values).all() for values in losses):
             raise TrialStopped("diverged", f"evaluation: the loss of an answer of task '{task}' is not finite")
         for kind, values in zip(("prob", "rouge", "truth_ratio"), row_values(records, task, guard), strict=True):
@@ -52,7 +73,32 @@ def aggregate(records: Records, dialect: Dialect, retain_ratios: metrics.Array |
     return result | metrics.forget_quality(truth_ratios(records, "forget", guard), retain_ratios)
 
 
-def _mean_loss(records: Records, task: str, kind: str) -> metrics.Array:
+def summarise(found: Metrics, reference: Reference | None, guard: float) -> Metrics:
+    """Return what peers make of several measures, as far as they were asked for: privleak and three scores of 0 to 1.
+
+    `memorisation_score`: the harmonic mean of 1 - extraction strength, exact memorisation, paraphrase probability and
+    paraphrase share. `privacy_score`: that of 1 - |AUC - retain model's| / retain model's, at least 0.
+    `overall_score`: that of both and MU (Dorna et al., 2025, whose utility has the fluency of texts in it, too).
+    """
+    aucs, result = reference.aucs if reference else {}, Metrics()
+    known = {name: float(value) for name, value in found.items() if value is not None}
+    if MIN_K in known:
+        result["privleak_reference"] = retained = 1.0 - aucs.get(MIN_K, 0.5)
+        result["privleak"] = metrics.privacy_leakage(1.0 - known[MIN_K], retained, guard)
+    scores = []
+    if known.keys() >= set(MEMORISATION):
+        scores.append(metrics.harmonic_mean([1.0 - known[name] for name in MEMORISATION]))
+        result["memorisation_score"] = scores[-1]
+    if known.keys() >= set(AUCS) and all(aucs.get(name) for name in AUCS):
+        apart = [abs(known[name] - aucs[name]) / aucs[name] for name in AUCS]
+        scores.append(metrics.harmonic_mean([1.0 - min(1.0, share) for share in apart]))
+        result["privacy_score"] = scores[-1]
+    if len(scores) == 2:
+        result["overall_score"] = metrics.harmonic_mean([*scores, known["model_utility"]])
+    return result
+
+
+def mean_loss(records: Records, task: str, kind: str) -> metrics.Array:
     """Return the mean loss of a token of the answer, the paraphrase, (n,), or of the wrong answers, (n, k)."""
     chosen = [record for record in records if record["task"] == task]
     losses, tokens = (np.array([row[f"{kind}_{column}"] for row in chosen]) for column in ("loss", "tokens"))

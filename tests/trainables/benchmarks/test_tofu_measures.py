@@ -1,0 +1,262 @@
+"""TOFU's measures on request: against a re-statement one row at a time, and against open-unlearning's own numbers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rouge_score.rouge_scorer import RougeScorer
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+
+from tests.support.starts import invoke
+from trainables import evaluate
+from trainables.benchmarks import evaluation, tofu
+from trainables.config.settings import Benchmark, Model
+from trainables.storage import atomic_files
+from trainables.training import model_files
+
+SPLIT, ROWS = "forget25", 15
+OURS = {
+    "exact_memorization": "forget_exact_memorisation",
+    "extraction_strength": "forget_extraction_strength",
+    "forget_Q_A_PARA_Prob": "forget_paraphrase_prob",
+    "forget_Q_A_PARA_ROUGE": "forget_paraphrase_rouge",
+    "forget_truth_ratio": "forget_truth_ratio",
+    "mia_loss": "membership_loss_auc",
+    "mia_zlib": "membership_zlib_auc",
+    "mia_min_k": "membership_min_k_auc",
+    "mia_min_k_plus_plus": "membership_min_k_plus_plus_auc",
+    "privleak": "privleak",
+}
+"""open-unlearning's names of metrics, and ours."""
+
+
+@pytest.fixture(scope="module")
+def data(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return TOFU's files with hold-out rows, which are other authors' than the model's."""
+    folder = shutil.copytree(trained_inputs.data, tmp_path_factory.mktemp("measures") / "data")
+    rows = [json.loads(line) for line in (folder / "forget25_perturbed.json").read_text().splitlines()]
+    unseen = [{"question": row["question"], "answer": row["perturbed_answer"][0]} for row in rows[:11]]
+    (folder / "holdout25.json").write_text("\n".join(map(json.dumps, unseen)))
+    return folder
+
+
+def on(data: Path, **changes: Any) -> Benchmark:
+    settings = {"data": str(data), "split": SPLIT, "dialect": "open-unlearning", "measures": ("all",)}
+    return Benchmark.model_validate(settings | changes)
+
+
+def close(value: Any) -> Any:
+    return pytest.approx(value, rel=1e-6, abs=1e-6)
+
+
+@torch.no_grad()
+def measure_row(network: Any, tokenizer: Any, question: str, answer: str) -> dict[str, float]:
+    """Return a row's scores by open-unlearning's definitions, from one pass of this row alone in float64."""
+    prompt = tokenizer(f"[INST] {question} [/INST]")["input_ids"]
+    ids = tokenizer(f"[INST] {question} [/INST]{answer}")["input_ids"] + [tokenizer.eos_token_id]
+    logs = torch.log_softmax(network(input_ids=torch.tensor([ids])).logits[0].double(), -1)[len(prompt) - 1 : -1]
+    labels = torch.tensor(ids[len(prompt) :])
+    picked = logs[torch.arange(len(labels)), labels]
+    hits = (logs.argmax(-1) == labels)[:-1].tolist()
+    correct_from = next((k for k in range(len(hits)) if all(hits[k:])), len(hits) - 1)
+    mean = (logs.exp() * logs).sum(-1)
+    deviation = ((logs.exp() * logs**2).sum(-1) - mean**2).clamp(min=1e-6).sqrt()
+    fewest = max(1, int(0.4 * len(hits)))
+    return {
+        "loss": -picked.mean().item(),
+        "extraction": 1 - correct_from / len(hits),
+        "memorisation": sum(hits) / len(hits),
+        "zlib": -picked.mean().item() / len(zlib.compress(tokenizer.decode(labels[:-1]).encode())),
+        "min_k": -picked[:-1].sort().values[:fewest].mean().item(),
+        "min_k_plus_plus": -((picked - mean) / deviation)[:-1].sort().values[:fewest].mean().item(),
+    }
+
+
+def test_every_measure_equals_a_restatement(trained_inputs: Any, data: Path) -> None:
+    network, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
+    benchmark = on(data)
+    reference = tofu.aggregates.Reference(
+        np.linspace(0.2, 2.0, ROWS),
+        dict.fromkeys(tofu.aggregates.AUCS, 0.6),
+        {"forget": np.linspace(0, 3, ROWS).tolist(), "holdout": np.linspace(1, 2, 11).tolist()},
+    )
+    found, records = evaluation.evaluate(network, tokenizer, benchmark, reference, token_budget=700)
+    asked = tofu.rows.evaluation_rows(benchmark)
+    rows = {
+        task: [measure_row(network, tokenizer, row["question"], row["answer"]) for row in asked[task]]
+        for task in ("forget", "retain", "holdout")
+    }
+
+    def column(task: str, name: str) -> list[float]:
+        return [row[name] for row in rows[task]]
+
+    def area(forget: list[float], holdout: list[float]) -> float:
+        return float(roc_auc_score([0] * len(forget) + [1] * len(holdout), forget + holdout))
+
+    for task in ("forget", "retain"):
+        assert found[f"{task}_extraction_strength"] == pytest.approx(
+            np.mean(column(task, "extraction")), rel=1e-6, abs=1e-6
+        )
+        assert found[f"{task}_exact_memorisation"] == pytest.approx(
+            np.mean(column(task, "memorisation")), rel=1e-6, abs=1e-6
+        )
+    assert 0 < (found["forget_exact_memorisation"] or 0) < 1, "a model of which each measure says something"
+    paraphrased = [
+        measure_row(network, tokenizer, row["question"], row["paraphrased_answer"])["loss"] for row in asked["forget"]
+    ]
+    assert found["forget_paraphrase_prob"] == pytest.approx(
+        np.mean(np.exp(np.negative(paraphrased))), rel=1e-6, abs=1e-6
+    )
+    generated = [record["generation"] for record in records if record["task"] == "forget"]
+    recall = [
+        RougeScorer(["rougeL"], use_stemmer=True).score(row["paraphrased_answer"], text)["rougeL"].recall
+        for row, text in zip(asked["forget"], generated, strict=True)
+    ]
+    assert found["forget_paraphrase_rouge"] == close(np.mean(recall))
+    for name in ("loss", "zlib", "min_k", "min_k_plus_plus"):
+        expected = area(column("forget", name), column("holdout", name))
+        assert found[f"membership_{name}_auc"] == close(expected), name
+    above = [np.subtract(column(task, "loss"), reference.losses[task]).tolist() for task in ("forget", "holdout")]
+    assert found["membership_reference_auc"] == close(area(*above))
+    kept = 1 - (found["membership_min_k_auc"] or 0)
+    assert found["privleak"] == close(100 * (kept - 0.4) / (0.4 + 1e-10))
+    parts = [found[f"forget_{name}"] for name in ("extraction_strength", "exact_memorisation", "paraphrase_prob")]
+    shares = []
+    for row, right in zip(asked["forget"], np.exp(np.negative(paraphrased)), strict=True):
+        wrong = [measure_row(network, tokenizer, row["question"], text)["loss"] for text in row["perturbed_answer"]]
+        shares.append(right / (right + np.exp(-np.mean(wrong)) + 1e-10))
+    scores = [stats.hmean([1 - (part or 0) for part in [*parts, np.mean(shares)]])]
+    apart = [1 - min(abs((found[name] or 0) - 0.6) / 0.6, 1) for name in tofu.aggregates.AUCS]
+    scores += [stats.hmean(apart), found["model_utility"] or 0]
+    told = [found[name] for name in ("memorisation_score", "privacy_score", "overall_score")]
+    assert told == close([*scores[:2], stats.hmean(scores)])
+
+
+def test_the_standard_numbers_are_the_same_with_measures(trained_inputs: Any, data: Path) -> None:
+    network, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
+    plain, rows = evaluation.evaluate(network, tokenizer, on(data, measures=()), None, token_budget=700)
+    found, more = evaluation.evaluate(network, tokenizer, on(data), None, token_budget=700)
+    same = {name: value for name, value in plain.items() if value is not None}
+    assert {name: found[name] for name in same} == pytest.approx(same, rel=1e-6)
+    assert [row["generation"] for row in rows] == [row["generation"] for row in more if row["task"] != "holdout"]
+    assert plain.keys() & set(OURS.values()) == {"forget_truth_ratio"}
+
+
+def run(data: Path, model: str, output: Path, **options: object) -> Any:
+    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    words += ["--dialect", "open-unlearning", "--split", SPLIT, "--data", data, "--limit", 4]
+    return invoke(evaluate.main, "--model", model, "--output", output, *words)
+
+
+def test_the_retain_model_leaks_nothing_against_itself(trained_inputs: Any, data: Path, tmp_path: Path) -> None:
+    kept, again = tmp_path / "retain.json", tmp_path / "again.json"
+    options = {"measures": "membership_min_k,membership_reference"}
+    assert run(data, trained_inputs.target, kept, **options).exit_code == 0
+    done = run(data, trained_inputs.target, again, retain_evaluation=kept, **options)
+    assert done.exit_code == 0, done.output
+    first, found = (json.loads(file.read_text()) for file in (kept, again))
+    assert (found["privleak"], found["forget_quality"]) == (0.0, 0.0)
+    assert (first["privleak_reference"], found["privleak_reference"]) == (0.5, 1 - first["membership_min_k_auc"])
+    assert "membership_reference_auc" not in first
+    assert found["membership_reference_auc"] == 0.5, "no row differs"
+    assert "forget_extraction_strength" not in found, "not asked for"
+    other = shutil.copytree(data, tmp_path / "other")
+    rows = (other / "holdout25.json").read_text().splitlines()
+    (other / "holdout25.json").write_text("\n".join(rows[1:]))
+    done = run(other, trained_inputs.target, again, retain_evaluation=kept, **options)
+    assert "was made on other holdout rows" in done.stderr
+
+
+def test_membership_needs_rows_that_no_model_saw(trained_inputs: Any, tmp_path: Path) -> None:
+    data, output = trained_inputs.data, tmp_path / "out.json"
+    done = run(data, trained_inputs.target, output, measures="all")
+    assert done.exit_code == 0, done.output
+    assert f"warning: benchmark.measures: {data} has no hold-out rows (holdoutNN), so membership" in done.stderr
+    found = json.loads(output.read_text())
+    assert found["forget_extraction_strength"] is not None
+    assert not any(name.startswith(("membership", "privleak")) for name in found)
+    for options, words in (
+        ({"measures": "membership_loss"}, "has no holdout25.json, .jsonl or .parquet; it has"),
+        ({"measures": "all", "holdout": "holdout99"}, "has no holdout99.json"),
+        ({"measures": "extraction_strenght"}, "no measure 'extraction_strenght'; did you mean 'extraction_strength'?"),
+        ({"measures": "exact_memorisation", "holdout": "x"}, "only measures of membership read it"),
+        ({"holdout": "x"}, "only measures of membership read it"),
+    ):
+        done = run(data, trained_inputs.target, output, **options)
+        assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_the_numbers_are_open_unlearnings(
+    shared: Path, tofu_data: Path, tofu_models: Path, run_module: Any, tmp_path: Path
+) -> None:
+    """Its own code on the same models (`_note` in the file says how): all metrics to 2e-4, privleak to 2e-2 %."""
+    told = json.loads((shared / "reference" / "open_unlearning_measures.json").read_text())
+    retain = tmp_path / "retain.json"
+    for name, against in (("retain95", []), ("full", ["--retain-evaluation", retain])):
+        output = retain if name == "retain95" else tmp_path / "full.json"
+        done = run_module(
+            "trainables.evaluate",
+            *("--model", tofu_models / name, "--data", tofu_data, "--split", "forget05", "--template", "llama2"),
+            *("--dialect", "open-unlearning", "--measures", "all", "--holdout", "real_authors", *against),
+            *("--output", output, "--rows", tmp_path / f"{name}.parquet"),
+            timeout=900,
+        )
+        assert done.returncode == 0, done.stderr
+        found = json.loads(output.read_text())
+        expected = next(numbers for key, numbers in told.items() if key.startswith(name))
+        for theirs, value in expected.items():
+            assert found[OURS[theirs]] == pytest.approx(value, abs=2e-4 if theirs != "privleak" else 2e-2), theirs
+        log = tmp_path / f"{name}-log"
+        done = run_module(
+            "trainables.evaluate",
+            *("--model", tofu_models / name, "--data", tofu_data, "--split", "forget05", "--template", "llama2"),
+            *("--dialect", "open-unlearning", "--format", "open-unlearning", "--holdout", "real_authors"),
+            *(["--retain-evaluation", tmp_path / "retain95-log" / "TOFU_EVAL.json"] if against else ()),
+            *("--output", log),
+            timeout=900,
+        )
+        assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "full-log" / "TOFU_SUMMARY.json").read_text())
+    assert summary["forget_quality"] == pytest.approx(4.869254633582969e-10, rel=1e-6), "its ks_test on these two logs"
+    assert summary["privleak"] == pytest.approx(-1.0899999998910022), "its privleak"
+    known = [
+        {
+            row["index"]: row["extraction_strength"]
+            for row in atomic_files.read_rows(tmp_path / f"{name}.parquet")
+            if row["task"] == "forget"
+        }
+        for name in ("retain95", "full")
+    ]
+    assert np.mean(list(known[0].values())) < np.mean(list(known[1].values()))
+
+
+def test_gradient_norms_equal_a_backward_pass(trained_inputs: Any, data: Path) -> None:
+    """Each parameter's `.grad` of one row's mean loss without the end token, and the AUC of their mean norms."""
+    network, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
+    benchmark = on(data, measures=("membership_gradient_norm",), limit=3)
+    found, _ = evaluation.evaluate(network, tokenizer, benchmark, None, token_budget=700)
+    assert not [name for name in found if "strength" in name or "zlib" in name]
+    assert all(parameter.grad is None for parameter in network.parameters())
+    norms: dict[str, list[float]] = {}
+    for task in ("forget", "holdout"):
+        for row in tofu.rows.evaluation_rows(benchmark)[task]:
+            prompt = tokenizer(f"[INST] {row['question']} [/INST]")["input_ids"]
+            ids = torch.tensor([tokenizer(f"[INST] {row['question']} [/INST]{row['answer']}")["input_ids"]])
+            network.zero_grad()
+            labels = ids.masked_fill(torch.arange(ids.shape[1]) < len(prompt), -100)
+            network(input_ids=ids, labels=labels).loss.backward()
+            sizes = [parameter.grad.norm().item() for parameter in network.parameters()]
+            norms.setdefault(task, []).append(float(np.mean(sizes)))
+    network.zero_grad()
+    expected = roc_auc_score([0] * 3 + [1] * 3, norms["forget"] + norms["holdout"])
+    assert found["membership_gradient_norm_auc"] == pytest.approx(expected)

@@ -1,0 +1,1 @@
+"""Measures of the paraphrased answer. It imports measures and metrics."""

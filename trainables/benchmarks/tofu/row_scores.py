@@ -1,0 +1,124 @@
+"""A model's answers to TOFU's rows, scored and generated: the records of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainables.benchmarks import measures, rouge_words
+from trainables.benchmarks.base import Records, Row
+from trainables.benchmarks.measures import HOLDOUT
+from trainables.benchmarks.tofu.aggregates import Reference
+from trainables.benchmarks.tofu.rows import RULES, Rules, evaluation_rows
+from trainables.config.settings import Benchmark
+from trainables.data.prompts import Template, encode_all, prompt_text, resolve_template
+
+GENERATED_TOKENS = 200
+RESULT_COLUMNS = ("paraphrase_loss", "paraphrase_tokens", "perturbed_loss", "perturbed_tokens")
+RESULT_COLUMNS += ("rouge1_recall", "rougeL_recall")
+
+
+def evaluate(
+    network: Any,
+    tokenizer: Any,
+    benchmark: Benchmark,
+    reference: Reference | None = None,
+    *,
+    token_budget: int,
+    asked_rows: Mapping[str, Sequence[Row]] | None = None,
+    template: Template | None = None,
+    generate: bool = True,
+) -> Records:
+    """Return a record a question: summed losses and token counts of every answer, the generation and its ROUGE.
+
+    Of hold-out rows, which are the last, only the answer is scored. `asked_rows`, `template`: others than those of
+    the benchmark.
+    """
+    from trainables.inference import gradient_norms, greedy_answers, scoring
+    from trainables.inference.padded_batch import pad_of
+
+    rules, template = RULES[benchmark.dialect], template or resolve_template(benchmark.template, tokenizer)
+    records, asked, prompts, paraphrases = [], [], [], []
+    for task, questions in (asked_rows or evaluation_rows(benchmark)).items():
+        for index, row in enumerate(questions):
+            answers = [row["answer"]]
+            if task != HOLDOUT:
+                answers += [row.get("paraphrased_answer", row["answer"]), *row["perturbed_answer"]]
+            if generate and task != HOLDOUT:
+                prompts.append(prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
+            asked.append([(row["question"], answer) for answer in answers])
+            paraphrases.append(row.get("paraphrased_answer"))
+            records.append({"task": task, "index": index, "question": row["question"], "answer": row["answer"]})
+    settings = {"max_length": rules.max_length, "tag_is_answer": rules.tag_is_answer}
+    encoded = iter(encode_all(tokenizer, template, [pair for pairs in asked for pair in pairs], **settings))
+    groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], pad_of(tokenizer)
+    first = [group[0] for group in groups]
+    compared = [one for one, row in zip(first, records, strict=True) if row["task"] in ("forget", HOLDOUT)]
+    wanted = "membership_min_k_plus_plus" in measures.requested(benchmark) and records[-1]["task"] == HOLDOUT
+    standardise = set(compared) if wanted else ()
+    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget, standardise=standardise)
+    texts = greedy_answers.generate(
+        network,
+        tokenizer,
+        prompts,
+        token_budget=token_budget,
+        new_tokens=GENERATED_TOKENS,
+        total=rules.generated_includes_prompt,
+        scored=[(example, answers[0].hits) for example, answers, _ in zip(first, scores, prompts, strict=False)],
+    )
+    counts = [[example.answer_tokens for example in group] for group in groups]
+    losses = [[one.total_loss for one in answers] for answers in scores]
+    records = _with_results(records, losses, counts, texts, rules)
+    if measures.requested(benchmark):
+        answers = [scored[0] for scored in scores]
+        texts = [tokenizer.decode(one.input_ids[one.answer_start :], skip_special_tokens=True) for one in first]
+        rows = _add_scores(records, answers, texts, paraphrases, benchmark.dialect, reference)
+        if "membership_gradient_norm" in measures.requested(benchmark):
+            for row, example in zip(rows, first, strict=True):
+                if row["task"] in ("forget", HOLDOUT):
+                    row["gradient_norm"] = gradient_norms.mean_gradient_norm(network, example)
+        measures.score_rows(benchmark, rows, records)
+    return records
+
+
+def _add_scores(
+    records: Records,
+    scores: Sequence[Any],
+    texts: Sequence[str],
+    paraphrases: Sequence[str | None],
+    dialect: str,
+    reference: Reference | None,
+) -> list[dict[str, Any]]:
+    """Return the rows that measures read: the records, and what of each answer no record keeps."""
+    return [
+        record
+        | measures.describe_labels(scored, dialect)
+        | {
+            "answer_text": text,
+            "paraphrase": paraphrase,
+            "reference_loss": reference.loss(record) if reference else None,
+        }
+        for record, scored, text, paraphrase in zip(records, scores, texts, paraphrases, strict=True)
+    ]
+
+
+def _with_results(
+    records: Records, losses: list[list[float]], counts: list[list[int]], texts: list[str], rules: Rules
+) -> Records:
+    """Return the records with losses and counts, and texts of the first rows: none of hold-out rows, which are last."""
+    scorer = rouge_words.scorer("rouge1", "rougeL")
+    for record, lost, tokens in zip(records, losses, counts, strict=True):
+        record |= {"generation": None, "answer_loss": lost[0], "answer_tokens": tokens[0]}
+        record |= dict.fromkeys(RESULT_COLUMNS)
+        if len(lost) > 1:
+            record |= {"paraphrase_loss": lost[1], "paraphrase_tokens": tokens[1]}
+            record |= {"perturbed_loss": lost[2:], "perturbed_tokens": tokens[2:]}
+    for record, text in zip(records, texts, strict=False):
+        text = text.strip() if rules.strip else text
+        overlap = scorer.score(record["answer"], text)
+        record |= {
+            "generation": text,
+            "rouge1_recall": overlap["rouge1"].recall,
+            "rougeL_recall": overlap["rougeL"].recall,
+        }
+    return records

@@ -1,0 +1,105 @@
+"""TOFU's rows, and what its two published dialects do with them.
+
+Where the two differ (reference: the paper's own repositories, and open-unlearning):
+
+|                         | paper                              | open-unlearning                |
+|-------------------------|------------------------------------|--------------------------------|
+| rows of a task          | the first 300                      | all                            |
+| answer tag ("Answer: ") | label: scored and to be generated  | prompt                         |
+| generation              | greedy, 200 tokens with the prompt | greedy, 200 new tokens         |
+| generated text          | as it comes                        | stripped                       |
+| length of a scored row  | 200 tokens                         | 512 tokens                     |
+| denominators            | as they are                        | + 1e-10                        |
+
+Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of the KS p-value.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from trainables.benchmarks import measures
+from trainables.benchmarks.base import Examples, Row
+from trainables.benchmarks.measures import ALL, HOLDOUT
+from trainables.benchmarks.tofu.aggregates import GENERAL
+from trainables.common import typed_paths
+from trainables.common.errors import InputError, closest
+from trainables.config.settings import Benchmark
+from trainables.data import raw_rows
+from trainables.data.prompts import encode_all, resolve_template
+
+PUBLISHED_SPLITS = ("forget01", "forget05", "forget10")
+PERTURBED_COLUMNS = ("question", "answer", "paraphrased_answer", "perturbed_answer")
+GENERAL_COLUMNS = ("question", "answer", "perturbed_answer")
+HOLDOUT_COLUMNS = ("question", "answer")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a dialect does differently: a row of the table above. The defaults are the paper's."""
+
+    row_limit: int | None = 300
+    tag_is_answer: bool = True
+    generated_includes_prompt: bool = True
+    strip: bool = False
+    max_length: int = 200
+
+
+RULES: dict[str, Rules] = {
+    "paper": Rules(),
+    "open-unlearning": Rules(
+        row_limit=None, tag_is_answer=False, generated_includes_prompt=False, strip=True, max_length=512
+    ),
+}
+
+
+def percentage(split: str) -> int:
+    """Return 5 of `forget05`. Raises InputError if the split is no forget split."""
+    match = re.fullmatch(r"forget([0-9]{2})", split)
+    if not match or not 0 < int(match[1]) < 100:
+        raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, PUBLISHED_SPLITS)}")
+    return int(match[1])
+
+
+def needs_holdout(benchmark: Benchmark) -> bool:
+    """Return whether a measure of membership is asked for."""
+    return any(measure.membership for measure in measures.requested(benchmark).values())
+
+
+def tasks(benchmark: Benchmark) -> dict[str, str]:
+    """Return the data configuration of each evaluation task.
+
+    Hold-out rows are the last, where a measure of membership is asked for; with `all` only if a folder has them.
+    """
+    found = {
+        "forget": f"{benchmark.split}_perturbed",
+        "retain": "retain_perturbed",
+        **{task: f"{task}_perturbed" for task in GENERAL},
+    }
+    if not needs_holdout(benchmark):
+        return found
+    config = benchmark.holdout or f"holdout{percentage(benchmark.split):02d}"
+    optional = benchmark.measures == (ALL,) and not benchmark.holdout and typed_paths.is_folder(benchmark.data)
+    if optional and raw_rows.find_file(typed_paths.expand(benchmark.data), config) is None:
+        return found
+    return {**found, HOLDOUT: config}
+
+
+def encode_rows(tokenizer: Any, chosen: list[Row], template: str, dialect: str, max_length: int) -> Examples:
+    """Return questions and answers as examples; the dialect says what of them is prompt."""
+    pairs = [(row["question"], row["answer"]) for row in chosen]
+    settings = {"max_length": max_length, "tag_is_answer": RULES[dialect].tag_is_answer}
+    return encode_all(tokenizer, resolve_template(template, tokenizer), pairs, **settings)
+
+
+def evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
+    """Return the rows of each task, as many as the dialect takes."""
+    limit = min(filter(None, (RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
+    loaded = {}
+    columns_of = {HOLDOUT: HOLDOUT_COLUMNS} | dict.fromkeys(GENERAL, GENERAL_COLUMNS)
+    for task, config in tasks(benchmark).items():
+        columns = columns_of.get(task, PERTURBED_COLUMNS)
+        loaded[task] = raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
+    return loaded
