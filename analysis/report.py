@@ -22,6 +22,7 @@ from analysis.page.paper_layout_sections import Source
 from analysis.prose import verdict
 from analysis.prose.caveats import list_caveats, list_decisive
 from analysis.prose.verdict import explain_verdict, write_verdict
+from analysis.stats import attacks
 from analysis.stats.sweep_results import read_results
 from analysis.tables import detail_tables
 from trainables.common import cli
@@ -94,11 +95,15 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
     write_lists(report)
     recommended = trial_to_ship.find_recommended(results)
     subject, decisive, answer = verdict.describe_trials(results.runs), list_decisive(results), write_verdict(results)
+    answer = [*answer, *verdict.describe_attacks(attacks.last_steps(report.attacks))]
     if recommended:
         rows = trial_to_ship.list_recoverable(report, recommended)
-        decisive = [*trial_to_ship.describe_recommended(results, recommended, rows, storage), *decisive]
+        decisive = [*trial_to_ship.describe_recommended(results, recommended, rows), *decisive]
         parts.insert(0, trial_to_ship.write_section(report, recommended, rows, show_rows=show_rows))
-    first = filter(None, [subject, *decisive, *answer])
+    first, export = [*filter(None, [subject]), *decisive, *answer], ""
+    if recommended:
+        export = trial_to_ship.spell_export(recommended, storage)
+        first.insert(2, f"To write its model: {export}")
     (folder / "tables" / "verdict.md").write_text("\n".join(first) + "\n", encoding="utf-8")
     page = html.render_page(
         "report.html.j2",
@@ -113,6 +118,7 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
         caveats=list_caveats(results),
         changes=detail_tables.list_changes(results),
         tradeoff=tradeoff,
+        export=export,
         interactive=write_block(results, storage),
         main=main,
         sections=parts,

@@ -79,7 +79,7 @@ def _files(folder: Path, dice: random.Random) -> tuple[Path, Path, dict[str, Any
     records = [_row(task, index, scale, dice) for task, count in ROWS.items() for index in range(count)]
     write_rows(folder / names.STEPS, steps)
     write_rows(folder / names.ROWS, records)
-    return folder / names.STEPS, folder / names.ROWS, dict(tofu.aggregate(records, "paper"))
+    return folder / names.STEPS, folder / names.ROWS, dict(tofu.aggregates.aggregate(records, "paper"))
 
 
 def _step(number: int, dice: random.Random) -> dict[str, Any]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "report": ("analysis.report", "Write a sweep's tables, figures and page", "tofu_tiny"),
     "export": ("trainables.export", "Write the model of a trial", "ID --output DIR"),
     "evaluate": ("trainables.evaluate", "Measure a saved model", "--model DIR --split forget05 --output FILE.json"),
+    "stress": ("trainables.stress", "Attack an unlearned model, and say what comes back", "ID --lr 2e-5"),
     "run": ("trainables.run", "Run one trial, without Ray", "CONFIG.json"),
     "cluster": ("platform.cluster.__main__", "Check a cluster file; prepare an AWS account", "check cluster.yaml"),
     "tracking": ("platform.tracking.__main__", "Make MLflow's runs again from results", "sync tofu_tiny"),

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 
 from analysis import paper
 from analysis.figures import (
+    attacks,
     bars,
     equal_utility,
     heatmap,
     panel_data,
-    search_settings,
     sensitivity,
     task_vector_strength,
     tradeoff,
@@ -89,8 +89,13 @@ def draw_slices(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Pic
     """Return what each setting of one study does, from `importance.list_points` and its rows of importance."""
     split, method, rectifier = (str(points[name].iloc[0]) for name in STUDY_COLUMNS)
     stem, study = f"settings-{split}-{method}-{rectifier}", f"{describe_method(method, rectifier)} on {split}"
-    figure = search_settings.draw(points, goals, shares)
+    figure = sensitivity.draw_slices(points, goals, shares)
     return _make_picture("settings", figure, points, stem=stem, study=study)
+
+
+def draw_attacks(points: pd.DataFrame) -> Picture:
+    """Return what attacks bring back, from `attacks.mean_shares`."""
+    return _make_picture("attacks", attacks.draw(points), points)
 
 
 def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:

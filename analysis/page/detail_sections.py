@@ -17,7 +17,7 @@ from analysis.figures import catalog, equal_utility
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
 from analysis.labels import OTHER_REFERENCES
-from analysis.stats import hypervolume, task_vector_strength, tidy
+from analysis.stats import attacks, hypervolume, task_vector_strength, tidy
 from analysis.stats.importance import LEAST_SETTINGS, list_points, measure_importance
 from analysis.stats.sweep_results import Results
 from analysis.tables import detail_tables, paper_tables, table_definitions
@@ -72,6 +72,11 @@ class Report:
     def frame(self) -> pd.DataFrame:
         """Return the sweep's results as one long frame."""
         return tidy.from_runs(self.results)
+
+    @cached_property
+    def attacks(self) -> pd.DataFrame:
+        """Return what attacks on the chosen trials brought back: `attacks.mean_shares`."""
+        return attacks.mean_shares(self.results)
 
     def save_table(self, layout: Layout, frame: pd.DataFrame) -> Table:
         """Write a tidy frame in this layout as tables/NAME.csv, .md and .tex, and return it as printed."""
@@ -154,6 +159,17 @@ def _write_importance(report: Report) -> Section | None:
     return Section("Which setting matters", (table,), tuple(pictures))
 
 
+def _write_attacks(report: Report) -> Section | None:
+    """What attacks bring back of what the chosen trials removed, where any was attacked."""
+    points = report.attacks
+    if points.empty:
+        return None
+    report.save_frame("attacks", points)
+    last = attacks.last_steps(points)
+    item = TableItem(detail_tables.list_attacks(last), detail_tables.explain_attacks())
+    return Section("Does it last", (item,), (report.save_picture(catalog.draw_attacks(last)),))
+
+
 def _write_seeds(report: Report) -> Section | None:
     if report.results.seeds.empty:
         return None
@@ -187,6 +203,7 @@ def _write_calibration(report: Report) -> Section | None:
 
 
 SECTION_WRITERS: tuple[Callable[[Report], Section | None], ...] = (
+    _write_attacks,
     _write_hypervolume,
     _write_importance,
     _write_seeds,

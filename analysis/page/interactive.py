@@ -80,7 +80,8 @@ def write_block(results: Results, storage: str = DEFAULT_STORAGE, chosen: pd.Dat
         "significant": SIGNIFICANT if x.metric == "forget_quality" else None,
         "where": f"{spell_storage(storage)} ".lstrip(),
     }
-    others = [role for role in OTHER_REFERENCES if role in set(results.models["role"])]
+    drawn = {model["role"] for model in data["models"]}
+    others = [role for role in OTHER_REFERENCES if role in drawn]
     return Markup(
         render_page(
             "interactive.html.j2",

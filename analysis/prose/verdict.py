@@ -7,7 +7,7 @@ from collections import Counter
 import pandas as pd
 
 from analysis import labels
-from analysis.labels import join_names, method_label, rectifier_label, split_label
+from analysis.labels import describe_method, join_names, method_label, rectifier_label, split_label
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated
 from analysis.number_format import DECIMALS
@@ -29,6 +29,8 @@ KINDS = {
 """What GRU did in comparisons of a method with and without it."""
 SIGNS = {1: "better", -1: "worse", 0: "not clearly changed"}
 """What is said of a goal, by `significance.tests`'s sign."""
+LASTING = 0.05
+"""What an attack may bring back of a removal that lasts."""
 LEFT_OUT = "a side missed its target, needed no mixing, or has no FQ"
 
 
@@ -58,6 +60,21 @@ def describe_trials(runs: pd.DataFrame) -> str:
     others = varied(runs)
     best = f", at each one's own best {join_names(others)}" if others else ""
     return f"Compared: {'; '.join(texts)}{';' if len(texts) > 1 else ','} on {splits}{best}."
+
+
+def describe_attacks(points: pd.DataFrame) -> list[str]:
+    """Return the sentence on what attacks bring back, of `stats.attacks.last_steps`; nothing where none was made."""
+    known = points.loc[points["share"].notna()] if len(points) else points
+    if known.empty:
+        return []
+    worst = max(known.to_dict("records"), key=lambda row: row["share"])
+    on = f"attacked: {len(known.drop_duplicates(['split', 'method', 'rectifier']))} of the chosen settings"
+    if worst["share"] < LASTING:
+        names = join_names(dict.fromkeys(known["title"]))
+        return [f"Of what was removed, no attack made brings back more than {LASTING:.0%} ({names}; {on})."]
+    name, seeds = describe_method(worst["method"], worst["rectifier"]), f"{worst['n']} seed" + "s" * (worst["n"] > 1)
+    top = f"{worst['share']:.0%} ({name}, {seeds}; {worst['title']}; {on})"
+    return [f"Of what was removed, attacks bring back up to {top}."]
 
 
 def _compares_vectors(runs: pd.DataFrame) -> bool:

@@ -65,6 +65,31 @@ def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
     return f"{'yes' if row['kept'] else 'no'} ({row[utility] / row['original']:.1%})"
 
 
+def list_attacks(points: pd.DataFrame) -> pd.DataFrame:
+    """Return what came back of each chosen setting, a column for each attack, of `stats.attacks.last_steps`."""
+    rows = []
+    studies = ["split", "method", "rectifier"]
+    for first in points.drop_duplicates(studies).to_dict("records"):
+        split, method, rectifier = (str(first[name]) for name in studies)
+        own = points.loc[(points[studies] == [split, method, rectifier]).all(axis=1)]
+        row = {"Split": split_label(split), "Method": describe_method(method, rectifier), "n": f"{own['n'].max()}"}
+        for one in own.to_dict("records"):
+            spread = "" if pd.isna(one["share_sd"]) else f" ± {100 * one['share_sd']:.0f}"
+            row[one["title"]] = DASH if pd.isna(one["share"]) else f"{100 * one['share']:.0f}{spread} %"
+        rows.append(row)
+    return pd.DataFrame(rows).fillna(DASH)
+
+
+def explain_attacks() -> str:
+    """Return the caption of `list_attacks`."""
+    return (
+        "What an attack brings back of what was removed, by the extraction strength of the forget rows: the gain, less "
+        "the retain model's by the same attack, over what the target model has more; below 0 % the attack takes away. "
+        f"n: attacked seeds. {DASH}: hardly anything was removed, or the attack was not made. docs/measuring.md "
+        "explains the attacks."
+    )
+
+
 def list_changes(results: Results) -> pd.DataFrame:
     """Return `Results.tests` as texts: what GRU changes of each method and goal."""
     goals = {goal.metric: goal for goal in results.goals.compared}

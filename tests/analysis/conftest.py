@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from analysis import report
 from analysis.figures import (
+    attacks,
     bars,
     equal_utility,
     heatmap,
-    search_settings,
     sensitivity,
     task_vector_strength,
     tradeoff,
@@ -20,7 +20,7 @@ from analysis.figures import (
 )
 from analysis.page import detail_sections, interactive, paper_layout_sections, paper_only_report
 
-DRAWING = (bars, heatmap, sensitivity, search_settings, task_vector_strength, tradeoff, training, equal_utility)
+DRAWING = (attacks, bars, heatmap, sensitivity, task_vector_strength, tradeoff, training, equal_utility)
 
 
 @pytest.fixture(autouse=True)

@@ -28,6 +28,9 @@ BY_TESTS = {
     r"python -m analysis\.report \w+ \w+": "test_several_sweeps",
     r"python -m trainables\.export ID --output DIR": "test_export",
     r"python -m trainables\.evaluate --benchmark own .*": "test_own_sweep",
+    r"python -m trainables\.evaluate --model DIR --split forget05 --measures all .*": "test_tofu_measures",
+    r"python -m trainables\.stress (ID|DIR) .*": "test_stress",
+    r"python -m trainables\.evaluate --model DIR .* --format open-unlearning .*": "test_open_unlearning_files",
     r"\.venv/bin/mlflow ui --backend-store-uri .*": "test_browser",
     r"python -m trainables\.export \.\./x": "test_export",
 }

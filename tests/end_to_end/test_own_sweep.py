@@ -123,7 +123,9 @@ def test_the_report_recommends_a_trial_and_shows_rows_only_when_asked(
     (line,) = (line for line in rest if line.startswith("Still to be got out: "))
     assert line.startswith(f"Still to be got out: {counts[0]} of 6 measured forget rows ({counts[1]} before): ")
     assert counts[0] > 0
-    assert " in a model that never saw them; " in ship
+    assert ". A model that never saw the rows to forget has 0." in ship
+    command = export.removeprefix("To write its model: ")
+    assert pages["plain"].index('id="answers"') < pages["plain"].index(command) < pages["plain"].index("<table class")
     assert "| Never trained" in done.stdout
     assert question in pages["shown"]
     assert question not in pages["plain"]

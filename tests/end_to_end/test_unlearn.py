@@ -44,7 +44,7 @@ def test_help_has_an_example_of_each_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "known"), [("st", {"status"}), ("status --ver", {"--verify"}), ("report --sour", {"--source"})]
+    ("typed", "known"), [("st", {"status", "stress"}), ("status --ver", {"--verify"}), ("report --sour", {"--source"})]
 )
 def test_completion_knows_commands_and_their_options(typed: str, known: set[str]) -> None:
     words = {"COMP_WORDS": f"unlearn {typed}", "COMP_CWORD": str(len(typed.split()))}

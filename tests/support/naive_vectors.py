@@ -46,7 +46,9 @@ class Naive:
     def __init__(self, trial_inputs: Any, direction: Direction) -> None:
         network, tokenizer = model_files.load_model(direction.target)
         self.network = network.double()
-        self.examples = tofu.encode_rows(tokenizer, TOFU.training_rows(direction.benchmark)[0], "llama2", "paper", 192)
+        self.examples = tofu.rows.encode_rows(
+            tokenizer, TOFU.training_rows(direction.benchmark)[0], "llama2", "paper", 192
+        )
         self.direction = direction
         self.start = reference.flat(self.network)
 

@@ -92,7 +92,7 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 
     runner, training, tokenizer = _engine(world, job, target)
     sides = tofu.TofuBenchmark().training_rows(Benchmark(data=data, split=split))
-    encoded = [tofu.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
+    encoded = [tofu.rows.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
     task = loop.TrainingTask(
         forget=encoded[0],
         retain=encoded[1],

@@ -169,5 +169,5 @@ def _from_hub(data: str, config: str, revision: str | None) -> list[Row]:
     except Exception as error:
         raise InputError(
             f"benchmark.data: cannot load '{config}' of hub data set '{data}': {error}. "
-            "Without a network give a folder: --set benchmark.data=DIR"
+            "Without a network give a folder: --set benchmark.data=DIR, or --data DIR"
         ) from error

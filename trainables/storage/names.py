@@ -9,6 +9,8 @@ CURVES = ("loss", "retain_loss", "cos_before", "cos_after")
 MAKING = "shared/making"
 """Where the progress of what trials share lies in a storage, in a folder each."""
 CHECKPOINT, EVALUATIONS, WEIGHTS = "checkpoint", "evaluations", "weights"
+CAME_BACK = "came_back.json"
+"""What attacks brought back, beside each attack's own file."""
 META = "meta.json"
 """Makes a checkpoint count; written last."""
 UNFINISHED = (CHECKPOINT, EVALUATIONS, PROGRESS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,13 @@ def test_every_trial_with_both_goals_is_there_once_with_its_numbers(results: Res
     assert data["where"] == "--storage 'my runs' "
     floor = {row["split"]: row["model_utility"] for row in data["models"] if row["role"] == "floor"}
     assert floor == {"forget05": pytest.approx(0.81), "forget10": pytest.approx(0.81)}
+
+
+def test_only_models_that_are_drawn_are_named(results: Results) -> None:
+    models = results.models.copy()
+    models.loc[models["role"] == "retain", "model_utility"] = None
+    for shown, named in ((results, True), (replace(results, models=models), False)):
+        assert ("(Retrain)" in interactive.write_block(shown)) == named
 
 
 def test_texts_of_results_do_not_break_out(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
     records, tofu = rows(random.Random(1), COUNTS), benchmarks.find("tofu")
     parts = tofu.utility_parts(Benchmark(dialect=dialect), records)
     assert [part.shape for part in parts] == [(30, 3), (20, 3), (25, 3)]
-    from trainables.benchmarks.tofu import aggregate
+    from trainables.benchmarks.tofu.aggregates import aggregate
 
     assert row_bootstrap.harmonic_utility(parts) == pytest.approx(
         aggregate(records, dialect)["model_utility"], rel=1e-12
@@ -83,7 +83,7 @@ def test_a_collapsed_utility_has_an_interval_of_zeros() -> None:
 
 def with_rows(store: Path, trial: str, halves: bool = False, **given: Any) -> list[dict[str, Any]]:
     """Write a trial whose metrics are those of its evaluation's rows, FQ apart."""
-    from trainables.benchmarks.tofu import aggregate
+    from trainables.benchmarks.tofu.aggregates import aggregate
 
     records = rows(random.Random(trial), COUNTS)
     found = [aggregate(part, "paper") for part in (records, *(benchmarks.every_other(records, n) for n in (0, 1)))]

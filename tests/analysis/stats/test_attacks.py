@@ -1,0 +1,83 @@
+"""What attacks brought back, in a report: from the storage to table, figure and sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis import report
+from analysis.figures import attacks as drawing
+from analysis.prose.verdict import describe_attacks
+from analysis.stats import attacks
+from analysis.tables import detail_tables
+from tests.support import sweep_store
+from tests.support.sweep_store import write
+from trainables.storage.names import CAME_BACK
+
+copy, store = sweep_store.store_copy, sweep_store.tiny_store
+
+
+def told(attack: str, share: float | None, step: int = 0, **changes: Any) -> dict[str, Any]:
+    values = {"before": 0.2, "after": 0.3, "target": 0.8, "retain": 0.05, "retain_before": 0.05}
+    return {"attack": attack, "step": step, "title": f"the {attack}", **values, "share": share} | changes
+
+
+def attack(store: Path, trial: str, *rows: dict[str, Any]) -> None:
+    write(store / "stress" / trial / CAME_BACK, {"measure": "extraction_strength", "lr": 1e-4, "shares": list(rows)})
+
+
+def chosen(store: Path, method: str, rectifier: str) -> list[str]:
+    trials = sweep_store.read(store).chosen_trials
+    own = (trials["method"] == method) & (trials["rectifier.name"] == rectifier)
+    return trials.loc[own & (trials["benchmark.split"] == "forget05"), "id"].tolist()
+
+
+def test_means_over_seeds_of_each_attacks_last_step(copy: Path) -> None:
+    assert attacks.mean_shares(sweep_store.read(copy)).empty
+    for trial, share in zip(chosen(copy, "npo", "gru"), (0.1, 0.3), strict=True):
+        attack(copy, trial, told("nf4", share), told("relearn", 0.2, 4), told("relearn", 0.6, 13))
+    attack(copy, chosen(copy, "gd", "none")[0], told("nf4", None), told("relearn", 0.04, 13))
+    results = sweep_store.read(copy)
+    (other, *_) = sorted({*results.runs["id"]} - {*results.chosen_trials["id"]})
+    attack(copy, other, told("nf4", 0.9))
+    means = attacks.mean_shares(sweep_store.read(copy))
+    last = attacks.last_steps(means)
+    assert len(means) == 5
+    assert len(last) == 4
+    table = detail_tables.list_attacks(last)
+    assert table.to_dict("records") == [
+        {"Split": "forget05 (5%)", "Method": "GD", "n": "1", "the nf4": "—", "the relearn": "4 %"},
+        {"Split": "forget05 (5%)", "Method": "NPO w/ GRU", "n": "2", "the nf4": "20 ± 14 %", "the relearn": "60 ± 0 %"},
+    ]
+    assert "—: hardly anything was removed" in detail_tables.explain_attacks()
+    assert describe_attacks(last) == [
+        "Of what was removed, attacks bring back up to 60% (NPO w/ GRU, 2 seeds; the relearn; attacked: 2 of the "
+        "chosen settings)."
+    ]
+    low = last.assign(share=last["share"].clip(upper=0.03))
+    assert describe_attacks(low) == [
+        "Of what was removed, no attack made brings back more than 5% (the relearn and the nf4; attacked: 2 of the "
+        "chosen settings)."
+    ]
+    assert describe_attacks(last.assign(share=float("nan"))) == describe_attacks(last.iloc[:0]) == []
+    figure = drawing.draw(last)
+    titles = [axes.get_title() for axes in figure.axes if axes.axison]
+    assert titles == ["the nf4", "the relearn"]
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names == ["GD", "NPO w/ GRU"]
+
+
+@pytest.mark.usefixtures("drawn_figures")
+def test_the_report_says_whether_it_lasts(copy: Path, tmp_path: Path) -> None:
+    (trial, *_) = chosen(copy, "npo", "gru")
+    attack(copy, trial, told("nf4", 0.25))
+    folder = report.build("tiny", copy, tmp_path / "out")
+    page = (folder / "index.html").read_text()
+    assert "Does it last" in page
+    assert "Of what was removed, attacks bring back up to 25% (NPO w/ GRU, 1 seed; the nf4;" in page
+    assert pd.read_csv(folder / "tables" / "attacks.csv")["share"].tolist() == [0.25]
+    assert "bring back up to 25%" in (folder / "tables" / "verdict.md").read_text()
+    assert (folder / "figures" / "attacks.svg").is_file()

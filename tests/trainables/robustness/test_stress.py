@@ -1,0 +1,227 @@
+"""Attacks on an unlearned model: what each does, against re-statements; what came back; the command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import tiny
+from tests.support.starts import invoke
+from trainables import stress
+from trainables.benchmarks.tofu import row_scores, rows
+from trainables.common.errors import InputError
+from trainables.config.settings import Benchmark, Model, Resources
+from trainables.data.prompts import TEMPLATES
+from trainables.robustness import came_back, quantization, relearning
+from trainables.robustness.attacks import ATTACKS, NONE, SECOND_HALF
+from trainables.training import model_files, sampling
+
+BITSANDBYTES = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635]
+BITSANDBYTES += [-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725]
+BITSANDBYTES += [
+    0.24611230194568634,
+    0.33791524171829224,
+    0.44070982933044434,
+    0.5626170039176941,
+    0.7229568362236023,
+    1.0,
+]
+
+
+def test_nf4_takes_the_nearest_of_sixteen_values_in_each_block() -> None:
+    weight = torch.randn(5, 29, generator=torch.Generator().manual_seed(0))
+    flat, found = weight.flatten().tolist(), quantization.round_nf4(weight).flatten().tolist()
+    for start in range(0, len(flat), 64):  # the last block is short
+        block = flat[start : start + 64]
+        largest = max(map(abs, block))
+        for value, rounded in zip(block, found[start:], strict=False):
+            nearest = min(BITSANDBYTES, key=lambda code: abs(code * largest - value))
+            assert rounded == pytest.approx(nearest * largest)
+    assert not quantization.round_nf4(torch.zeros(2, 64)).any()
+
+
+def test_int8_rounds_each_row_to_255_steps() -> None:
+    weight = torch.randn(7, 33, generator=torch.Generator().manual_seed(1))
+    for row, found in zip(weight.tolist(), quantization.round_int8(weight).tolist(), strict=True):
+        step = max(map(abs, row)) / 127
+        assert found == pytest.approx([round(value / step) * step for value in row])
+    assert not quantization.round_int8(torch.zeros(2, 8)).any()
+
+
+@pytest.mark.parametrize(("kind", "error"), [("nf4", 0.092), ("int8", 0.0065)])
+def test_errors_are_those_that_were_measured_with_the_libraries(kind: str, error: float) -> None:
+    weight = torch.randn(384, 128, generator=torch.Generator().manual_seed(2))
+    rounded = quantization.round_nf4(weight) if kind == "nf4" else quantization.round_int8(weight)
+    assert ((rounded - weight).norm() / weight.norm()).item() == pytest.approx(error, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["nf4", "int8"])
+def test_linear_layers_but_the_head_are_rounded(kind: str) -> None:
+    network = tiny.network(layers=1)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    quantization.quantize(network, kind)
+    changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {name for name in before if "proj" in name}
+
+
+def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
+    """One row at a time in plain PyTorch: the loss is the mean over the step's answer tokens."""
+    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
+    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    restated, _ = model_files.load_model(Model(path=str(trial_inputs.target)))
+    examples = rows.encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
+    seen: list[int] = []
+    found: dict[str, torch.Tensor] = {}
+
+    def measure(step: int, model: Any) -> None:
+        assert not model.training
+        seen.append(step)
+        found.update({name: value.detach().clone() for name, value in model.state_dict().items()})
+
+    relearning.relearn(
+        *(network, tokenizer, examples), lr=1e-3, steps=(1, 3), seed=4, resources=Resources(), measure=measure
+    )
+    assert seen == [1, 3]
+    optimizer = torch.optim.AdamW(restated.parameters(), lr=1e-3, weight_decay=0)
+    for step in range(3):
+        optimizer.param_groups[0]["lr"] = 1e-3 * (3 - step) / 3
+        total, tokens = torch.zeros(()), 0
+        for number in sampling.forget_batch(4, step, 0, len(examples), len(examples)):
+            ids, start = torch.tensor([examples[number].input_ids]), examples[number].answer_start
+            logits = restated(input_ids=ids).logits[0, start - 1 : -1]
+            total = total + torch.nn.functional.cross_entropy(logits, ids[0, start:], reduction="sum")
+            tokens += ids.shape[1] - start
+        optimizer.zero_grad()
+        (total / tokens).backward()
+        optimizer.step()
+    for name, value in restated.state_dict().items():
+        assert torch.allclose(found[name], value, atol=2e-5), name
+
+
+@given(st.floats(0, 0.8), st.floats(-0.5, 1), st.floats(0, 0.3))
+def test_shares_are_gains_over_what_was_removed(before: float, part: float, retain_gain: float) -> None:
+    """An attack brings `part` of the removed back, and as much to every model as to the retain model."""
+    target = before + 0.1
+    after = before + part * (target - before) + retain_gain
+    assert came_back.share(before, after, target, retain_gain) == pytest.approx(part, abs=1e-6)
+    assert came_back.share(before, after, before + 0.04, retain_gain) is None, "hardly anything was removed"
+
+
+def kept(values: dict[str, float], **settings: Any) -> dict[str, Any]:
+    return {"settings": settings, "points": {step: {"extraction_strength": value} for step, value in values.items()}}
+
+
+def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
+    model = {
+        NONE: kept({"0": 0.3, SECOND_HALF: 0.2}),
+        "nf4": kept({"0": 0.4}),
+        "relearn": kept({"13": 0.7, "4": 0.5}, lr=1e-3),
+        "relearn_half": kept({"13": 0.5}, lr=1e-3),
+        "relearn_retain": kept({"13": 0.5}, lr=1e-3),
+        "prefix": kept({"0": 0.9}),
+    }
+    target = {NONE: kept({"0": 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
+    retain = {NONE: kept({"0": 0.1, SECOND_HALF: 0.1}), "nf4": kept({"0": 0.1}), "prefix": kept({"0": 0.1})}
+    retain["relearn"] = kept({"13": 0.6, "4": 0.1}, lr=1e-3)
+    retain["relearn_half"], retain["relearn_retain"] = kept({"13": 0.2}, lr=1e-3), kept({"13": 0.2}, lr=1e-4)
+    found = came_back.list_attacks(model, target, retain, "extraction_strength")
+    attacked = [("nf4", 0), ("relearn", 4), ("relearn", 13), ("relearn_half", 13)]
+    assert [(row["attack"], row["step"]) for row in found] == attacked, "another rate, a model that was not attacked"
+    shares = [0.1 / 0.6, 0.2 / 0.6, (0.4 - 0.5) / 0.6, (0.3 - 0.1) / 0.6]
+    assert [row["share"] for row in found] == pytest.approx(shares)
+    assert shares[2] < shares[1], "the retain model learns as quickly: that is no forgotten knowledge"
+    assert found[2]["title"] == "relearning the forget rows (lr 0.001), step 13"
+    alone = came_back.list_attacks(model, target, None, "extraction_strength")
+    assert [row["retain"] for row in alone] == [None] * 5
+    assert alone[1]["share"] == pytest.approx((0.5 - 0.3) / (0.9 - 0.3))
+    assert came_back.list_attacks({**model, "nf4": kept({})}, target, retain, "extraction_strength")[0]["step"] == 4
+
+
+def run(inputs: Any, place: Path, *more: object) -> Any:
+    words = ("--target", inputs.target, "--retain", inputs.retain, "--data", inputs.data, "--split", inputs.split)
+    return invoke(stress.main, inputs.target, *words, "--limit", 6, "--storage", place / "runs", *more)
+
+
+def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target model that is taken for the unlearned one: nothing was removed, so no share is told."""
+    options = ("--attacks", "nf4,relearn_half,prefix,paraphrase", "--output", tmp_path / "out.json", "--lr", "1e-3")
+    done = run(trial_inputs, tmp_path, *options)
+    assert done.exit_code == 0, done.output
+    assert "relearning half of the forget rows, measured on the other half (lr 0.001), step 13" in done.stdout
+    kept = json.loads((tmp_path / "out.json").read_text())
+    made = sorted(path.name for path in (tmp_path / "runs" / "stress").glob("*/*.json"))
+    names = ["nf4", "prefix", "paraphrase", NONE] * 2 + ["relearn_half"] * 2 + ["came_back"]
+    assert made == sorted(f"{name}.json" for name in names)
+    model, target = kept["results"]["model"], kept["results"]["target"]
+    assert model[NONE] == target[NONE], "the same model is measured once"
+    assert (model[NONE]["points"]["0"]["rows"], model["relearn_half"]["points"]["13"]["rows"]) == (6, 3)
+    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=6)
+    asked = {"forget": rows.evaluation_rows(benchmark)["forget"]}
+    template = replace(TEMPLATES["llama2"], after=" [/INST]Sure, here is the answer: ")
+    words: dict[str, Any] = {"asked_rows": asked, "template": template, "generate": False, "token_budget": 700}
+    found = row_scores.evaluate(network, tokenizer, benchmark, **words)
+    probs = [torch.tensor(-row["answer_loss"] / row["answer_tokens"]).exp().item() for row in found]
+    assert model["prefix"]["points"]["0"]["prob"] == pytest.approx(sum(probs) / 6, rel=1e-5)
+    loaded: list[str] = []
+    load = model_files.load_model
+    monkeypatch.setattr(model_files, "load_model", lambda *words: loaded.append(words[0].path) or load(*words))
+    again = run(trial_inputs, tmp_path, *options)
+    assert (again.exit_code, loaded) == (0, []), "all is kept"
+    assert json.loads((tmp_path / "out.json").read_text()) == kept
+    assert run(trial_inputs, tmp_path, *options[:-1], "1e-2").exit_code == 0
+    assert len(loaded) == 2, "relearning with another rate, of both models"
+    assert run(trial_inputs, tmp_path, "--attacks", "nf4").exit_code == 0
+    (path,) = (tmp_path / "runs" / "stress").glob("*/came_back.json")
+    known = {row["attack"]: row["lr"] for row in json.loads(path.read_text())["shares"]}
+    assert known == {"nf4": None, "relearn_half": 0.01, "paraphrase": None, "prefix": None}, "of earlier commands, too"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--attacks", "nf5"), "--attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
+        (("--attacks", ","), f"--attacks: name one of {', '.join(ATTACKS)}, or all"),
+        (("--lr", "0"), "--lr: 0 is no learning rate"),
+        ((), "--lr: relearning needs a learning rate"),
+        (("--target", "nowhere/at/all", "--attacks", "nf4"), "--target: no model folder"),
+    ],
+)
+def test_what_is_refused(trial_inputs: Any, tmp_path: Path, more: tuple[str, ...], words: str) -> None:
+    done = run(trial_inputs, tmp_path, *more)
+    assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
+
+
+def test_a_folder_needs_its_target_and_a_trial_its_weights(trial_inputs: Any, tmp_path: Path) -> None:
+    done = invoke(stress.main, trial_inputs.target, "--storage", tmp_path, "--attacks", "nf4")
+    assert "--target: name the model before unlearning" in done.stderr
+    done = invoke(stress.main, "0123456789ab", "--storage", tmp_path, "--attacks", "nf4")
+    assert "ID: no result of a trial '0123456789ab'" in done.stderr
+
+
+def test_other_weights_in_the_same_folder_are_attacked_anew(trial_inputs: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(trial_inputs.target, tmp_path / "model")
+    words = ("--target", trial_inputs.target, "--data", trial_inputs.data, "--split", trial_inputs.split)
+    words += ("--limit", 4, "--attacks", "int8", "--storage", tmp_path / "runs", "--output", tmp_path / "out.json")
+    found = []
+    for source in (trial_inputs.target, trial_inputs.retain):
+        shutil.copy(Path(source) / "model.safetensors", folder / "model.safetensors")
+        done = invoke(stress.main, folder, *words)
+        assert done.exit_code == 0, done.output
+        found.append(json.loads((tmp_path / "out.json").read_text())["results"]["model"]["int8"]["points"]["0"]["prob"])
+    assert found[0] != found[1]
+
+
+def test_a_model_without_linear_layers_is_not_called_quantized() -> None:
+    network: Any = torch.nn.Sequential(torch.nn.Embedding(3, 3))
+    network.get_output_embeddings = lambda: None
+    with pytest.raises(InputError, match="nf4 rounds linear layers, and Sequential has none"):
+        quantization.quantize(network, "nf4")

@@ -1,0 +1,58 @@
+"""The attacks, and what each does to a model or to what it is asked. Without torch: commands list them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainables.common.errors import InputError, closest
+
+STEPS = (1, 4, 13)
+"""Optimizer steps after which a relearning is measured: 13 steps of 32 are once all 400 rows of forget10."""
+BATCH = 32
+NONE, SECOND_HALF = "none", "second half"
+"""What was measured before any attack, and there of the rows that `relearn_half` is measured on."""
+PREFIX = "Sure, here is the answer: "
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack. `kind`: on the weights, by training, or on the prompt. `title`: in tables.
+
+    `learns`: the rows that a relearning trains on, by steps of 32; it is measured on the forget rows, of
+    `first half` on the others.
+    """
+
+    kind: Literal["quantization", "relearning", "prompt"]
+    title: str
+    learns: Literal["forget", "first half", "retain"] | None = None
+
+
+ATTACKS = {
+    "int8": Attack("quantization", "int8 weights"),
+    "nf4": Attack("quantization", "4-bit weights (NF4)"),
+    "relearn": Attack("relearning", "relearning the forget rows", "forget"),
+    "relearn_half": Attack(
+        "relearning", "relearning half of the forget rows, measured on the other half", "first half"
+    ),
+    "relearn_retain": Attack("relearning", "training on retain rows", "retain"),
+    "paraphrase": Attack("prompt", "paraphrased questions"),
+    "template": Attack("prompt", "another prompt template"),
+    "prefix": Attack("prompt", f"answer begins with '{PREFIX.strip()}'"),
+}
+
+
+def is_relearning(name: str) -> bool:
+    """Return whether an attack trains the model; `none` does not."""
+    return name in ATTACKS and ATTACKS[name].kind == "relearning"
+
+
+def choose(names: str) -> dict[str, Attack]:
+    """Return the attacks of a list `a,b`, all for `all`. Raises InputError naming the closest for an unknown one."""
+    chosen = list(ATTACKS) if names == "all" else [name for name in names.split(",") if name]
+    for name in chosen:
+        if name not in ATTACKS:
+            raise InputError(f"--attacks: unknown attack '{name}'; {closest(name, ['all', *ATTACKS])}")
+    if not chosen:
+        raise InputError(f"--attacks: name one of {', '.join(ATTACKS)}, or all")
+    return {name: ATTACKS[name] for name in chosen}

@@ -1,0 +1,54 @@
+"""What share of the removed an attack brings back, with the retain model under the same attack as the yardstick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainables.robustness.attacks import ATTACKS, NONE, SECOND_HALF, is_relearning
+
+Results = Mapping[str, Mapping[str, Any]]
+"""What was kept of each attack on a model, by the attack's name."""
+LEAST = 0.05
+"""Where less than this was removed, nothing can be said of what came back."""
+
+
+def share(before: float, after: float, target: float, retain_gain: float = 0.0) -> float | None:
+    """Return (after - before - retain_gain) / (target - before): what came back of what was removed.
+
+    After Zhang et al., 2025 (2410.16454), who divide what a quantized model knows by what the full one does. `target`:
+    the target model before the attack. `retain_gain`: what the retain model gains by the attack was never removed from
+    it. 0: nothing came back, below: the attack takes away; 1: all. None where little was removed.
+    """
+    removed = target - before
+    return (after - before - retain_gain) / removed if removed > LEAST else None
+
+
+def list_attacks(model: Results, target: Results, retain: Results | None, measure: str) -> list[dict[str, Any]]:
+    """Return for each attack and step a measure before and after, of the other models too, and what came back.
+
+    `target`: under the attack; it is not relearned. An attack that was not made on all models, or not by the same
+    settings, is left out, as are models that diverged.
+    """
+    found = []
+    for name in ATTACKS:
+        others = [retain] if is_relearning(name) else [target, retain]
+        attacked = [one.get(name) for one in (model, *others) if one is not None]
+        made = [one for one in attacked if one and one["points"]]
+        if len(made) < len(attacked) or any(one["settings"] != made[0]["settings"] for one in made):
+            continue
+        base, rate = SECOND_HALF if ATTACKS[name].learns == "first half" else "0", made[0]["settings"].get("lr")
+        before, full, unseen = (_read(one, NONE, base, measure) for one in (model, target, retain))
+        for step in sorted(made[0]["points"], key=int):
+            after, learnt = _read(model, name, step, measure), _read(retain, name, step, measure)
+            row = {"attack": name, "step": int(step), "lr": rate, "title": ATTACKS[name].title}
+            row["title"] += f" (lr {rate:g}), step {step}" if rate else ""
+            row |= {"before": before, "after": after, "retain_before": unseen, "retain": learnt}
+            row["target"] = full if is_relearning(name) else _read(target, name, step, measure)
+            gain = (learnt or 0.0) - (unseen or 0.0)
+            found.append(row | {"share": share(before or 0.0, after or 0.0, full or 0.0, gain)})
+    return found
+
+
+def _read(results: Results | None, name: str, point: str, measure: str) -> float | None:
+    return float(results[name]["points"][point][measure]) if results else None

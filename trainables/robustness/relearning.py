@@ -1,0 +1,57 @@
+"""A model that is trained on some rows again: how soon it knows what it was made to forget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trainables.common.tokenized_row import Example
+from trainables.config.settings import Resources, Training
+from trainables.inference.padded_batch import pad_of
+from trainables.methods import method_constants, objectives, rectifiers
+from trainables.robustness.attacks import BATCH
+from trainables.training import engine, loop
+
+MOST_ROWS = 8
+"""Rows of a forward pass, unless the trial says how many fit."""
+
+
+def relearn(
+    network: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    *,
+    lr: float,
+    steps: Sequence[int],
+    seed: int,
+    resources: Resources,
+    measure: Callable[[int, Any], None],
+) -> None:
+    """Train on rows by AdamW, linearly falling rate, no weight decay, and measure the model after some steps.
+
+    The protocol of unlearning-depth-score (scripts/meta_eval_robustness.py). `measure` is given the step and the model.
+    """
+    epochs = math.ceil(max(steps) * BATCH / len(examples))
+    batch = min(BATCH, len(examples))
+    training = Training(
+        lr=lr, epochs=epochs + 1, max_steps=max(steps), batch_size=batch, schedule="linear", weight_decay=0
+    )
+    task = loop.TrainingTask(
+        forget=examples,
+        retain=(),
+        objective=objectives.make_objective("nll", method_constants.Constants()),
+        rectifier=rectifiers.make_rectifier("none", None, None),
+        training=training,
+        seed=seed,
+        pad=pad_of(tokenizer),
+        micro_batch=min(batch, resources.micro_batch or MOST_ROWS),
+    )
+    run = engine.create_engine(network.train(), training, resources)
+    try:
+        for entry in loop.train(run, task):
+            if entry["step"] in steps:
+                measure(entry["step"], run.module.eval())
+                run.module.train()
+    finally:
+        run.close()

@@ -1,0 +1,163 @@
+"""A model under attack: each attack is made once, measured on the forget rows, and kept in the storage as a view.
+
+`stress/KEY/ATTACK.json`, KEY being the trial's id, or a hash of the model and its benchmark. What is measured needs no
+generation: the probability and the extraction of the answers, exact memorisation, paraphrases, and FQ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainables import benchmarks
+from trainables.benchmarks import Metrics, Records, Row, metrics
+from trainables.benchmarks.tofu import aggregates, row_scores, rows
+from trainables.common import provenance
+from trainables.common.errors import TrialStopped
+from trainables.config.ids import digest, hashed_part
+from trainables.config.settings import Benchmark, Model, Resources
+from trainables.data.prompts import Template, resolve_template
+from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SECOND_HALF, STEPS, is_relearning
+from trainables.storage import atomic_files
+from trainables.storage.folder_storage import Storage
+from trainables.training import model_files
+from trainables.training.runtime import release_memory
+
+ROWS_OF_AUTHOR = 20
+MEASURED = ("extraction_strength", "exact_memorisation", "paraphrase_prob")
+
+
+@dataclass(frozen=True)
+class Study:
+    """How models are attacked and measured. `lr`: of relearning. `reference`: the retain model's, for FQ."""
+
+    benchmark: Benchmark
+    reference: aggregates.Reference | None
+    resources: Resources
+    lr: float | None
+    seed: int
+    store: Storage
+    device: Any
+
+    @cached_property
+    def forget_rows(self) -> list[Row]:
+        """The forget rows that are evaluated."""
+        return rows.evaluation_rows(self.benchmark)["forget"]
+
+    @property
+    def half(self) -> int:
+        """Rows of the first half of the forget rows: of whole authors, of whom TOFU has 20 rows each, from two on."""
+        count = len(self.forget_rows)
+        return count // (2 * ROWS_OF_AUTHOR) * ROWS_OF_AUTHOR or count // 2
+
+    def key(self, model: Model) -> str:
+        """Return the name under which a model's results lie that is no trial's."""
+        return digest([hashed_part(model), hashed_part(self.benchmark)])[:12]
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """Return what the numbers of an attack depend on beside the model."""
+        found: dict[str, Any] = {"benchmark": hashed_part(self.benchmark), "precision": self.resources.precision}
+        if is_relearning(name):
+            found |= {"lr": self.lr, "seed": self.seed, "steps": list(STEPS)}
+        return found
+
+    def attack(self, model: Model, key: str, name: str) -> dict[str, Any]:
+        """Return the result of an attack, `none` for no attack; it is made unless it is kept with these settings.
+
+        `points`: the metrics of the forget rows by the relearning's step, of other attacks `0`. `seconds`: it took.
+        """
+        kept, began = self.kept(model, key, name), time.monotonic()
+        if kept and kept["settings"] == self.settings(name):
+            return kept
+        diverged = None
+        try:
+            points = self._make(model, name)
+        except TrialStopped as error:  # of relearning at a high rate: the other attacks go on
+            points, diverged = {}, str(error)
+        result = {
+            "attack": name,
+            "settings": self.settings(name),
+            "model": model.model_dump(mode="json"),
+            "points": points,
+            "diverged": diverged,
+            "seconds": time.monotonic() - began,
+            **provenance.stamp(),
+        }
+        self.write(self.store.stress(key) / f"{name}.json", result)
+        return result
+
+    def kept(self, model: Model, key: str, name: str) -> dict[str, Any] | None:
+        """Return the result of an attack that is kept of a model, by whatever settings."""
+        content = self.store.read_newest(self.store.stress(key) / f"{name}.json")
+        kept = atomic_files.parse_object(content) if content else None
+        return kept if kept and kept["model"]["fingerprint"] == model.fingerprint else None
+
+    def write(self, path: Path, document: dict[str, Any]) -> None:
+        """Write a file of the storage."""
+        atomic_files.write_json(path, document)
+        self.store.push(path)
+
+    def _make(self, model: Model, name: str) -> dict[str, Metrics]:
+        release_memory()
+        network, tokenizer = model_files.load_model(model, self.resources.precision, "MODEL")
+        network.to(self.device)
+        template, asked = resolve_template(self.benchmark.template, tokenizer), self.forget_rows
+        if name == NONE:
+            found = self._score(network, tokenizer, asked, template)
+            return {"0": self._measure(found), SECOND_HALF: self._measure(found[self.half :])}
+        chosen = ATTACKS[name]
+        if chosen.learns:
+            return self._relearn(network, tokenizer, template, chosen.learns)
+        if chosen.kind == "quantization":
+            from trainables.robustness.quantization import quantize
+
+            quantize(network, name)
+        elif name == "paraphrase":
+            asked = [{**row, "question": row["paraphrased_question"]} for row in asked]
+        elif name == "template":
+            template = resolve_template("llama2" if self.benchmark.template == "plain" else "plain", tokenizer)
+        else:
+            template = replace(template, after=template.after + template.answer_tag + PREFIX, answer_tag="")
+        return {"0": self._measure(self._score(network, tokenizer, asked, template))}
+
+    def _relearn(self, network: Any, tokenizer: Any, template: Template, learns: str) -> dict[str, Metrics]:
+        from trainables.robustness.relearning import relearn
+
+        chosen, length = benchmarks.find(self.benchmark.name), rows.RULES[self.benchmark.dialect].max_length
+        forget, retain = chosen.training_examples(self.benchmark, tokenizer, length)
+        examples = {"forget": forget, "first half": forget[: self.half], "retain": retain}[learns]
+        found: dict[str, Metrics] = {}
+
+        def measure(step: int, trained: Any) -> None:
+            scored = self._score(trained, tokenizer, self.forget_rows, template)
+            found[str(step)] = self._measure(scored[self.half :] if learns == "first half" else scored)
+
+        assert self.lr is not None, "asked for with relearning"
+        settings: dict[str, Any] = {"lr": self.lr, "steps": STEPS, "seed": self.seed, "resources": self.resources}
+        relearn(network, tokenizer, examples, **settings, measure=measure)
+        return found
+
+    def _score(self, network: Any, tokenizer: Any, asked: Sequence[Row], template: Template) -> Records:
+        benchmark = self.benchmark.model_copy(update={"measures": MEASURED})
+        budget = self.resources.evaluation_tokens
+        words: dict[str, Any] = {"asked_rows": {"forget": asked}, "template": template, "generate": False}
+        return row_scores.evaluate(network, tokenizer, benchmark, token_budget=budget, **words)
+
+    def _measure(self, records: Records) -> Metrics:
+        """Return the metrics of some of the forget rows, FQ against the same of the retain model's rows."""
+        guard = aggregates.GUARDS[self.benchmark.dialect]
+        found: Metrics = {name: float(np.mean([row[name] for row in records])) for name in MEASURED}
+        prob, _, truth = aggregates.row_values([{**row, "rougeL_recall": 0.0} for row in records], "forget", guard)
+        found |= {"prob": float(prob.mean()), "truth_ratio": float(truth.mean()), "rows": len(records)}
+        if not all(np.isfinite(value) for value in found.values() if value is not None):
+            raise TrialStopped("diverged", "the loss of a forget row is not finite")
+        if self.reference is None:
+            return found
+        ratios = self.reference.ratios[[row["index"] for row in records]]
+        return found | metrics.forget_quality(aggregates.truth_ratios(records, "forget", guard), ratios)
