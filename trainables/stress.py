@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
-from trainables import benchmarks
-from trainables.benchmarks.local_paths import localize
 from trainables.common import cli, typed_paths
-from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model, Resources
-from trainables.config.trial import Trial
-from trainables.robustness import attacks
+from trainables.config.settings import Benchmark
+from trainables.robustness import attack_models, attacks
 from trainables.storage import atomic_files
-from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CAME_BACK, WEIGHTS
 from trainables.storage.opening import open_storage
-from trainables.training import model_files
 
 folder = partial(typer.Option, rich_help_panel="With DIR, a model of no trial")
-SHOWN = "extraction_strength"
-NOT_TOFU = "ID: attacks are made on models of TOFU, not of {}"
 COLUMNS = ("before", "after", "target", "retain")
 
 
@@ -52,119 +42,22 @@ def main(
     fields = {"split": split, "data": data, "template": template, "dialect": dialect, "limit": limit}
 
     def run() -> int:
-        names = attacks.choose(chosen)
-        if lr is None and any(map(attacks.is_relearning, names)):
-            raise InputError("--lr: relearning needs a learning rate: that which trained the target model (1B: 2e-5)")
-        if lr is not None and not lr > 0:
-            raise InputError(f"--lr: {lr:g} is no learning rate; give a number above 0")
+        names = attacks.choose(chosen.split(","), "--attacks")
+        attacks.check_rate(names, lr, "--lr")
         if output:
             atomic_files.check_writable(output, "--output")
         store = open_storage(location)
         if typed_paths.is_folder(model):
-            inputs = _read_folders(model, target, retain, Benchmark.model_validate(fields))
+            inputs = attack_models.read_folders(model, target, retain, Benchmark.model_validate(fields))
         else:
-            inputs = _read_trial(model, store)
-        return _attack(inputs, list(names), lr, seed, store, output)
+            inputs = attack_models.read_trial(model, store)
+        shares, results = attack_models.attack(inputs, names, lr, seed, store)
+        if output:
+            atomic_files.write_json(output, {"measure": attack_models.MEASURE, "shares": shares, "results": results})
+        _print_shares(shares)
+        return 0
 
     raise typer.Exit(cli.guarded(run))
-
-
-Models = dict[str, tuple[Model, str | None]]
-"""The models by their roles, with the trial's id where it is one's."""
-
-
-class Inputs(NamedTuple):
-    """What is attacked, and what it is measured on and by. `reference`: the retain model's evaluation, for FQ."""
-
-    models: Models
-    benchmark: Benchmark
-    resources: Resources
-    reference: Any = None
-
-
-def _read_folders(model: str, target: str | None, retain: str | None, benchmark: Benchmark) -> Inputs:
-    if target is None:
-        raise InputError("--target: name the model before unlearning, which the shares are of")
-    models: Models = {}
-    for role, place in (("model", model), ("target", target), ("retain", retain)):
-        if place:
-            field = "ID|DIR" if role == "model" else f"--{role}"
-            model_files.check_model(Model(path=place), field=field)
-            models[role] = _with_fingerprint(Model(path=place)), None
-    return Inputs(models, benchmark, Resources())
-
-
-def _read_trial(trial_id: str, store: Storage) -> Inputs:
-    from trainables.trial import setup
-    from trainables.trial.export import model_folder
-
-    result = model_folder.load_result(trial_id, store)
-    trial: Trial = model_folder.read_trial(result, store)
-    if not model_folder.is_kept(trial_id, store):
-        raise InputError(
-            f"ID: the weights of trial {trial_id} were not kept; export it (python -m trainables.export {trial_id} "
-            "--output DIR) and attack DIR, or run its sweep again with --new --keep all"
-        )
-    if trial.benchmark.name != "tofu":
-        raise InputError(NOT_TOFU.format(trial.benchmark.name))
-    setup.check_inputs(trial)
-    weights = store.trial(trial_id) / WEIGHTS
-    store.fetch(weights)
-    models: Models = {"model": (_with_fingerprint(Model(path=str(weights))), trial_id), "target": (trial.target, None)}
-    kept = atomic_files.read_json(Path(trial.retain_evaluation.path)) if trial.retain_evaluation else None
-    if kept and "model" in kept:
-        models["retain"] = localize(Model.model_validate(kept["model"]), store), None
-    precision = "fp32" if trial.task_vector else trial.resources.precision  # as the trial was evaluated
-    resources = trial.resources.model_copy(update={"precision": precision})
-    return Inputs(models, trial.benchmark, resources, setup.load_retain_evaluation(trial))
-
-
-def _with_fingerprint(model: Model) -> Model:
-    return model.model_copy(update={"fingerprint": model_files.fingerprint_model(model)})
-
-
-def _attack(inputs: Inputs, names: list[str], lr: float | None, seed: int, store: Storage, output: Path | None) -> int:
-    models, benchmark, resources, reference = inputs
-    chosen = benchmarks.find(benchmark.name)
-    chosen.check_settings(benchmark)
-    chosen.check_rows(benchmark)
-    if not benchmark.fingerprint:
-        benchmark = benchmark.model_copy(update={"fingerprint": chosen.fingerprint(benchmark)})
-    cli.silence_libraries()
-    import torch
-
-    from trainables.robustness.came_back import list_attacks
-    from trainables.robustness.study import Study
-    from trainables.training.runtime import prepare_process
-
-    gpus = min(1.0, resources.gpus or 1.0) if torch.cuda.is_available() else 0.0
-    alone = resources.model_copy(update={"ranks": 1, "gpus": gpus})
-    device = prepare_process(alone, seed)
-    study = Study(benchmark, reference, alone, lr, seed, store, device)
-    if "paraphrase" in names and not all(row.get("paraphrased_question") for row in study.forget_rows):
-        raise InputError("--attacks: paraphrase needs a column paraphrased_question, which these rows have not")
-    for role, (model, trial_id) in models.items():
-        for name in (attacks.NONE, *names):
-            if role != "target" or not attacks.is_relearning(name):
-                made = study.attack(model, trial_id or study.key(model), name)
-                print(f"{role}: {name} ({made['seconds']:.0f} s)", flush=True)
-                if made["diverged"]:
-                    print(f"warning: {role}: {name}: {made['diverged']}", file=sys.stderr)
-    results = {
-        role: {
-            name: kept
-            for name in (attacks.NONE, *attacks.ATTACKS)
-            if (kept := study.kept(model, trial_id or study.key(model), name))
-        }
-        for role, (model, trial_id) in models.items()
-    }
-    shares = list_attacks(results["model"], results["target"], results.get("retain"), SHOWN)
-    known = {"measure": SHOWN, "shares": shares}
-    study.write(study.store.stress(models["model"][1] or study.key(models["model"][0])) / CAME_BACK, known)
-    if output:
-        atomic_files.write_json(output, known | {"results": results})
-    _print_shares(shares)
-    return 0
 
 
 def _print_shares(shares: list[dict[str, Any]]) -> None:

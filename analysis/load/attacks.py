@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from trainables.storage.atomic_files import parse_object
+from trainables.robustness.came_back import read_shares
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CAME_BACK
 
 COLUMNS = ["id", "attack", "title", "step", "lr", "before", "after", "target", "retain_before", "retain", "share"]
 
@@ -18,11 +17,5 @@ def read_attacks(trial_ids: Iterable[str], store: Storage | None) -> pd.DataFram
 
     `share`: what came back of the removed (trainables.robustness.came_back), NaN where too little was removed.
     """
-    if store is None:
-        return pd.DataFrame(columns=COLUMNS)
-    rows = []
-    for key in trial_ids:
-        content = store.read_newest(store.stress(key) / CAME_BACK)
-        kept = (parse_object(content) if content else None) or {}
-        rows += [{"id": key} | row for row in kept.get("shares", ())]
+    rows = [{"id": key} | row for key in trial_ids for row in read_shares(key, store)] if store else []
     return pd.DataFrame(rows, columns=COLUMNS)

@@ -12,7 +12,7 @@ from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
 from analysis.page.detail_sections import Report, Section, TableItem
 from analysis.stats import tidy, training_curves
-from analysis.tables import paper_tables
+from analysis.tables import detail_tables, paper_tables
 from analysis.tables.paper_tables import FillingSweep, Sheet
 from analysis.tables.table_definitions import LAYOUTS
 from trainables.storage.sweep_file import SweepFile
@@ -66,7 +66,7 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
 
     With both sources all its tables are on the page; without, those that no other part of the report has.
     """
-    both = source == Source.BOTH
+    both, runs = source == Source.BOTH, report.results.runs
     every = both or bool(paper_tables.tables_of_sweep(sweep.name))
     filling = FillingSweep(report.results, report.frame, sweep.command)
     made, others = write_parts({sweep.label: filling}, report.folder, both, every=every)
@@ -79,7 +79,12 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     compared = any(sheet.numbers["paper"].notna().any() for sheet in on_page)
     apart = both and not any("paper" in set(one.points["source"]) for one in others)
     tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in on_page)
+    peers = detail_tables.list_open_unlearning(report.results) if both and not tidy.in_paper_dialect(runs) else ()
     found = [
+        Section(
+            "Beside open-unlearning's numbers",
+            (TableItem(peers, detail_tables.explain_open_unlearning()),) if len(peers) else (),
+        ),
         Section("In the paper's layout", tables, text=f"{NUMBERED}{BESIDE * compared}"),
         Section("In the paper's figures", figures=others, text=APART if apart else ""),
         Section("Along training", figures=along),

@@ -7,11 +7,20 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import TASK_VECTORS, describe_method, describe_settings, join_names, method_label, split_label
+from analysis import paper
+from analysis.labels import (
+    REFERENCES,
+    TASK_VECTORS,
+    describe_method,
+    describe_settings,
+    join_names,
+    method_label,
+    split_label,
+)
 from analysis.load.goal_columns import ARROWS, Goals
 from analysis.number_format import DASH, DECIMALS, format_number
 from analysis.stats import row_bootstrap
-from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, varied
+from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
 from trainables.config.settings import Selection
@@ -87,6 +96,40 @@ def explain_attacks() -> str:
         "the retain model's by the same attack, over what the target model has more; below 0 % the attack takes away. "
         f"n: attacked seeds. {DASH}: hardly anything was removed, or the attack was not made. docs/measuring.md "
         "explains the attacks."
+    )
+
+
+def list_open_unlearning(results: Results) -> pd.DataFrame:
+    """Return what open-unlearning publishes of this backbone beside ours, without a rectifier; empty where nothing is.
+
+    Ours are those of the chosen settings, in its dialect alone.
+    """
+    backbone = next(iter(results.runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
+    theirs = paper.load_open_unlearning(backbone)[["split", "method", "metric", "value"]].to_numpy()
+    published = {(split, method, metric): float(value) for split, method, metric, value in theirs}
+    goals, alone = results.goals.compared, results.chosen.loc[results.chosen["rectifier.name"] == "none"]
+    ours = alone.rename(columns={"benchmark.split": "split"})
+    models = results.models.rename(columns={"role": "method"})
+    settings = describe_other_settings(results.runs)
+    rows = []
+    for one in pd.concat([models, ours], ignore_index=True).to_dict("records"):
+        if (one["split"], one["method"], goals[0].metric) not in published:
+            continue
+        method = str(one["method"])
+        row = {"Split": split_label(one["split"]), "Method": REFERENCES.get(method) or method_label(method)}
+        for goal in goals:
+            row[f"{goal.short} published"] = format_number(published[one["split"], method, goal.metric])
+            row[f"{goal.short} here"] = format_number(one[goal.metric])
+        rows.append(row | {"Setting here": settings.get(str(one["configuration"])) or DASH})
+    return pd.DataFrame(rows)
+
+
+def explain_open_unlearning() -> str:
+    """Return the caption of `list_open_unlearning`."""
+    return (
+        "Published: locuslab/open-unlearning, docs/repro.md, untuned baselines (learning rate 1e-5, ten epochs, one "
+        "seed, FQ as ln p). Here: the chosen setting of each method, mean over seeds; with --strategy paper it is the "
+        "published one."
     )
 
 

@@ -15,7 +15,7 @@ from ray import tune
 from ray.tune.execution import class_cache
 from rich.console import Console
 
-from platform.driver.export_chosen import export_chosen_trial
+from platform.driver.chosen_trials import attack_chosen_trials, export_chosen_trial
 from platform.driver.live_table import Screen, print_line
 from platform.driver.running_counts import Counts, Waiting
 from platform.driver.start_options import Options
@@ -78,6 +78,8 @@ def prepare_and_tune(
             store.try_push(journal)
     if plan.sweep.export:
         export_chosen_trial(add_recorded(plan, store), store, print_line)
+    if plan.sweep.stress.attacks:
+        attack_chosen_trials(add_recorded(plan, store), store, print_line)
     mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
     return mirror
 

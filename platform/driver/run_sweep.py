@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from platform.driver.chosen_trials import list_to_attack
 from platform.driver.finish import print_end
 from platform.driver.live_table import print_line
 from platform.driver.start_options import Options
@@ -35,7 +36,7 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     stopper = Stopper(options.gpu_hours, load_spent(state, store))
     if state.outstanding and stopper.reason:
         return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
-    if state.outstanding or plan.sweep.export or not has_references(plan, store):
+    if state.outstanding or plan.sweep.export or not has_references(plan, store) or list_to_attack(plan, store):
         with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
             from platform.driver import run_on_ray  # Ray, which reads its settings when it is imported
 

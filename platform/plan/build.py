@@ -21,13 +21,14 @@ from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.config.trial import Trial
 from trainables.data import prompts
 from trainables.methods import custom
+from trainables.robustness import attacks
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
 
 NOT_HASHED = {"axes", "varied", "published", "title", "tables", "models", "target", "baseline", "tokenizer"}
 NOT_HASHED |= {"attention", "model_training", "backbone", "task_vector", "calibration", "selection", "trial_seconds"}
-NOT_HASHED |= {"search", "observe", *FILES}
+NOT_HASHED |= {"search", "stress", "observe", *FILES}
 """Settings that leave a sweep its name: its axes, what trials' own ids hold, and what changes no number."""
 
 
@@ -71,6 +72,7 @@ def make_plan(
         every = list_spaces(sweep, strategy, benchmarks, targets)
     problems = Problems()
     problems.collect(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
+    problems.collect(_check_stress, sweep)
     spaces = problems.collect(overrides.select_spaces, every, only or []) or every
     trials, studied = list_trials(spaces, sweep, strategy), (budget or DEFAULT_BUDGET if strategy == "optuna" else None)
     tried = [*trials, *sample_trials(spaces, studied or 0)]
@@ -132,6 +134,13 @@ def _check_trials(
         problems.collect(_check_batches, sweep, benchmark)
     problems.stop()
     return shape, costs
+
+
+def _check_stress(sweep: Sweep) -> None:
+    """Raise InputError on attacks that cannot be made."""
+    if stress := sweep.stress.attacks:
+        attacks.check_benchmark(sweep.benchmark, "stress.attacks")
+        attacks.check_rate(attacks.choose(stress, "stress.attacks"), sweep.stress.lr, "stress.lr")
 
 
 def _check_batches(sweep: Sweep, benchmark: Benchmark) -> None:

@@ -23,13 +23,14 @@ from trainables.common.errors import InputError, closest
 from trainables.config.method_tables import SETTINGS
 
 RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
-SHARED = ("resources", "selection", "search", "calibration")  # the same in all trials of a sweep
+SHARED = ("resources", "selection", "search", "stress", "calibration")  # the same in all trials of a sweep
 SINGLE = ("models", "target", "baseline", "tokenizer", "attention", "observe", *FILES)
 """Settings of the sweep itself."""
 
 BACKBONE = "backbone"  # its hub ids, template, learning rate and precision
 
-FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "search", "resources")
+FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "search", "stress")
+FIXED += ("resources",)
 STRENGTHS = ("task_vector.stg", "task_vector.strength")
 SLOWING = ("training.", "resources.", "calibration.", "task_vector.", "target", "attention", "observe")
 SLOWING += ("benchmark.limit", "benchmark.dialect")

@@ -83,6 +83,12 @@ def describe_curves(content: bytes | None) -> Curves | None:
         return None
 
 
+def describe_attacks(shares: list[dict[str, Any]]) -> list[Point]:
+    """Return what attacks brought back and left (`came_back.list_attacks`): `stress/nf4`, `stress/nf4_after`."""
+    points = [(f"stress/{row['attack']}", row["share"], row["step"]) for row in shares if row["share"] is not None]
+    return points + [(f"stress/{row['attack']}_after", row["after"], row["step"]) for row in shares]
+
+
 def describe_settings(trial: Trial, config: dict[str, Any]) -> dict[str, str]:
     """Return the configuration, flat, the objective's numbers with its preset's, and what the view's charts need."""
     numbers = asdict(constants(trial.method, trial.objective, trial.benchmark.split))

@@ -21,8 +21,10 @@ from platform.state.trial_outcomes import count_outcomes, is_unfinished, read_tr
 from platform.tracking import bulk, database, run_content, views
 from platform.tracking.run_content import Curves, Point, RunContent
 from search_spaces.schema.settings_with_effect import name_trial
+from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
+from trainables.robustness.came_back import read_shares
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import PROGRESS, RESULT, STEPS
 from trainables.storage.sweep_file import SweepFile
@@ -34,6 +36,8 @@ KEPT_TAG = "checkpoint"
 """Where a trial's weights are, as long as they are kept."""
 WHOLE, ENDED = ("FINISHED", "FAILED"), ("FINISHED", "FAILED", "KILLED")
 """How a trial's run ends that shows a result, and how any run ends."""
+ATTACKED_TAG = "attacked"
+"""Which shares of a trial's attacks are shown, as a hash."""
 AT_ONCE = 100
 """Runs of one transaction."""
 
@@ -42,12 +46,14 @@ AT_ONCE = 100
 class Run:
     """A trial's run: when the attempt that it shows was started, None if not all is shown; where kept weights are.
 
+    `attacked`: which shares of attacks are shown.
     `points`: the curves of a trial that runs, as they are shown; None: not known, or the trial does not run.
     """
 
     id: str
     started: str | None = None
     weights: str | None = None
+    attacked: str | None = None
     points: list[Point] | None = None
 
 
@@ -85,7 +91,7 @@ class Tracker:
             if one.info.status not in ENDED:
                 curves = self._read_curves(tags[TRIAL_TAG])
                 self.client.set_terminated(run_id, "KILLED", curves and curves.seen)
-            self.runs[tags[TRIAL_TAG]] = Run(run_id, shown, tags.get(KEPT_TAG))
+            self.runs[tags[TRIAL_TAG]] = Run(run_id, shown, tags.get(KEPT_TAG), tags.get(ATTACKED_TAG))
             if tags.get(PARENT_TAG) != self.parent:
                 self.client.set_tag(run_id, PARENT_TAG, self.parent)
 
@@ -183,7 +189,10 @@ class Tracker:
             yield made
 
     def finish(self, counts: dict[str, int]) -> None:
-        """Close the parent run with the sweep's counts, tag runs with their kept weights, and save the trials' view."""
+        """Close the parent run with the sweep's counts and save the trials' view.
+
+        Runs are told where weights are kept, and what attacks on them brought back.
+        """
         from mlflow.entities import Metric
 
         now, earlier = int(time.time() * 1000), self.client.get_metric_history(self.parent, "trials/total")
@@ -199,6 +208,10 @@ class Tracker:
                 self.client.set_tag(run.id, KEPT_TAG, weights)
             elif run.weights and not weights:
                 self.client.delete_tag(run.id, KEPT_TAG)
+            if weights and (shares := read_shares(trial_id, self.store)) and digest(shares)[:12] != run.attacked:
+                points = run_content.describe_attacks(shares)
+                self.client.log_batch(run.id, [Metric(name, value, now, step) for name, value, step in points])
+                self.client.set_tag(run.id, ATTACKED_TAG, digest(shares)[:12])
         results = filter(None, map(self.store.result, self.sweep.trials))  # older sweep files name no benchmark
         named = (Trial.model_validate(result["config"]).benchmark.name for result in results)
         benchmark = self.sweep.benchmark or next(named, Benchmark().name)

@@ -25,7 +25,7 @@ from trainables.config.settings import (
     Unit,
     Value,
 )
-from trainables.config.types import Count, Place, Positive, Share, Text
+from trainables.config.types import Count, Place, Positive, Share, Text, Whole
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
@@ -96,6 +96,17 @@ class Search(Value):
     The rule is in trainables.trial.search_stop_rule; it looks at the evaluations by `training.eval_every`."""
 
 
+class Stress(Value):
+    """Attacks on the chosen trials at the sweep's end (trainables.robustness.attacks); none: none are made.
+
+    `lr`, `seed`: of relearning.
+    """
+
+    attacks: tuple[Text, ...] = ()
+    lr: Positive | None = None
+    seed: Whole = 0
+
+
 class Sweep(Value):
     """A named sweep: its axes, fixed settings, and where models and data come from.
 
@@ -124,6 +135,7 @@ class Sweep(Value):
     selection: Selection = Selection()
     """Rule for the trial of a study that tables show and whose weights `--keep best` keeps."""
     search: Search = Search()
+    stress: Stress = Stress()
     export: bool = False
     """The sweep ends with the chosen trial's model in a folder of its own."""
     resources: Resources = Resources()

@@ -28,6 +28,7 @@ SETTINGS = (
     "training.lr=2e-3",
     "rectifier.gamma=0.8",
     "rectifier.tau=1",
+    "stress.attacks=int8",
 )
 TRIALS = 4  # GA and NPO, each without and with GRU
 
@@ -122,6 +123,20 @@ def test_table_of_the_paper_is_printed_and_the_report_written(started: Started) 
     assert {"index.html", "tables/main.csv", "tables/main.md", "tables/main.tex", "figures/tradeoff.pdf"} <= files
 
 
+def test_chosen_trials_are_attacked_at_the_end(started: Started) -> None:
+    """Each study has one trial here. The report and MLflow say what came back."""
+    told = [line for line in started.done.stdout.splitlines() if line.startswith("stress: ")]
+    assert len(told) == TRIALS, started.done.stdout
+    assert any(line.startswith("stress: gru-npo-forget25-g0.8-t1-s0: attacked; ") for line in told)
+    attacked = {path.parent.name for path in started.store.root.glob("stress/*/came_back.json")}
+    assert attacked == set(started.sweep()["trials"])
+    (page,) = started.store.root.glob("reports/*/index.html")
+    assert "Does it last" in page.read_text()
+    with sqlite3.connect(started.store.root / "mlflow.db") as db:
+        shown = db.execute("select count(*) from metrics where key = 'stress/int8_after'").fetchone()
+    assert shown == (TRIALS,)
+
+
 def test_every_planned_trial_has_one_result(started: Started) -> None:
     planned, results = started.sweep()["trials"], started.results()
     assert len(planned) == len(set(planned)) == TRIALS
@@ -149,7 +164,7 @@ def test_references_are_evaluated_once_and_named(started: Started) -> None:
 
 def test_nothing_but_results_is_left_in_the_storage(started: Started) -> None:
     names = {path.name for path in started.store.root.iterdir()}
-    assert names - {"ray"} == {"trials", "sweeps", "shared", "reports", "mlflow.db", "mlartifacts"}
+    assert names - {"ray"} == {"trials", "sweeps", "shared", "reports", "stress", "mlflow.db", "mlartifacts"}
     assert not any((started.store.root / "ray").glob("*"))
     assert not list(started.store.root.rglob("*.partial"))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from trainables.common.errors import InputError, closest
+from trainables.config.settings import Benchmark
 
 STEPS = (1, 4, 13)
 """Optimizer steps after which a relearning is measured: 13 steps of 32 are once all 400 rows of forget10."""
@@ -47,12 +49,26 @@ def is_relearning(name: str) -> bool:
     return name in ATTACKS and ATTACKS[name].kind == "relearning"
 
 
-def choose(names: str) -> dict[str, Attack]:
-    """Return the attacks of a list `a,b`, all for `all`. Raises InputError naming the closest for an unknown one."""
-    chosen = list(ATTACKS) if names == "all" else [name for name in names.split(",") if name]
+def choose(names: Sequence[str], field: str) -> list[str]:
+    """Return the names of attacks, every one for `all`. Raises InputError naming the closest for an unknown one."""
+    chosen = list(ATTACKS) if "all" in names else [name for name in names if name]
     for name in chosen:
         if name not in ATTACKS:
-            raise InputError(f"--attacks: unknown attack '{name}'; {closest(name, ['all', *ATTACKS])}")
+            raise InputError(f"{field}: unknown attack '{name}'; {closest(name, ['all', *ATTACKS])}")
     if not chosen:
-        raise InputError(f"--attacks: name one of {', '.join(ATTACKS)}, or all")
-    return {name: ATTACKS[name] for name in chosen}
+        raise InputError(f"{field}: name one of {', '.join(ATTACKS)}, or all")
+    return chosen
+
+
+def check_rate(names: Sequence[str], lr: float | None, field: str) -> None:
+    """Raise InputError where a relearning has no learning rate, or none above 0."""
+    if lr is None and any(map(is_relearning, names)):
+        raise InputError(f"{field}: relearning needs a learning rate: that which trained the target model (1B: 2e-5)")
+    if lr is not None and not lr > 0:
+        raise InputError(f"{field}: {lr:g} is no learning rate; give a number above 0")
+
+
+def check_benchmark(benchmark: Benchmark, field: str) -> None:
+    """Raise InputError on another benchmark than TOFU."""
+    if benchmark.name != "tofu":
+        raise InputError(f"{field}: attacks are made on models of TOFU, not of {benchmark.name}")

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainables.robustness.attacks import ATTACKS, NONE, SECOND_HALF, is_relearning
+from trainables.storage.atomic_files import parse_object
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CAME_BACK
 
 Results = Mapping[str, Mapping[str, Any]]
 """What was kept of each attack on a model, by the attack's name."""
@@ -52,3 +55,12 @@ def list_attacks(model: Results, target: Results, retain: Results | None, measur
 
 def _read(results: Results | None, name: str, point: str, measure: str) -> float | None:
     return float(results[name]["points"][point][measure]) if results else None
+
+
+def read_shares(trial_id: str, store: Storage) -> list[dict[str, Any]]:
+    """Return what is kept of `list_attacks` of a trial's newest run; empty where that was not attacked."""
+    content = store.read_newest(store.stress(trial_id) / CAME_BACK)
+    kept = (parse_object(content) if content else None) or {}
+    if not kept or kept.get("started") != (store.result(trial_id) or {}).get("started"):
+        return []
+    return list(kept.get("shares", ()))

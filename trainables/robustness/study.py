@@ -1,7 +1,8 @@
 """A model under attack: each attack is made once, measured on the forget rows, and kept in the storage as a view.
 
 `stress/KEY/ATTACK.json`, KEY being the trial's id, or a hash of the model and its benchmark. What is measured needs no
-generation: the probability and the extraction of the answers, exact memorisation, paraphrases, and FQ.
+generation: the probability and the extraction of the answers, exact memorisation and paraphrases. FQ needs the wrong
+answers too: it is measured of rounded weights and at the end of a relearning, where the question is the retain model's.
 """
 
 from __future__ import annotations
@@ -110,10 +111,12 @@ class Study:
         template, asked = resolve_template(self.benchmark.template, tokenizer), self.forget_rows
         if name == NONE:
             found = self._score(network, tokenizer, asked, template)
-            return {"0": self._measure(found), SECOND_HALF: self._measure(found[self.half :])}
+            return {"0": self._measure(found), SECOND_HALF: self._measure(found[self.half :], self.half)}
         chosen = ATTACKS[name]
         if chosen.learns:
             return self._relearn(network, tokenizer, template, chosen.learns)
+        if chosen.kind == "prompt":
+            asked = [_without_wrong_answers(row) for row in asked]
         if chosen.kind == "quantization":
             from trainables.robustness.quantization import quantize
 
@@ -132,11 +135,13 @@ class Study:
         chosen, length = benchmarks.find(self.benchmark.name), rows.RULES[self.benchmark.dialect].max_length
         forget, retain = chosen.training_examples(self.benchmark, tokenizer, length)
         examples = {"forget": forget, "first half": forget[: self.half], "retain": retain}[learns]
+        start = self.half if learns == "first half" else 0
+        asked = self.forget_rows[start:]
         found: dict[str, Metrics] = {}
 
         def measure(step: int, trained: Any) -> None:
-            scored = self._score(trained, tokenizer, self.forget_rows, template)
-            found[str(step)] = self._measure(scored[self.half :] if learns == "first half" else scored)
+            known = asked if step == max(STEPS) else [_without_wrong_answers(row) for row in asked]
+            found[str(step)] = self._measure(self._score(trained, tokenizer, known, template), start)
 
         assert self.lr is not None, "asked for with relearning"
         settings: dict[str, Any] = {"lr": self.lr, "steps": STEPS, "seed": self.seed, "resources": self.resources}
@@ -149,15 +154,22 @@ class Study:
         words: dict[str, Any] = {"asked_rows": {"forget": asked}, "template": template, "generate": False}
         return row_scores.evaluate(network, tokenizer, benchmark, token_budget=budget, **words)
 
-    def _measure(self, records: Records) -> Metrics:
-        """Return the metrics of some of the forget rows, FQ against the same of the retain model's rows."""
+    def _measure(self, records: Records, start: int = 0) -> Metrics:
+        """Return the metrics of the forget rows from `start` on, FQ against the same of the retain model's rows."""
         guard = aggregates.GUARDS[self.benchmark.dialect]
         found: Metrics = {name: float(np.mean([row[name] for row in records])) for name in MEASURED}
-        prob, _, truth = aggregates.row_values([{**row, "rougeL_recall": 0.0} for row in records], "forget", guard)
-        found |= {"prob": float(prob.mean()), "truth_ratio": float(truth.mean()), "rows": len(records)}
+        loss, truth = aggregates.mean_loss(records, "forget", "answer"), None
+        found |= {"prob": float(np.exp(-loss).mean()), "rows": len(records)}
+        if records[0]["perturbed_loss"]:
+            truth = aggregates.truth_ratios(records, "forget", guard)
+            found["truth_ratio"] = float(np.minimum(truth, 1 / (truth + guard)).mean())
         if not all(np.isfinite(value) for value in found.values() if value is not None):
             raise TrialStopped("diverged", "the loss of a forget row is not finite")
-        if self.reference is None:
+        if self.reference is None or truth is None:
             return found
-        ratios = self.reference.ratios[[row["index"] for row in records]]
-        return found | metrics.forget_quality(aggregates.truth_ratios(records, "forget", guard), ratios)
+        return found | metrics.forget_quality(truth, self.reference.ratios[start:][: len(records)])
+
+
+def _without_wrong_answers(row: Row) -> Row:
+    """Return a row of which only the answer and its paraphrase are scored: a third of the work."""
+    return {**row, "perturbed_answer": []}

@@ -15,6 +15,7 @@ from analysis.stats import attacks
 from analysis.tables import detail_tables
 from tests.support import sweep_store
 from tests.support.sweep_store import write
+from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK
 
 copy, store = sweep_store.store_copy, sweep_store.tiny_store
@@ -25,8 +26,10 @@ def told(attack: str, share: float | None, step: int = 0, **changes: Any) -> dic
     return {"attack": attack, "step": step, "title": f"the {attack}", **values, "share": share} | changes
 
 
-def attack(store: Path, trial: str, *rows: dict[str, Any]) -> None:
-    write(store / "stress" / trial / CAME_BACK, {"measure": "extraction_strength", "lr": 1e-4, "shares": list(rows)})
+def attack(store: Path, trial: str, *rows: dict[str, Any], started: str | None = None) -> None:
+    result = Storage(store).result(trial) or {}
+    document = {"measure": "extraction_strength", "started": started or result["started"], "shares": list(rows)}
+    write(store / "stress" / trial / CAME_BACK, document)
 
 
 def chosen(store: Path, method: str, rectifier: str) -> list[str]:
@@ -43,6 +46,7 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path) -> None:
     results = sweep_store.read(copy)
     (other, *_) = sorted({*results.runs["id"]} - {*results.chosen_trials["id"]})
     attack(copy, other, told("nf4", 0.9))
+    attack(copy, chosen(copy, "gd", "gru")[0], told("nf4", 0.9), started="2026-01-01T00:00:00+00:00")  # an earlier run
     means = attacks.mean_shares(sweep_store.read(copy))
     last = attacks.last_steps(means)
     assert len(means) == 5

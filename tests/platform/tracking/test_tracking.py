@@ -15,7 +15,9 @@ from platform.tracking import __main__ as command
 from platform.tracking import tracker, views
 from tests.support.tracked_store import TRIALS, all_runs, parent_of, run_of, series, write_result, write_sweep
 from trainables.config.settings import Benchmark, Rectifier
+from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CAME_BACK
 
 DONE = ("finished", "rectified", "diverged", "failed")
 
@@ -129,6 +131,14 @@ def test_the_result_lies_with_the_run(client: Any, tracked: Storage) -> None:
     assert not (tracked.root / "mlruns").exists()
 
 
+def attack(store: Storage, *rows: tuple[str, int, float | None, float]) -> None:
+    """Write what attacks brought back of the finished trial: attack, step, share and what is measured after."""
+    shares = [dict(zip(("attack", "step", "share", "after"), row, strict=True)) for row in rows]
+    trial = TRIALS["finished"].id()
+    document = {"started": (store.result(trial) or {})["started"], "shares": shares}
+    atomic_files.write_json(store.stress(trial) / CAME_BACK, document)
+
+
 def test_report_and_kept_weights_are_shown_as_long_as_they_are_there(copied: tuple[Storage, Any]) -> None:
     store, client = copied
     folder = store.trial(TRIALS["finished"].id()) / "weights"
@@ -141,6 +151,16 @@ def test_report_and_kept_weights_are_shown_as_long_as_they_are_there(copied: tup
     tracker.sync(write_sweep(store), store)
     assert run_of(client, "finished").data.tags["checkpoint"] == folder.as_uri()
     assert "checkpoint" not in run_of(client, "rectified").data.tags
+    assert not [name for name in run_of(client, "finished").data.metrics if name.startswith("stress/")]
+    attack(store, ("nf4", 0, 0.25, 0.4), ("relearn", 4, None, 0.3))
+    for _ in range(2):
+        tracker.sync(write_sweep(store), store)
+    found = {name: value for name, value in run_of(client, "finished").data.metrics.items() if "stress" in name}
+    assert found == {"stress/nf4": 0.25, "stress/nf4_after": 0.4, "stress/relearn_after": 0.3}
+    attack(store, ("nf4", 0, 0.5, 0.4))
+    tracker.sync(write_sweep(store), store)
+    run_id = run_of(client, "finished").info.run_id
+    assert [point.value for point in client.get_metric_history(run_id, "stress/nf4")] == [0.25, 0.5]
     parent = parent_of(client).info.run_id
     folders = ("report", "report/figures", "report/tables")
     shown = [item.path for folder in folders for item in client.list_artifacts(parent, folder) if not item.is_dir]

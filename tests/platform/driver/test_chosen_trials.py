@@ -1,24 +1,27 @@
-"""What the end of a sweep on one's own rows recommends and says, of results that are written by hand."""
+"""What the end of a sweep exports and attacks, and what it says, of results that are written by hand."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from platform.driver import export_chosen
+from platform.driver import chosen_trials
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.preparation import prepare
 from search_spaces.schema import sweep as spaces
-from tests.support import tiny
+from tests.support import small_sweep, tiny
 from tests.support.small_sweep import write_model
 from tests.support.starts import write_evaluation, write_result
+from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CAME_BACK, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial.export import model_folder
 
@@ -38,7 +41,7 @@ def measures(strength: float, utility: float) -> dict[str, float]:
 def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, str]]:
     """What would be exported, instead of it."""
     found: list[tuple[Trial, str]] = []
-    monkeypatch.setattr(export_chosen, "_export", lambda *given: found.append(given[:2]) or "model: somewhere")
+    monkeypatch.setattr(chosen_trials, "_export", lambda *given: found.append(given[:2]) or "model: somewhere")
     return found
 
 
@@ -56,7 +59,7 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
 
 def said(plan: Any, store: Storage) -> str:
     lines: list[str] = []
-    export_chosen.export_chosen_trial(plan, store, lines.append)
+    chosen_trials.export_chosen_trial(plan, store, lines.append)
     return "\n".join(lines)
 
 
@@ -66,9 +69,9 @@ def test_the_most_removal_above_the_bar(typed: list[str], tmp_path: Path, writte
     assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
     facts = tmp_path / model_folder.FACTS
     write_json(facts, {"made_with": {"started": "2026-11-20T10:00:00+00:00"}})
-    assert export_chosen._is_current(facts, store.result(plan.trials[0].id()) or {})
-    assert not export_chosen._is_current(facts, {"started": "later"}), "the export of an earlier run"
-    assert not export_chosen._is_current(tmp_path / "nothing", {"started": "2026-11-20T10:00:00+00:00"})
+    assert chosen_trials._is_current(facts, store.result(plan.trials[0].id()) or {})
+    assert not chosen_trials._is_current(facts, {"started": "later"}), "the export of an earlier run"
+    assert not chosen_trials._is_current(tmp_path / "nothing", {"started": "2026-11-20T10:00:00+00:00"})
 
 
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
@@ -113,3 +116,44 @@ def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatc
     assert heard[0].startswith("warning: asked in the template 'plain', the target model gives away little")
     assert "extraction strength 0.24 of 1" in heard[0]
     assert "--set benchmark.template=chat, llama2, phi" in heard[0]
+
+
+def test_the_chosen_setting_is_attacked_with_all_its_seeds(tmp_path: Path) -> None:
+    """By means over seeds: the best single trial is of the other rate. Only trials with weights and without attacks."""
+    small, store = small_sweep.write(tmp_path), Storage(tmp_path / "runs")
+    settings = ("method=gd", "rectifier.name=none", "benchmark.split=forget10", "training.lr=1e-4,1e-3", "seed=0,1")
+    settings += ("stress.attacks=nf4,prefix", "selection.rule=highest_removal")
+    plan = small.plan(store, *settings)
+    quality = {(1e-4, 0): 0.0, (1e-4, 1): -6.0, (1e-3, 0): -1.0, (1e-3, 1): -2.0}
+    for trial in plan.trials:
+        metrics = {"forget_quality": quality[trial.training.lr, trial.seed], "model_utility": 0.5}
+        write_result(store, trial.id(), metrics=metrics, halves=[metrics, metrics])
+    chosen = chosen_trials.choose_trials(plan, store)
+    assert {(trial.training.lr, trial.seed) for trial in chosen} == {(1e-3, 0), (1e-3, 1)}
+    assert chosen_trials.list_to_attack(plan, store) == [], "no weights"
+    for trial in chosen:
+        (store.trial(trial.id()) / WEIGHTS).mkdir()
+    assert chosen_trials.list_to_attack(plan, store) == chosen
+    started = (store.result(chosen[0].id()) or {})["started"]
+    rows = [{"attack": name, "lr": None, "share": 0.1} for name in ("nf4", "prefix")]
+    write_json(store.stress(chosen[0].id()) / CAME_BACK, {"started": started, "shares": rows})
+    write_json(store.stress(chosen[1].id()) / CAME_BACK, {"started": started, "shares": rows[:1]})
+    assert chosen_trials.list_to_attack(plan, store) == chosen[1:], "one attack is missing"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["stress.attacks=nf5"], "stress.attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
+        (["stress.attacks=nf4,relearn"], "stress.lr: relearning needs a learning rate"),
+    ],
+)
+def test_attacks_that_cannot_be_made_are_refused(tmp_path: Path, settings: list[str], words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        small_sweep.write(tmp_path).plan(Storage(tmp_path / "runs"), *settings)
+
+
+def test_attacks_are_on_models_of_tofu(typed: list[str], tmp_path: Path) -> None:
+    sweep = apply(spaces.load_sweep("own"), [*typed, "stress.attacks=nf4"])
+    with pytest.raises(InputError, match=r"stress.attacks: attacks are made on models of TOFU, not of own"):
+        make_plan(sweep, Storage(tmp_path), strategy="paper")

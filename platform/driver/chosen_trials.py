@@ -1,0 +1,135 @@
+"""The end of a sweep: the chosen trial is exported, those of each study are attacked, where that is asked for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from platform.plan.plan import Plan
+from platform.state.kept_weights import weights_folder
+from platform.state.trial_outcomes import planned_utilities
+from trainables import benchmarks
+from trainables.benchmarks import selection
+from trainables.benchmarks.selection import Candidate
+from trainables.config.trial import Trial
+from trainables.robustness import attacks
+from trainables.robustness.came_back import read_shares
+from trainables.storage import atomic_files
+from trainables.storage.folder_storage import Storage, set_aside
+
+
+def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
+    """Export the chosen trial of each split to STORAGE/exports/ID, once; print where, or why there is none."""
+    utilities, rule = planned_utilities(plan, store), plan.sweep.selection
+    for split in dict.fromkeys(trial.benchmark.split for trial in plan.trials):
+        trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
+        results = {key: store.result(key) or {} for key in trials}
+        measured = selection.candidates(results, plan.sweep.benchmark.name, rule)
+        chosen = selection.pick(measured, utilities.get(split), rule)
+        if chosen is None:
+            print_line("recommended: no trial has finished")
+            continue
+        if chosen.utility <= 0 and rule.rule != "highest_removal":
+            none = f"none of {len(measured)} trials, the utility of each is 0; give more or other retain rows"
+            print_line(f"recommended: {none}")
+            continue
+        trial, fallback = trials[chosen.key], selection.explain_fallback(utilities.get(split), rule)
+        outcome = benchmarks.describe_goals(
+            trial.benchmark.name, selection.metrics_of(results[chosen.key], rule, reported=True)
+        )
+        why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
+        why += selection.describe_rule(rule) + (f". Here {fallback}." if fallback else ".")
+        shown = f"{plan.label(trial)} ({'; '.join(filter(None, [outcome, fallback]))})"
+        print_line(f"recommended: {shown}, {_export(trial, why, plan, store)}")
+
+
+def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
+    """Export a trial if its folder is not there; return where the folder is, or why it cannot be written."""
+    import ray
+    import ray.exceptions
+
+    from trainables.trial.export import model_folder
+    from trainables.workers import model_export
+
+    folder = store.root / "exports" / trial.id()
+    if store.exists(folder):
+        store.fetch(folder)
+    shown = f"model: {store.uri(folder) if store.is_remote else folder}"
+    if _is_current(folder / model_folder.FACTS, store.result(trial.id()) or {}):
+        return shown
+    if folder.exists():
+        shown += f" (the one of an earlier run is in {set_aside([folder], store)})"
+    make: Any = ray.remote(model_export.make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
+    try:
+        ray.get(make.remote(trial.id(), store.location, str(folder), why, plan.sweep.selection))
+    except ray.exceptions.RayTaskError as error:
+        return f"not exported: {error.cause}"
+    return shown
+
+
+def _is_current(facts: Path, result: Mapping[str, Any]) -> bool:
+    """Return whether a folder is of this run of its trial: the same trial may have been run again."""
+    made = (atomic_files.read_json(facts) or {}).get("made_with", {})
+    return made.get("started") == result.get("started")
+
+
+def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
+    """Attack each chosen trial whose weights are kept, unless that is done; print what came back."""
+    import ray
+    import ray.exceptions
+
+    from trainables.workers.trial_attacks import attack_trial
+
+    stress, resources = plan.sweep.stress, plan.sweep.resources
+    chosen, left = choose_trials(plan, store), list_to_attack(plan, store)
+    without = sum(not store.exists(weights_folder(store, trial.id())) for trial in chosen)
+    if without:
+        print_line(f"stress: the weights of {without} of {len(chosen)} chosen trials were not kept; --keep all does")
+    make: Any = ray.remote(attack_trial).options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))
+    words = (attacks.choose(stress.attacks, "stress.attacks"), stress.lr, stress.seed, store.location)
+    first = list({trial.benchmark.split: trial for trial in reversed(left)}.values())
+    for group in (first, [trial for trial in left if trial not in first]):  # the first attack the reference models, too
+        made = {make.remote(trial.id(), *words): trial for trial in group}
+        while made:
+            (task,), _ = ray.wait(list(made))
+            shown = f"stress: {plan.label(trial := made.pop(task))}"
+            try:
+                print_line(f"{shown}: {ray.get(task)}")
+            except ray.exceptions.RayError as error:
+                cause = str(getattr(error, "cause", None) or error).strip().splitlines()
+                print_line(f"{shown} ({trial.id()}): not attacked: {cause[-1]}")
+
+
+def list_to_attack(plan: Plan, store: Storage) -> list[Trial]:
+    """Return the chosen trials whose weights are kept and on which not all of `stress.attacks` were made."""
+    stress = plan.sweep.stress
+    if not stress.attacks:
+        return []
+    names = set(attacks.choose(stress.attacks, "stress.attacks"))
+    found = []
+    for trial in choose_trials(plan, store):
+        made = {row["attack"] for row in read_shares(trial.id(), store) if row["lr"] in (None, stress.lr)}
+        if names - made and store.exists(weights_folder(store, trial.id())):
+            found.append(trial)
+    return found
+
+
+def choose_trials(plan: Plan, store: Storage) -> list[Trial]:
+    """Return the trials of the setting that the rule chooses of each study, by means over seeds, as reports show it."""
+    chosen: list[Trial] = []
+    utilities, rule, name = planned_utilities(plan, store), plan.sweep.selection, plan.sweep.benchmark.name
+    for study, trials in plan.studies().items():
+        seeds: dict[str, list[Candidate]] = defaultdict(list)
+        known = {trial.id(): trial for trial in trials}
+        for one in selection.candidates({key: store.result(key) or {} for key in known}, name, rule):
+            seeds[known[one.key].model_copy(update={"seed": 0}).id()].append(one)
+        means = []
+        for key, group in seeds.items():
+            removal = [one.removal for one in group if one.removal is not None]
+            means.append(Candidate(key, mean(removal) if removal else None, mean(one.utility for one in group)))
+        if best := selection.pick(means, utilities.get(study.split("/")[0]), rule):
+            chosen += [known[one.key] for one in seeds[best.key]]
+    return chosen

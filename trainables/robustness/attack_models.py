@@ -1,0 +1,127 @@
+"""A trial or a model folder, its target model and its retain model, all attacked alike; what came back is kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trainables import benchmarks
+from trainables.benchmarks.local_paths import localize
+from trainables.common import cli
+from trainables.common.errors import InputError
+from trainables.config.settings import Benchmark, Model, Resources
+from trainables.config.trial import Trial
+from trainables.robustness import attacks
+from trainables.storage import atomic_files
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CAME_BACK, WEIGHTS
+from trainables.training import model_files
+
+MEASURE = "extraction_strength"
+"""What the share that came back is of."""
+Models = dict[str, tuple[Model, str | None]]
+"""The models by their roles, with the trial's id where it is one's."""
+
+
+class Inputs(NamedTuple):
+    """What is attacked, and what it is measured on and by.
+
+    `reference`: the retain model's evaluation, for FQ. `started`: when the trial was, which tells it from a later run.
+    """
+
+    models: Models
+    benchmark: Benchmark
+    resources: Resources
+    reference: Any = None
+    started: str | None = None
+
+
+def read_folders(model: str, target: str | None, retain: str | None, benchmark: Benchmark) -> Inputs:
+    """Return model folders or hub ids as what is attacked. Raises InputError."""
+    if target is None:
+        raise InputError("--target: name the model before unlearning, which the shares are of")
+    models: Models = {}
+    for role, place in (("model", model), ("target", target), ("retain", retain)):
+        if place:
+            field = "ID|DIR" if role == "model" else f"--{role}"
+            model_files.check_model(Model(path=place), field=field)
+            models[role] = _with_fingerprint(Model(path=place)), None
+    return Inputs(models, benchmark, Resources())
+
+
+def read_trial(trial_id: str, store: Storage) -> Inputs:
+    """Return a trial whose weights are kept as what is attacked. Raises InputError."""
+    from trainables.trial import setup
+    from trainables.trial.export import model_folder
+
+    result = model_folder.load_result(trial_id, store)
+    trial: Trial = model_folder.read_trial(result, store)
+    if not model_folder.is_kept(trial_id, store):
+        raise InputError(
+            f"ID: the weights of trial {trial_id} were not kept; export it (python -m trainables.export {trial_id} "
+            "--output DIR) and attack DIR, or run its sweep again with --new --keep all"
+        )
+    attacks.check_benchmark(trial.benchmark, "ID")
+    setup.check_inputs(trial)
+    weights = store.trial(trial_id) / WEIGHTS
+    store.fetch(weights)
+    models: Models = {"model": (_with_fingerprint(Model(path=str(weights))), trial_id), "target": (trial.target, None)}
+    kept = atomic_files.read_json(Path(trial.retain_evaluation.path)) if trial.retain_evaluation else None
+    if kept and "model" in kept:
+        models["retain"] = localize(Model.model_validate(kept["model"]), store), None
+    precision = "fp32" if trial.task_vector else trial.resources.precision  # as the trial was evaluated
+    resources = trial.resources.model_copy(update={"precision": precision})
+    return Inputs(models, trial.benchmark, resources, setup.load_retain_evaluation(trial), result["started"])
+
+
+def _with_fingerprint(model: Model) -> Model:
+    return model.model_copy(update={"fingerprint": model_files.fingerprint_model(model)})
+
+
+def attack(
+    inputs: Inputs, names: Sequence[str], lr: float | None, seed: int, store: Storage
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Make the attacks that are not kept; return what came back (`came_back.list_attacks`), and all kept results.
+
+    `lr`, `seed`: of relearning. A line of each attack is printed.
+    """
+    models, benchmark, resources, reference, started = inputs
+    chosen = benchmarks.find(benchmark.name)
+    chosen.check_settings(benchmark)
+    chosen.check_rows(benchmark)
+    if not benchmark.fingerprint:
+        benchmark = benchmark.model_copy(update={"fingerprint": chosen.fingerprint(benchmark)})
+    cli.silence_libraries()
+    import torch
+
+    from trainables.robustness.came_back import list_attacks
+    from trainables.robustness.study import Study
+    from trainables.training.runtime import prepare_process
+
+    gpus = min(1.0, resources.gpus or 1.0) if torch.cuda.is_available() else 0.0
+    alone = resources.model_copy(update={"ranks": 1, "gpus": gpus})
+    device = prepare_process(alone, seed)
+    study = Study(benchmark, reference, alone, lr, seed, store, device)
+    if "paraphrase" in names and not all(row.get("paraphrased_question") for row in study.forget_rows):
+        raise InputError("--attacks: paraphrase needs a column paraphrased_question, which these rows have not")
+    for role, (model, trial_id) in models.items():
+        for name in (attacks.NONE, *names):
+            if role != "target" or not attacks.is_relearning(name):
+                made = study.attack(model, trial_id or study.key(model), name)
+                print(f"{role}: {name} ({made['seconds']:.0f} s)", flush=True)
+                if made["diverged"]:
+                    print(f"warning: {role}: {name}: {made['diverged']}", file=sys.stderr)
+    results = {
+        role: {
+            name: kept
+            for name in (attacks.NONE, *attacks.ATTACKS)
+            if (kept := study.kept(model, trial_id or study.key(model), name))
+        }
+        for role, (model, trial_id) in models.items()
+    }
+    shares = list_attacks(results["model"], results["target"], results.get("retain"), MEASURE)
+    known = {"measure": MEASURE, "started": started, "shares": shares}
+    study.write(study.store.stress(models["model"][1] or study.key(models["model"][0])) / CAME_BACK, known)
+    return shares, results
