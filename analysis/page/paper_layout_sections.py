@@ -79,11 +79,11 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     compared = any(sheet.numbers["paper"].notna().any() for sheet in on_page)
     apart = both and not any("paper" in set(one.points["source"]) for one in others)
     tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in on_page)
-    peers = detail_tables.list_open_unlearning(report.results) if both and not tidy.in_paper_dialect(runs) else ()
+    peers = detail_tables.list_open_unlearning(report.results) if both and not tidy.in_paper_dialect(runs) else None
     found = [
         Section(
             "Beside open-unlearning's numbers",
-            (TableItem(peers, detail_tables.explain_open_unlearning()),) if len(peers) else (),
+            (TableItem(peers, detail_tables.explain_open_unlearning()),) if peers is not None and len(peers) else (),
         ),
         Section("In the paper's layout", tables, text=f"{NUMBERED}{BESIDE * compared}"),
         Section("In the paper's figures", figures=others, text=APART if apart else ""),
