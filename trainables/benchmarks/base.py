@@ -108,6 +108,7 @@ class BenchmarkBase(ABC):
     def check_settings(self, benchmark: Benchmark) -> None:
         """Raise InputError if a setting is none of this benchmark's. Reads no file."""
         self.published_data(benchmark.split)
+        refuse_holdout(benchmark)
         if benchmark.sources or benchmark.shots or benchmark.tasks:
             raise InputError(
                 f"benchmark: {self.name} has neither sources (it is one data set) nor shots nor tasks; leave them out"
@@ -184,6 +185,12 @@ class BenchmarkBase(ABC):
 
     def _configs(self, benchmark: Benchmark) -> tuple[str, ...]:
         return self.training_configs(benchmark.split) + self.evaluation_configs(benchmark)
+
+
+def refuse_holdout(benchmark: Benchmark) -> None:
+    """Raise InputError if hold-out rows are named, which TOFU alone reads from its data."""
+    if benchmark.holdout:
+        raise InputError(f"benchmark.holdout: {benchmark.name} reads no such rows of its data, tofu does; leave it out")
 
 
 def every_other(records: Records, which: int) -> Records:

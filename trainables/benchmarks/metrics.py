@@ -5,6 +5,7 @@ Shapes: n questions, k wrong answers each. Losses are mean negative log-likeliho
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,13 +46,16 @@ def forget_quality(unlearned: Array, retained: Array) -> dict[str, float]:
     """Return FQ, ln of the exact two-sided p-value of the Kolmogorov-Smirnov test between two models' truth ratios.
 
     With it the p-value and the distance. Raises ValueError where the models were not asked the same number of rows.
+    Distributions that hardly differ have p = 1; where rounding brings it above, scipy warns and takes an approximation.
     """
     if len(unlearned) != len(retained):
         raise ValueError(f"{len(unlearned)} against {len(retained)} rows: not the same split and dialect")
     from scipy import stats
 
-    result: Any = stats.ks_2samp(unlearned, retained)
-    pvalue = float(result.pvalue)
+    with warnings.catch_warnings(record=True) as above_one:
+        warnings.simplefilter("always", RuntimeWarning)
+        result: Any = stats.ks_2samp(unlearned, retained)
+    pvalue = 1.0 if above_one else float(result.pvalue)
     log_pvalue = float(np.log(max(pvalue, np.finfo(np.float64).tiny)))
     return {
         "forget_quality": min(log_pvalue, 0.0),

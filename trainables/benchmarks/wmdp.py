@@ -31,6 +31,7 @@ from trainables.benchmarks.base import (
     Row,
     SizeEstimate,
     every_other,
+    refuse_holdout,
 )
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
@@ -75,6 +76,7 @@ class WmdpBenchmark(BenchmarkBase):
 
     def check_settings(self, benchmark: Benchmark) -> None:
         self.published_data(benchmark.split)
+        refuse_holdout(benchmark)
         if benchmark.tasks:
             raise InputError("benchmark.tasks: wmdp asks its own questions and MMLU's; leave tasks out")
         for part in benchmark.places:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,19 @@ def test_forget_quality_of_the_same_model_is_zero_and_of_separate_ones_its_floor
     assert floor["forget_quality_ks"] == 1
     assert floor["forget_quality_pvalue"] == pytest.approx(2 / math.comb(400, 200), rel=1e-6)
     assert floor["forget_quality_pvalue"] == pytest.approx(1.94e-119, rel=0.01)
+
+
+@pytest.mark.parametrize(("rows", "apart"), [(7, 1), (60, 2), (135, 3), (200, 3)])
+def test_forget_quality_near_p_1_is_exact_and_without_a_warning(rows: int, apart: int) -> None:
+    """scipy's exact p is rounded to above 1 for all but the last, warns, and takes 0.99996 for the first."""
+    one = np.arange(rows, dtype=np.float64)
+    other = np.array(one + apart - 0.5, dtype=np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = metrics.forget_quality(one, other)
+    pvalue, distance = exact_pvalue(one.tolist(), other.tolist())
+    assert found["forget_quality_ks"] == pytest.approx(distance)
+    assert found["forget_quality_pvalue"] == pytest.approx(float(pvalue), abs=1e-14)
 
 
 def test_forget_quality_of_unequal_row_counts_is_refused() -> None:

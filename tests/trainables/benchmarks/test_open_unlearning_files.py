@@ -101,6 +101,17 @@ def test_names_nesting_and_numbers(written: Path) -> None:
     assert log["mia_zlib"]["agg_value"] == log["mia_zlib"]["auc"]
 
 
+def test_texts_are_written_as_they_are(
+    trial_inputs: Any, data: Path, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word of an answer that is also a secret's value is no secret there."""
+    log = read(written, "retain/TOFU_EVAL.json")
+    answer = log["forget_Q_A_ROUGE"]["value_by_index"]["0"]["ground_truth"]
+    monkeypatch.setenv("HF_TOKEN", max(answer.split(), key=len))
+    assert run(data, trial_inputs.retain, tmp_path, "--format", "open-unlearning").exit_code == 0
+    assert read(tmp_path, "TOFU_EVAL.json") == log
+
+
 def test_a_retain_log_gives_open_unlearnings_numbers(written: Path) -> None:
     """Its ks_test and privleak, as its src/evals/metrics/privacy.py computes them from two logs."""
     log, retain = read(written, "full/TOFU_EVAL.json"), read(written, "retain/TOFU_EVAL.json")

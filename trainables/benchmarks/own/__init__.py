@@ -41,6 +41,7 @@ from trainables.benchmarks.base import (
     Row,
     SizeEstimate,
     every_other,
+    refuse_holdout,
 )
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.common import fingerprints, typed_paths
@@ -82,6 +83,7 @@ class OwnBenchmark(BenchmarkBase):
             raise InputError("benchmark.data: own has no data set but files, forget=FILE and retain=FILE; leave it out")
         if benchmark.dialect != "paper":
             raise InputError("benchmark.dialect: own has no dialects; leave it out")
+        refuse_holdout(benchmark)
         lm_eval_adapter.check_shots(benchmark.shots)
         lm_eval_adapter.check_names(benchmark.tasks)
         at = benchmark.places

@@ -62,7 +62,7 @@ class TofuBenchmark(BenchmarkBase):
         return tuple(rows.tasks(benchmark).values())
 
     def check_settings(self, benchmark: Benchmark) -> None:
-        super().check_settings(benchmark)
+        super().check_settings(benchmark.model_copy(update={"holdout": None}))
         if benchmark.holdout and not rows.needs_holdout(benchmark):
             raise InputError("benchmark.holdout: only measures of membership read it; set benchmark.measures")
 

@@ -6,7 +6,6 @@ those of its commit d3d7cf9 (src/evals, configs/eval/tofu_metrics).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ def write_files(folder: Path, template: Template, records: Records, found: Metri
     shown = (*SUMMARISED, *MEMORISED, *ATTACKS)
     summary = {name: log[name]["agg_value"] for name in shown if name in log}
     for name, document in ((EVALUATION, log), (SUMMARY, summary)):
-        atomic_files.write_text(folder / name, json.dumps(document, indent=4, sort_keys=True, allow_nan=False))
+        atomic_files.write_json(folder / name, document)  # as they are: `write_text` hides what looks like a secret
 
 
 def check(form: str, benchmark: Benchmark) -> None:
