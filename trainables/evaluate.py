@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,14 +13,17 @@ import typer
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, own
-from trainables.benchmarks.tofu import open_unlearning_files
+from trainables.benchmarks.tofu import aggregates, open_unlearning_files
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
 from trainables.data import prompts
+from trainables.inference.progress import Report
 from trainables.storage import atomic_files
 from trainables.training import model_files
 
+TELL_SECONDS = 10.0
+"""Between two lines of how far an evaluation is."""
 ask = partial(typer.Option, rich_help_panel="What the model is asked")
 
 
@@ -104,7 +109,8 @@ def _evaluate(
 
     network, tokenizer = model_files.load_model(subject, field="--model")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    found, records = evaluation.evaluate(network.to(device), tokenizer, benchmark, reference, token_budget=token_budget)
+    settings: dict[str, Any] = {"token_budget": token_budget, "report": _tell_progress()}
+    found, records = evaluation.evaluate(network.to(device), tokenizer, benchmark, reference, **settings)
     if rows_file:
         atomic_files.write_rows(rows_file, records)
     if form:
@@ -113,12 +119,30 @@ def _evaluate(
     else:
         kept = evaluation.document(benchmark, found, records)
         atomic_files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
-    values = [(goal.title, found[goal.metric]) for goal in chosen.GOALS]
-    shown = [
-        f"{title} {'null (no --retain-evaluation)' if value is None else f'{value:.4f}'}" for title, value in values
-    ]
+    goals = {goal.metric: goal for goal in chosen.GOALS}
+    asked = [goal.metric for goal in benchmarks.list_goals(benchmark).values() if goal.metric not in goals]
+    for name in (*asked, *(name for name in aggregates.SCORES if asked and name in found)):
+        print(f"{name} {_format(found.get(name))}")
+    shown = [f"{goal.title} {_format(found[name], ' (no --retain-evaluation)')}" for name, goal in goals.items()]
     print(f"{', '.join(shown)}: {output}")
     return 0
+
+
+def _format(value: float | None, why: str = "") -> str:
+    return f"null{why}" if value is None else f"{value:.4f}"
+
+
+def _tell_progress() -> Report:
+    """Return a callback that prints how far an evaluation is, every few seconds."""
+    told = -math.inf
+
+    def tell(what: str, done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= TELL_SECONDS:
+            told = time.monotonic()
+            print(f"evaluation, {done} of {total} {what}", flush=True)
+
+    return tell
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ MEMORISATION += ("forget_paraphrase_prob", "forget_paraphrase_share")
 MIN_K = "membership_min_k_auc"
 AUCS = ("membership_loss_auc", "membership_zlib_auc", MIN_K, "membership_min_k_plus_plus_auc")
 """The metrics that open-unlearning's summaries of memorisation and of privacy are made of."""
+SCORES = ("privleak", "memorisation_score", "privacy_score", "overall_score")
+"""What `summarise` makes of measures."""
 
 
 class Reference(NamedTuple):
