@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from string import ascii_lowercase
+from textwrap import wrap
 from typing import Any
 
 import matplotlib as mpl
@@ -35,6 +36,8 @@ WIDTH = 0.36
 """Of a bar, where the distance between methods is 1."""
 ROOM = 0.3
 """For the numbers, beyond bars and lines: this part of the values' span."""
+TITLE = 26
+"""Letters of a line of a panel's title, about as many as fit over two methods."""
 
 
 def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
@@ -74,7 +77,8 @@ def draw(points: pd.DataFrame) -> Figure:
     for number, (axes, (place, column)) in enumerate(zip(grid, panels, strict=True)):
         here = panel_data.at_place(points, place)
         _draw_panel(axes, here.loc[here["metric"] == column.metric], methods, column, "runs" in set(points["source"]))
-        axes.set_title(f"({ascii_lowercase[number % 26]}) {panel_data.place_title(place)}", fontsize=7)
+        title = f"({ascii_lowercase[number % 26]}) {panel_data.place_title(place)}"
+        axes.set_title("\n".join(wrap(title, TITLE)), fontsize=7)
         if number + across < len(panels):
             axes.set_xticklabels([])
     add_legend(figure)
