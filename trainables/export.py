@@ -11,6 +11,7 @@ import typer
 from trainables import benchmarks
 from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.common import cli, typed_paths
+from trainables.robustness.came_back import read_shares
 from trainables.storage.opening import open_storage
 
 
@@ -42,7 +43,7 @@ def main(
             open_unlearning_files.check(form, trial.benchmark)
         cli.silence_libraries()
         if model_folder.is_kept(trial_id, store):
-            facts = model_folder.export(trial_id, store, folder)
+            facts = model_folder.export(trial_id, store, folder, shares=read_shares(trial_id, store))
         else:
             model_folder.check_output(folder)
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:

@@ -129,6 +129,24 @@ def test_the_card(kept: Any, exported: Path, trained_inputs: Any) -> None:
     assert str(store.root) not in whole
 
 
+def test_the_card_tells_what_attacks_brought_back(kept: Any, exported: Path, tmp_path: Path) -> None:
+    """Those on this run of the trial; `exported` is of a trial that was not attacked."""
+    assert "These measurements do not try that." in (exported / model_folder.CARD).read_text()
+    store, trial_id = doctored(kept, tmp_path)
+    row = {"attack": "nf4", "title": "4-bit weights (NF4)", "before": 0.25, "after": 0.5, "share": 0.625}
+    shares = [row, row | {"attack": "int8", "title": "int8 weights", "share": None}]
+    known = {"shares": shares, "started": (store.result(trial_id) or {})["started"]}
+    for started, table in ((known["started"], True), ("another run", False)):
+        atomic_files.write_json(store.stress(trial_id) / "came_back.json", known | {"started": started})
+        folder = tmp_path / str(table)
+        assert invoke(export.main, trial_id, "--storage", store.root, "--output", folder).exit_code == 0
+        text = (folder / model_folder.CARD).read_text()
+        listed = "| 4-bit weights (NF4) | 0.2500 | 0.5000 | 62 % |\n| int8 weights | 0.2500 | 0.5000 | – |\n"
+        assert (listed in text) == table
+        assert ("The attacks above try some of that." in text) == table
+        assert len(json.loads((folder / model_folder.FACTS).read_text())["attacks"]) == 2 * table
+
+
 def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -> None:
     place, trial_id = doctored(kept, tmp_path)
     scale_weights(place, trial_id, 1.2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import shutil
 import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,18 @@ PLACES = ("path", "data", "sources", "tokenizer")
 
 
 def export(
-    trial_id: str, store: Storage, output: Path, why: str | None = None, rule: Selection | None = None
+    trial_id: str,
+    store: Storage,
+    output: Path,
+    why: str | None = None,
+    rule: Selection | None = None,
+    shares: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Write and verify the model folder of a trial; return its facts.
 
     `why` and `rule`: how a sweep chose the trial, as a sentence for the card, and the rule, which says what rows are
-    reported. Raises InputError if the trial has no weights, `output` is taken, the rows are no longer those of the
-    trial, or the written weights do not give its metrics again.
+    reported. `shares`: what attacks brought back (robustness.came_back). Raises InputError if the trial has no weights,
+    `output` is taken, the rows are no longer those of the trial, or the written weights do not give its metrics again.
     """
     result = load_result(trial_id, store)
     trial = read_trial(result, store)
@@ -62,7 +68,7 @@ def export(
     try:
         shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(fingerprints.RECIPE, atomic_files.WHOLE))
         verified = verify.verify(trial, result, staging, store)
-        facts = _collect_facts(trial, result, store, rule) | verified | {"why": why}
+        facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS, facts)
         atomic_files.write_text(staging / CARD, model_card.write_card(facts, trial))
         if output.is_dir():  # empty, as was checked
