@@ -1,8 +1,8 @@
 """A model under attack: each attack is made once, measured on the forget rows, and kept in the storage as a view.
 
 `stress/KEY/ATTACK.json`, KEY being the trial's id, or a hash of the model and its benchmark. What is measured needs no
-generation: the probability and the extraction of the answers, exact memorisation and paraphrases. FQ needs the wrong
-answers too: it is measured of rounded weights and at the end of a relearning, where the question is the retain model's.
+generation: the probability and the extraction of the answers, and exact memorisation. Paraphrases and FQ, which needs
+the wrong answers, are most of the work: they are measured before, and of rounded weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trainables.training import model_files
 from trainables.training.runtime import release_memory
 
 ROWS_OF_AUTHOR = 20
-MEASURED = ("extraction_strength", "exact_memorisation", "paraphrase_prob")
+OF_ANSWERS, OF_PARAPHRASES = ("extraction_strength", "exact_memorisation"), ("paraphrase_prob",)
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,6 @@ class Study:
         chosen = ATTACKS[name]
         if chosen.learns:
             return self._relearn(network, tokenizer, template, chosen.learns)
-        if chosen.kind == "prompt":
-            asked = [_without_wrong_answers(row) for row in asked]
         if chosen.kind == "quantization":
             from trainables.robustness.quantization import quantize
 
@@ -127,6 +125,8 @@ class Study:
             template = resolve_template("llama2" if self.benchmark.template == "plain" else "plain", tokenizer)
         else:
             template = replace(template, after=template.after + template.answer_tag + PREFIX, answer_tag="")
+        if chosen.kind == "prompt":
+            asked = [_answer_alone(row) for row in asked]
         return {"0": self._measure(self._score(network, tokenizer, asked, template))}
 
     def _relearn(self, network: Any, tokenizer: Any, template: Template, learns: str) -> dict[str, Metrics]:
@@ -136,12 +136,11 @@ class Study:
         forget, retain = chosen.training_examples(self.benchmark, tokenizer, length)
         examples = {"forget": forget, "first half": forget[: self.half], "retain": retain}[learns]
         start = self.half if learns == "first half" else 0
-        asked = self.forget_rows[start:]
+        asked = [_answer_alone(row) for row in self.forget_rows[start:]]
         found: dict[str, Metrics] = {}
 
         def measure(step: int, trained: Any) -> None:
-            known = asked if step == max(STEPS) else [_without_wrong_answers(row) for row in asked]
-            found[str(step)] = self._measure(self._score(trained, tokenizer, known, template), start)
+            found[str(step)] = self._measure(self._score(trained, tokenizer, asked, template), start)
 
         assert self.lr is not None, "asked for with relearning"
         settings: dict[str, Any] = {"lr": self.lr, "steps": STEPS, "seed": self.seed, "resources": self.resources}
@@ -149,7 +148,8 @@ class Study:
         return found
 
     def _score(self, network: Any, tokenizer: Any, asked: Sequence[Row], template: Template) -> Records:
-        benchmark = self.benchmark.model_copy(update={"measures": MEASURED})
+        measures = OF_ANSWERS + OF_PARAPHRASES * ("perturbed_answer" in asked[0])
+        benchmark = self.benchmark.model_copy(update={"measures": measures})
         budget = self.resources.evaluation_tokens
         words: dict[str, Any] = {"asked_rows": {"forget": asked}, "template": template, "generate": False}
         return row_scores.evaluate(network, tokenizer, benchmark, token_budget=budget, **words)
@@ -157,7 +157,8 @@ class Study:
     def _measure(self, records: Records, start: int = 0) -> Metrics:
         """Return the metrics of the forget rows from `start` on, FQ against the same of the retain model's rows."""
         guard = aggregates.GUARDS[self.benchmark.dialect]
-        found: Metrics = {name: float(np.mean([row[name] for row in records])) for name in MEASURED}
+        names = OF_ANSWERS + OF_PARAPHRASES * (OF_PARAPHRASES[0] in records[0])
+        found: Metrics = {name: float(np.mean([row[name] for row in records])) for name in names}
         loss, truth = aggregates.mean_loss(records, "forget", "answer"), None
         found |= {"prob": float(np.exp(-loss).mean()), "rows": len(records)}
         if records[0]["perturbed_loss"]:
@@ -170,6 +171,6 @@ class Study:
         return found | metrics.forget_quality(truth, self.reference.ratios[start:][: len(records)])
 
 
-def _without_wrong_answers(row: Row) -> Row:
-    """Return a row of which only the answer and its paraphrase are scored: a third of the work."""
-    return {**row, "perturbed_answer": []}
+def _answer_alone(row: Row) -> Row:
+    """Return a row of which the answer alone is scored, neither its paraphrase nor the wrong answers."""
+    return {name: row[name] for name in ("question", "answer")}

@@ -42,7 +42,7 @@ def evaluate(
     for task, questions in (asked_rows or evaluation_rows(benchmark)).items():
         for index, row in enumerate(questions):
             answers = [row["answer"]]
-            if task != HOLDOUT:
+            if task != HOLDOUT and "perturbed_answer" in row:
                 answers += [row.get("paraphrased_answer", row["answer"]), *row["perturbed_answer"]]
             if generate and task != HOLDOUT:
                 prompts.append(prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
