@@ -89,7 +89,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
     if without:
         print_line(f"stress: the weights of {without} of {len(chosen)} chosen trials were not kept; --keep all does")
     make: Any = ray.remote(attack_trial).options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))
-    words = (attacks.choose(stress.attacks, "stress.attacks"), stress.lr, stress.seed, store.location)
+    words = (attacks.choose(stress.attacks, "stress.attacks"), stress.lr, store.location)
     first = list({trial.benchmark.split: trial for trial in reversed(left)}.values())
     for group in (first, [trial for trial in left if trial not in first]):  # the first attack the reference models, too
         made = {make.remote(trial.id(), *words): trial for trial in group}

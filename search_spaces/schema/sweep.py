@@ -25,7 +25,7 @@ from trainables.config.settings import (
     Unit,
     Value,
 )
-from trainables.config.types import Count, Place, Positive, Share, Text, Whole
+from trainables.config.types import Count, Place, Positive, Share, Text
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
@@ -99,12 +99,11 @@ class Search(Value):
 class Stress(Value):
     """Attacks on the chosen trials at the sweep's end (trainables.robustness.attacks); none: none are made.
 
-    `lr`, `seed`: of relearning.
+    `lr`: of relearning.
     """
 
     attacks: tuple[Text, ...] = ()
     lr: Positive | None = None
-    seed: Whole = 0
 
 
 class Sweep(Value):
