@@ -40,7 +40,7 @@ SEED, WARM_UP = 0, 1
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-class HostGRU:
+class HostGRU(rectifiers.Rectifier):
     """GRU as its published code does it: each gradient whole, flat and in float64 in host memory, and copied back.
 
     That code also reads gradients layer by layer and keeps two further copies of them on the device; only what the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, cycle
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,15 +48,21 @@ class RectifierLook(NamedTuple):
     dashes: Any
 
 
-_PUBLISHED = (
-    RectifierLook("none", "#D55E00", DASHED),
-    RectifierLook("left", "#000000", (0, (1, 1))),
-    RectifierLook("right", "#009E73", (0, (5, 1, 1, 1))),
-    RectifierLook("full", "#0072B2", "-"),
+RECTIFIER_LOOKS = {
+    "none": RectifierLook("none", "#D55E00", DASHED),
+    "clip": RectifierLook("left", "#000000", (0, (1, 1))),
+    "agem": RectifierLook("right", "#009E73", (0, (5, 1, 1, 1))),
+    "gru": RectifierLook("full", "#0072B2", "-"),
+}
+"""Each rectifier's look; of rules of two gradients no two share colour and line, but four share a fill."""
+_RULES = (
+    RectifierLook(fill, colour, dashes)
+    for fill, dashes in (("left", "-"), ("right", DASHED), ("top", (0, (2, 1))), ("bottom", (0, (1, 2))))
+    for colour in ("#CC79A7", "#E69F00", "#56B4E9")
 )
 _OWN = (RectifierLook("bottom", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))), RectifierLook("top", "#E69F00", (0, (8, 2))))
-RECTIFIER_LOOKS = dict(zip(RECTIFIERS, chain(_PUBLISHED, cycle(_OWN)), strict=False))
-"""Each rectifier's look, by its place in RECTIFIERS: the user's own ones come last."""
+RECTIFIER_LOOKS |= zip((name for name, row in RECTIFIERS.items() if row.adds_retain), _RULES, strict=False)
+RECTIFIER_LOOKS |= zip((name for name, row in RECTIFIERS.items() if row.custom), cycle(_OWN), strict=False)
 PAGE = 7.4
 """Width of a page's text, in inches."""
 FAINT: dict[str, Any] = {"alpha": 0.45, "linewidth": 0.7, "markersize": 3}

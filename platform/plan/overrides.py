@@ -74,7 +74,7 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     if "benchmark.split" in axes and not set(document["axes"]["benchmark.split"]) & set(sweep.splits):
         document["tables"] = ()  # the paper has none of these splits
     changed = _validate(document, problems)
-    for path in list_without_effect({path: axis for path, axis in changed.axes.items() if path in (*axes, *STUDY)}):
+    for path in (path for path in list_without_effect(changed.axes) if path in axes):
         methods, names = ", ".join(changed.axes["method"]), ", ".join(changed.axes["rectifier.name"])
         raise InputError(
             f"--set {path}={axes[path]}: an axis that no trial reads, with method {methods} and rectifier.name {names}"

@@ -14,6 +14,7 @@ from search_spaces.schema.axes import SECTIONS, Axis, Range
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial, check_runnable
+from trainables.methods.method_constants import check_counted_once
 
 Point = Mapping[str, Any]
 """The value of each axis by its path."""
@@ -66,6 +67,7 @@ class Space:
         except ValidationError as error:
             raise InputError(f"sweep {self.sweep}: {describe_invalid(error)}") from error
         check_runnable(trial)
+        check_counted_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
         return trial
 
     def list_points(self) -> Iterator[dict[str, Any]]:

@@ -41,6 +41,7 @@ def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], m
         for split in dict.fromkeys(sweep.splits)
         for method in dict.fromkeys(sweep.axes["method"])
         for rectifier in (("none",) if METHODS[method].strength else dict.fromkeys(sweep.axes["rectifier.name"]))
+        if not _is_left_out(sweep, split, method, rectifier)
         if (space := _make_space(sweep, strategy, (split, method, rectifier), benchmarks[split], models[split]))
     ]
 
@@ -90,6 +91,16 @@ def check_steered_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
         )
 
 
+def _is_left_out(sweep: Sweep, split: str, method: str, rectifier: str) -> bool:
+    """Return whether a cell counts a retain term twice, in a sweep with other methods that the rectifier suits."""
+    retains = {
+        name: method_constants.has_retain_term(name, sweep.objective, split)
+        for name in sweep.axes["method"]
+        if not METHODS[name].strength
+    }
+    return RECTIFIERS[rectifier].adds_retain and retains[method] and not all(retains.values())
+
+
 def _make_space(
     sweep: Sweep,
     strategy: str,
@@ -101,7 +112,9 @@ def _make_space(
     method, rectifier = study[1:]
     row, (target, retain_evaluation) = METHODS[method], models
     axes = {
-        path: axis for path, axis in sweep.axes.items() if path not in STUDY and has_effect(path, method, rectifier)
+        path: axis
+        for path, axis in sweep.axes.items()
+        if path not in STUDY and has_effect(path, method, rectifier, sweep.axes)
     }
     published = _apply_published(sweep, strategy, study, axes)
     for path, axis in axes.items():
@@ -115,7 +128,7 @@ def _make_space(
     fixed: dict[str, Any] = {name: getattr(sweep, name) for name in ("calibration", "selection", "resources")}
     fixed |= {"method": method, "benchmark": benchmark, "target": target, "retain_evaluation": retain_evaluation}
     fixed |= {"observe": observe, "observe_in_id": False}
-    fixed |= {"rectifier": {"name": rectifier}, "objective": dict(sweep.objective)}
+    fixed |= {"rectifier": {"name": rectifier, "scope": None}, "objective": dict(sweep.objective)}
     fixed |= {"training": dict(training), "task_vector": dict(sweep.task_vector) if row.strength else None}
     seeds = sweep.axes["seed"]
     fixed["seed"] = seeds.low if isinstance(seeds, Range) else seeds[0]
@@ -148,7 +161,7 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
             )
         found: dict[str, Any] = {} if choice.strength is None else {path: choice.strength}
     else:
-        found = {f"rectifier.{name}": getattr(choice, name) for name in takes}
+        found = {path: getattr(choice, name) for name in SETTINGS if (path := f"rectifier.{name}") in axes}
     for path, value in list(found.items()):
         if requires_value(rectifier, path) and value is None:
             found.pop(path)

@@ -14,12 +14,17 @@ BATCHED = ("task_vector.batches", "task_vector.normalise")
 """Settings of task vectors that are made of several batches."""
 
 
-def has_effect(path: str, method: str, rectifier: str) -> bool:
-    """Return whether a setting changes the trials of a method with a rectifier."""
+def has_effect(path: str, method: str, rectifier: str, axes: Mapping[str, Any] | None = None) -> bool:
+    """Return whether a setting changes the trials of a method with a rectifier.
+
+    `axes` of the sweep: without a moving average on them, a rule of two gradients has no use for gamma.
+    """
     row, (section, _, name) = METHODS[method], path.rpartition(".")
     match section:
         case "rectifier":
-            return name == "name" or name in RECTIFIERS[rectifier].takes
+            averages = axes is None or "average" in axes.get("rectifier.memory", ())
+            unused = name == "gamma" and RECTIFIERS[rectifier].adds_retain and not averages
+            return name == "name" or (name in RECTIFIERS[rectifier].takes and not unused)
         case "objective":
             return not row.strength and (row.custom or name in row.reads or (path == PRESET and bool(row.presets)))
         case "task_vector":
@@ -38,7 +43,7 @@ def list_without_effect(axes: Mapping[str, Any]) -> list[str]:
         path
         for path, axis in axes.items()
         if path not in STUDY and (isinstance(axis, Range) or len(axis) > 1)
-        if not any(has_effect(path, *cell) for cell in cells)
+        if not any(has_effect(path, *cell, axes) for cell in cells)
     ]
 
 

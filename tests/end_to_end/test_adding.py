@@ -182,7 +182,7 @@ LABELS = """
 from analysis.figures import style
 from analysis.labels import row_label
 print(row_label("known", "none"), "|", row_label("known", "agree"), "|", style.marker("known", "agree")["fillstyle"])
-published = [style.rectifier_look(name) for name in ("none", "clip", "pcgrad", "gru")]
+published = [style.rectifier_look(name) for name in ("none", "clip", "agem", "gru")]
 assert style.rectifier_look("agree") not in published
 """
 

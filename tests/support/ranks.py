@@ -84,7 +84,7 @@ def _engine(world: int, job: Job, target: str) -> Any:
 
 
 def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
-    """GRU on NPO for a few steps: the series and the final weights."""
+    """GRU, or another `rule`, on NPO for a few steps: the series and the final weights."""
     from trainables.benchmarks import tofu
     from trainables.config.settings import Benchmark
     from trainables.methods import method_constants, objectives, rectifiers
@@ -97,7 +97,9 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
         forget=encoded[0],
         retain=encoded[1],
         objective=objectives.make_objective(job.get("method", "npo"), method_constants.Constants()),
-        rectifier=rectifiers.make_rectifier("gru", 0.8, job.get("tau")),
+        rectifier=rectifiers.make_rectifier(
+            **{"name": "gru", "gamma": 0.8, "tau": job.get("tau")} | job.get("rule", {})
+        ),
         training=training,
         seed=SEED,
         pad=tokenizer.pad_token_id,

@@ -25,6 +25,8 @@ RETAIN_PASS = "retain_pass"
 """Need of a rectifier: each step a forward and backward pass on retain rows, and its fp32 moving average."""
 SETTINGS = ("gamma", "tau")
 """Settings that a rectifier may take."""
+RULE_SETTINGS = ("scope", "memory", "kappa", "ratio")
+"""Further ones, of rules that combine the forget gradient and the retain gradient."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,10 @@ class RectifierRow(Row):
 
     _: KW_ONLY
     takes: tuple[str, ...] = ()
-    """The names in SETTINGS that this rectifier accepts."""
+    """The names in SETTINGS and RULE_SETTINGS that this rectifier accepts."""
     requires: tuple[str, ...] = ()
+    scope: Literal["global", "tensor"] = "global"
+    """What it decides on where `scope` is open, as published."""
     note: str = ""
     """Follows the refusal of settings that it does not take."""
 
@@ -75,6 +79,11 @@ class RectifierRow(Row):
         if not self.takes:
             return f"takes neither gamma nor tau{self.note}"
         return f"takes {' and '.join(self.takes)}{f' and no {others[0]}' if others else ''}{self.note}"
+
+    @property
+    def adds_retain(self) -> bool:
+        """Return whether it takes the forget terms alone and adds the retain gradient: such a rule has a memory."""
+        return "memory" in self.takes
 
 
 _KL = ("kl_coefficient", "kl_reduction")
@@ -152,10 +161,21 @@ _METHODS = (  # in the order of the paper's main table
     MethodRow("tv", "TV", strength="strength"),
     MethodRow("tru", "TRU", strength="stg", batched=True),
 )
+_MEMORY = ("memory", "gamma")
+_RULE = ("scope", *_MEMORY)
 _RECTIFIERS = (  # in the order of tables and legends
     RectifierRow("none", "no rectifier"),
     RectifierRow("clip", "clip", takes=("tau",), requires=("tau",)),
-    RectifierRow("pcgrad", "PCGrad", (RETAIN_PASS,), note=": it is gru with gamma 1 and no clipping"),
+    RectifierRow("agem", "A-GEM", (RETAIN_PASS,), note=": it is gru with gamma 1 and no clipping"),
+    RectifierRow("pcgrad", "PCGrad", (RETAIN_PASS,), takes=_RULE),
+    RectifierRow("pcgrad_symmetric", "symmetric PCGrad", (RETAIN_PASS,), takes=_RULE),
+    RectifierRow("blur", "BLUR", (RETAIN_PASS,), takes=_RULE),
+    RectifierRow("hamu_q", "HAMU-Q", (RETAIN_PASS,), takes=(*_RULE, "ratio"), scope="tensor"),
+    RectifierRow("hamu_u", "HAMU-U", (RETAIN_PASS,), takes=(*_RULE, "ratio"), scope="tensor"),
+    RectifierRow("bisector", "bisector", (RETAIN_PASS,), takes=_RULE),
+    RectifierRow("mgda", "MGDA", (RETAIN_PASS,), takes=_RULE),
+    RectifierRow("cagrad", "CAGrad", (RETAIN_PASS,), takes=(*_RULE, "kappa")),
+    RectifierRow("sago", "SAGO", (RETAIN_PASS,), takes=_MEMORY),
     RectifierRow("gru", "GRU", (RETAIN_PASS,), takes=SETTINGS),
 )
 

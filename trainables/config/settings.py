@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainables.config.benchmark_names import BenchmarkName
-from trainables.config.method_tables import RECTIFIERS, SETTINGS, RectifierName
+from trainables.config.method_tables import RECTIFIERS, RULE_SETTINGS, SETTINGS, RectifierName
 from trainables.config.types import Count, Decay, Mark, NotNegative, Place, Positive, Share, Text, Whole
 
 Dialect = Literal["paper", "open-unlearning"]
@@ -72,10 +72,11 @@ class Shape(Value):
 
 
 class Rectifier(Value):
-    """Change of the objective's gradient (retain terms included) before the optimizer.
+    """Change of the objective's gradient before the optimizer.
 
-    `none`; `clip`: clipping alone (the paper's ablation); `gru`; `pcgrad`: projection onto the normal plane of this
-    step's retain gradient, the same as GRU with gamma 1 and no clipping.
+    Of the whole gradient, retain terms included: `none`; `clip`: clipping alone (the paper's ablation); `gru`; `agem`:
+    projection onto the normal plane of this step's retain gradient, the same as GRU with gamma 1 and no clipping. The
+    others combine the gradient of the forget terms with the retain gradient (methods.rectifiers.two_gradients).
 
     `gamma` is the weight of the new retain gradient in the moving average (paper eq. 9); none means no average,
     the same as 1. `tau` is the clipping norm (eq. 10); none means no clipping.
@@ -84,13 +85,41 @@ class Rectifier(Value):
     name: RectifierName = "none"
     gamma: Share | None = None
     tau: Positive | None = None
+    scope: Literal["global", "tensor"] | None = None
+    """What a rule of two gradients decides on: the whole gradient, or each tensor for itself; none: as published."""
+    memory: Literal["current", "average"] | None = None
+    """Its retain gradient: that of the step, or the moving average of `gamma`; none: the average if gamma is given."""
+    kappa: Positive | None = None
+    """Of CAGrad: how far it leaves the mean gradient, as a share of that; none: 0.5."""
+    ratio: float | None = Field(default=None, ge=0, lt=1)
+    """Of HAMU: the required gain; none: 0.5."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_rule(cls, value: Any) -> Any:
+        """State scope and memory of a rule, and no gamma without a moving average.
+
+        `pcgrad` with neither of the two is what earlier versions called so: `agem`.
+        """
+        if not isinstance(value, dict):
+            return value
+        if value.get("name") == "pcgrad" and not {"scope", "memory"} & value.keys():
+            return value | {"name": "agem"}
+        row = RECTIFIERS.get(str(value.get("name")))
+        if row is None or not row.adds_retain:
+            return value
+        memory = value.get("memory") or ("current" if value.get("gamma") is None else "average")
+        filled = value | {"memory": memory, "gamma": value.get("gamma") if memory == "average" else None}
+        return filled | ({"scope": value.get("scope") or row.scope} if "scope" in row.takes else {})
 
     @model_validator(mode="after")
     def _check_settings(self) -> Rectifier:
         row = RECTIFIERS[self.name]
-        stated = {name for name in SETTINGS if getattr(self, name) is not None}
+        stated = {name for name in (*SETTINGS, *RULE_SETTINGS) if getattr(self, name) is not None}
         if not set(row.requires) <= stated <= set(row.takes):
             raise ValueError(f"rectifier '{self.name}' {row.accepts()}")
+        if self.memory == "average" and self.gamma is None:
+            raise ValueError("rectifier.memory=average needs rectifier.gamma, the weight of the new retain gradient")
         return self
 
 
@@ -187,7 +216,7 @@ class Training(Value):
     stop_above: float | None = Field(default=None, gt=0)
     """A retain loss above this bar is a collapsed model: training stops there, and the model is evaluated as it is.
 
-    It is looked at where it is measured: each step with the rectifiers gru and pcgrad, else by `observe`."""
+    It is looked at where it is measured: each step with a rectifier that has a retain pass, else by `observe`."""
     stop_below: Positive | None = None
     """The benchmark's utility (MU) below this bar, looked at by `eval_every`, is a collapsed model, too."""
 

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from trainables.common.errors import InputError
 from trainables.config.ids import digest, drop_planning, hashed_part
-from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS, MethodName
+from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS, SETTINGS, MethodName
 from trainables.config.settings import (
     Benchmark,
     Calibration,
@@ -102,7 +102,9 @@ class Trial(Value):
         """Return a readable name: `gru-npo-forget05-g0.8-tnone-s0`; `axes` are further settings that it tells."""
         name, vector = self.rectifier.name, self.task_vector
         settings = "".join(
-            f"-{setting[0]}{_short(getattr(self.rectifier, setting))}" for setting in RECTIFIERS[name].takes
+            f"-{setting[0]}{_short(getattr(self.rectifier, setting))}"
+            for setting in RECTIFIERS[name].takes
+            if setting in SETTINGS and self.rectifier.memory != "current"
         )
         strength = f"-x{_short(vector.stg or vector.strength)}" if vector else ""
         if vector and METHODS[self.method].batched and vector.normalise != "whole":
@@ -148,6 +150,8 @@ def _trial_id(trial: Trial) -> str:
     """Return the id, which a plan of thousands of trials asks for many times."""
     chosen = hashed_part(trial)
     drop_planning(chosen)
+    if trial.rectifier.name == "agem":
+        chosen["rectifier"]["name"] = "pcgrad"  # its name in earlier versions; today's pcgrad states its scope
     if not chosen.pop("observe_in_id", True) and trial.training.stop_above is None:
         chosen.pop("observe", None)
     if not trial.calibration.targets:

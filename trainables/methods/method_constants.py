@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainables.common.errors import InputError
-from trainables.config.method_tables import METHODS
+from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Objective as Settings
 
 KLReduction = Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"]
@@ -40,6 +40,24 @@ def constants(method: str, settings: Settings, split: str) -> Constants:
     presets = METHODS[method].presets
     published = {**presets.get(settings.preset, {}), **presets.get(f"{settings.preset}/{split}", {})}
     return replace(Constants(), **published | settings.model_dump(exclude={"preset"}, exclude_none=True))
+
+
+def has_retain_term(method: str, settings: Settings, split: str) -> bool:
+    """Return whether an objective has terms on retain rows, as its row says; one of weight 0 is none."""
+    needs = METHODS[method].needs
+    weighted = "retain_loss" in needs and constants(method, settings, split).retain_coefficient > 0
+    return weighted or "frozen_model" in needs
+
+
+def check_counted_once(rectifier: str, method: str, settings: Settings, split: str) -> None:
+    """Raise InputError where a rectifier adds the retain gradient to an objective that has retain terms."""
+    if not (RECTIFIERS[rectifier].adds_retain and has_retain_term(method, settings, split)):
+        return
+    others = [name for name, row in METHODS.items() if not row.strength and not has_retain_term(name, settings, split)]
+    raise InputError(
+        f"rectifier.name: '{rectifier}' adds the retain gradient itself, and the retain term of method '{method}' "
+        f"would count twice; use a method without one ({', '.join(others)}), or rectifier gru or agem"
+    )
 
 
 def check_layer(layer: int, depth: int) -> None:

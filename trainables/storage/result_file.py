@@ -106,7 +106,9 @@ class Evaluation(_Part):
 def read_trial(path: Path) -> dict[str, Any] | None:
     """Return the result at TRIAL/result.json, None unless it is whole and of that trial."""
     found = _read(path, Result)
-    return found if found and (CHECKSUM in found or _may_be(found["config"], path.parent.name)) else None
+    if not found or not (CHECKSUM in found or _may_be(found["config"], path.parent.name)):
+        return None
+    return found | {"config": _rename_pcgrad(found["config"])}
 
 
 def read_evaluation(path: Path) -> dict[str, Any] | None:
@@ -117,7 +119,15 @@ def read_evaluation(path: Path) -> dict[str, Any] | None:
 def read_config(path: Path) -> dict[str, Any] | None:
     """Return the configuration at TRIAL/config.json, None if there is none that can be read."""
     found = read_json(path)
-    return found if found and _has_shape(found, _Config) else None
+    return _rename_pcgrad(found) if found and _has_shape(found, _Config) else None
+
+
+def _rename_pcgrad(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration where what earlier versions called `pcgrad` has its name of today (settings.Rectifier)."""
+    rectifier = config["rectifier"]
+    if rectifier["name"] != "pcgrad" or "scope" in rectifier:
+        return config
+    return config | {"rectifier": rectifier | {"name": "agem"}}
 
 
 def _read(path: Path, kind: type[Result | Evaluation]) -> dict[str, Any] | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import inspect
 import os
+from functools import cached_property
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import torch.distributed as dist
 
 from trainables.common.hidden_modules import without_modules
 from trainables.config.settings import Resources, Training
+from trainables.methods.rectifiers import Segments
 from trainables.training import memory
 
 if not torch.cuda.is_available():
@@ -92,6 +95,39 @@ class Engine:
             flat = getattr(group, "flat_partition", None)
             parts += [flat] if flat is not None else list(group)
         return parts
+
+    @cached_property
+    def segments(self) -> Segments:
+        """Which elements of `shard()` belong to which trained tensor, in the order of the model's parameters.
+
+        Once for all passes, of which one must be over. Ranks own other elements of the same tensors.
+        """
+        optimizer, begin = self.inner.optimizer, 0
+        parameters = trained = [p for p in self.module.parameters() if p.requires_grad]
+        sizes, starts = [p.numel() for p in trained], None
+        if self.stage == 3:  # 0.19.8: this rank's slice of each, one after another, each with padding of its own
+            parameters = list(chain.from_iterable(optimizer.fp16_groups))
+            sizes = [p.partition_numel() for p in parameters]
+        elif self.stage > 0:  # 0.19.8: this rank's range of one flat vector, at whose ends parameters are cut
+            whole = self.stage == 1 and self.resources.precision == "bf16" and not self.resources.offload_optimizer
+            (parameters,) = optimizer.bf16_groups if whole else optimizer.round_robin_bit16_groups
+            sizes = [p.numel() for p in parameters]
+            starts = None if whole else optimizer.round_robin_bit16_offsets[0]
+            begin = self.rank * sum(part.numel() for part in self.shard())
+        starts = starts or list(accumulate(sizes, initial=0))
+        numbers = {id(p): number for number, p in enumerate(trained)}
+        cuts: list[list[tuple[int, int, int]]] = []
+        for part in self.shard():
+            end = begin + part.numel()
+            cuts.append(
+                [
+                    (numbers[id(p)], max(start, begin) - begin, min(start + size, end) - begin)
+                    for p, start, size in zip(parameters, starts, sizes, strict=False)
+                    if start < end and start + size > begin
+                ]
+            )
+            begin = end
+        return Segments(len(numbers), cuts)
 
     def _offloaded(self) -> list[torch.Tensor]:
         """Return the gradients on the CPU, where the last micro-batch copies the sum of all and `step()` reads it."""

@@ -217,6 +217,8 @@ def _rectified_gradient(
     if task.observe:
         cosine = _cosine(engine, passed.observed, step)
         record |= {"observed_cos": cosine, "observed_retain_loss": passed.observed_loss}
+    if task.rectifier.by_tensor:
+        task.rectifier.segments = engine.segments
     try:
         outcome = task.rectifier.apply(engine.shard(), engine.reduce)
     except FloatingPointError as error:

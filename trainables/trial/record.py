@@ -11,6 +11,7 @@ from typing import Any
 
 from trainables.common import provenance
 from trainables.common.redaction import redact
+from trainables.config.method_tables import RECTIFIERS
 from trainables.config.trial import Trial
 from trainables.data.hub_folders import find_commits
 from trainables.storage import atomic_files
@@ -81,6 +82,7 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
         "status": error["kind"] if error else "finished",
         "config": trial.model_dump(mode="json"),
         "hub": find_commits(trial),
+        "adds_retain": RECTIFIERS[trial.rectifier.name].adds_retain,
         "metrics": record.metrics,
         "halves": record.halves,
         "training": {

@@ -31,6 +31,7 @@ RMU_WEIGHTS = "mlp.down_proj.weight"
 def check_inputs(trial: Trial) -> None:
     """Raise InputError if data or weights have changed since the trial was planned, or no pass measures its bar."""
     check_runnable(trial)
+    method_constants.check_counted_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
     evaluation.check_data(trial.benchmark)
     model_files.check_model(trial.target)
     known = trial.target.fingerprint or ""
@@ -78,6 +79,9 @@ def make_task(
     forget, retain = load_examples(trial)
     constants = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
+    rectifier = rectifiers.make_rectifier(**trial.rectifier.model_dump())
+    if rectifier.adds_retain and objective.needs_retain:  # of files in custom/, whose rows may not say so
+        raise InputError("rectifier.name: it adds the retain gradient; the objective's retain term would count twice")
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
     if METHODS[trial.method].steers:
         train_only_rmu_weights(network, constants.layer)
@@ -87,7 +91,7 @@ def make_task(
         forget=forget,
         retain=retain,
         objective=objective,
-        rectifier=rectifiers.make_rectifier(trial.rectifier.name, trial.rectifier.gamma, trial.rectifier.tau),
+        rectifier=rectifier,
         training=trial.training,
         seed=trial.seed,
         pad=pad_of(tokenizer),

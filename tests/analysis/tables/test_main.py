@@ -1,6 +1,7 @@
 """The main table of an invented sweep: numbers, what is bold, Markdown, LaTeX and CSV, the chosen settings."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,11 +77,12 @@ def test_bold(
 
 def test_rectifiers_beside_gru_have_rows_of_their_own(tmp_path: Path) -> None:
     """The user's own too: `mine` has no entry in any table of names."""
-    names = ("none", "clip", "pcgrad", "gru", "mine")
-    trials = [write_trial(tmp_path, f"{n}", rectifier=NONE | {"name": n}, fq=-1.0, mu=0.5) for n in names]
+    kinds: list[dict[str, Any]] = [{"name": name} for name in ("none", "clip", "pcgrad", "blur", "gru", "mine")]
+    kinds += [{"name": "pcgrad", "scope": "global"}]  # without a scope it is what earlier versions called so
+    trials = [write_trial(tmp_path, f"{n}", rectifier=NONE | kind, fq=-1.0, mu=0.5) for n, kind in enumerate(kinds)]
     write_sweep(tmp_path, trials[::-1], splits=("forget05",))
     labels = [row.label for row in layout_sheet(read(tmp_path)).table.rows]
-    assert labels == ["Original", "Retrain", "GA", "w/ clip", "w/ PCGrad", "w/ GRU", "w/ mine"]
+    assert labels == ["Original", "Retrain", "GA", "w/ clip", "w/ A-GEM", "w/ PCGrad", "w/ BLUR", "w/ GRU", "w/ mine"]
 
 
 def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:

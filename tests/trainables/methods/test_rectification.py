@@ -19,7 +19,7 @@ from scipy import optimize
 
 from trainables.config.method_tables import RECTIFIERS, RETAIN_PASS
 from trainables.methods import rectifiers
-from trainables.methods.rectifiers import GRU, Outcome, PCGrad, Plain, base
+from trainables.methods.rectifiers import AGEM, GRU, Outcome, Plain, TwoGradients, base
 
 ROUNDING = 1e-6
 """Relative to ||g|| (or ||g|| ||m||): some ten roundings of fp32, whose unit is 6e-8."""
@@ -285,8 +285,14 @@ def test_plain_with_tau_is_gradient_clipping(pair: Pair, tau: float) -> None:
 
 def test_names_make_rectifiers_that_need_what_their_rows_say() -> None:
     made = {name: rectifiers.make_rectifier(name, 0.3 if name == "gru" else None, 2.0) for name in RECTIFIERS}
-    expected = {"none": Plain, "clip": Plain, "pcgrad": PCGrad, "gru": GRU}
-    assert {name: type(rectifier) for name, rectifier in made.items()} == expected
-    assert vars(rectifiers.make_rectifier("pcgrad"))["gamma"] == 1.0
+    expected = {"none": Plain, "clip": Plain, "agem": AGEM, "gru": GRU}
+    assert {name: type(rectifier) for name, rectifier in made.items() if name in expected} == expected
+    assert vars(rectifiers.make_rectifier("agem"))["gamma"] == 1.0
     for name, rectifier in made.items():
-        assert rectifier.needs_retain == (RETAIN_PASS in RECTIFIERS[name].needs)
+        row = RECTIFIERS[name]
+        assert rectifier.needs_retain == (RETAIN_PASS in row.needs)
+        assert rectifier.adds_retain == row.adds_retain
+        assert rectifier.by_tensor == (row.scope == "tensor")
+        if "scope" in row.takes:
+            assert isinstance(rectifier, TwoGradients)
+            assert rectifiers.make_rectifier(name, scope="tensor").by_tensor

@@ -12,6 +12,7 @@ import torch
 
 from tests.support import ranks
 from tests.support.copies import tied
+from trainables.config.method_tables import RECTIFIERS
 from trainables.config.settings import Model
 from trainables.training import model_files
 
@@ -29,6 +30,19 @@ WRITES = [
     ),
 ]
 
+RULES: tuple[dict[str, Any], ...] = (
+    {"name": "blur", "gamma": 0.5, "scope": "tensor"},
+    {"name": "hamu_q", "gamma": None},
+    {"name": "cagrad", "gamma": None},
+    {"name": "sago", "gamma": None},
+)
+RULE_JOBS = [{**job, "rule": rule} for rule in RULES for job in TWO]
+OTHER_RULES = [
+    {"name": name, "gamma": None, "scope": scope}
+    for name, row in RECTIFIERS.items()
+    for scope in ("global", "tensor")
+    if "scope" in row.takes and name not in [rule["name"] for rule in RULES]
+]
 
 ADAPTERS = {"lora": 2}
 JOBS = {
@@ -38,10 +52,15 @@ JOBS = {
     "writes": WRITES,
     "adapters on one": [{"stage": 1, **ADAPTERS}],
     "adapters": [{"stage": stage, "micro_batch": stage, **ADAPTERS} for stage in (1, 2, 3)],
+    "rules on one": [{"stage": 1, "rule": rule} for rule in RULES],
+    "rules": RULE_JOBS,
     "bf16": [{"stage": stage, "precision": "bf16"} for stage in (1, 2, 3)],
     "bf16 offloaded": [{"stage": stage, "precision": "bf16", "offload": True} for stage in (1, 2, 3)],
 }
-TOGETHER = {1: ("one", "adapters on one", "bf16"), 2: ("two", "offloaded", "writes", "adapters", "bf16")}
+TOGETHER = {
+    1: ("one", "adapters on one", "rules on one", "bf16"),
+    2: ("two", "offloaded", "writes", "adapters", "rules", "bf16"),
+}
 """Of these jobs each world is started once, because that takes longer than they do."""
 Found = Callable[[int, str], list[dict[str, Any]]]
 
@@ -121,6 +140,25 @@ def test_two_ranks_are_one_with_adapters(trial_inputs: Any, found: Found, pinned
         agree(other, one, start(trial_inputs, **ADAPTERS))
 
 
+def test_rules_of_two_gradients_decide_alike_on_every_stage(trial_inputs: Any, found: Found) -> None:
+    """By tensor, of which ranks hold other parts on each stage, on the moving average, and by element."""
+    ones = found(1, "rules on one")
+    for one, other in combinations(ones, 2):
+        differ(one, other, "rectified_norm")
+    for job, other in zip(RULE_JOBS, found(2, "rules"), strict=True):
+        one = ones[RULES.index(job["rule"])]
+        agree(other, one, start(trial_inputs), 2e-3 if job["rule"]["name"] == "sago" else 1e-4)  # its signs near zero
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", OTHER_RULES, ids=lambda rule: f"{rule['name']}-{rule['scope']}")
+def test_every_other_rule_on_every_stage(trial_inputs: Any, tmp_path: Path, rule: dict[str, Any]) -> None:
+    one, *others = ranks.run(1, [{**job, "rule": rule} for job in [*ONE, *OFFLOADED]], trial_inputs, tmp_path)
+    (tmp_path / "two").mkdir()
+    for other in [*others, *ranks.run(2, [{**job, "rule": rule} for job in TWO], trial_inputs, tmp_path / "two")]:
+        agree(other, one, start(trial_inputs))
+
+
 @pytest.mark.slow
 def test_two_ranks_are_one_with_tied_weights(trial_inputs: Any, pinned: dict[str, Any], tmp_path: Path) -> None:
     """Input and output embedding are one tensor, counted once."""
@@ -131,9 +169,9 @@ def test_two_ranks_are_one_with_tied_weights(trial_inputs: Any, pinned: dict[str
         agree(other, one, start(place))
 
 
-def differ(one: dict[str, Any], pinned: dict[str, Any]) -> None:
+def differ(one: dict[str, Any], pinned: dict[str, Any], series: str = "grad_norm") -> None:
     """Not the plain model's gradient."""
-    assert one["records"][0]["grad_norm"] != pytest.approx(pinned["records"][0]["grad_norm"], rel=1e-3)
+    assert one["records"][0][series] != pytest.approx(pinned["records"][0][series], rel=1e-3)
 
 
 @pytest.mark.parametrize("world", [pytest.param(1, marks=pytest.mark.slow), 2])

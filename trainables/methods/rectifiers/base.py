@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -25,12 +25,25 @@ DEGENERATE = 1e-6
 """|1 + cos| under this is the paper's degenerate configuration (Theorem 1a): the step is skipped."""
 
 
+class Segments(NamedTuple):
+    """Which elements of a shard belong to which of the model's trained tensors, on every rank so many.
+
+    `cuts`: of each part of the shard (tensor's number, start, end), padding left out.
+    """
+
+    tensors: int
+    cuts: list[list[tuple[int, int, int]]]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The record of one rectification. Norms are Euclidean, over all trainable parameters.
 
     `cos_before` and `cos_after`, both measured, are against the moving average of the retain gradient; `coefficient` is
     what multiplied it; `clip_scale` is 1 where nothing was clipped. NaN where there is no moving average.
+
+    `rectified`: there was a conflict, of a rule by tensor in at least one; `conflict_share`: in what share of tensors
+    (SAGO: of elements). `forget_share`: squared norm of the forget gradient's part of the result, over the result's.
     """
 
     grad_norm: float
@@ -43,6 +56,8 @@ class Outcome:
     clip_scale: float = 1.0
     rectified: bool = False
     degenerate: bool = False
+    conflict_share: float = math.nan
+    forget_share: float = math.nan
 
 
 class Rectifier(Protocol):
@@ -50,6 +65,11 @@ class Rectifier(Protocol):
 
     needs_retain: bool = False
     """A retain pass comes first each step, and its gradient is handed to `update_average`."""
+    adds_retain: bool = False
+    """The result holds the retain gradient, so that an objective with retain terms would count them twice."""
+    by_tensor: bool = False
+    """It decides for each tensor, and finds those of the shard in `segments`."""
+    segments: Segments | None = None
 
     def update_average(self, retain: Shard) -> None:
         """Take the retain gradient of this step."""
@@ -66,6 +86,33 @@ class Rectifier(Protocol):
         """Take what a checkpoint holds."""
 
 
+class Averaging(Rectifier):
+    """Keeps the moving average of the retain gradient: this rank's shard in fp32, the only state that lasts.
+
+    m <- (1 - gamma) m + gamma g_r with m = 0 at the start (eq. 9, no bias correction; gamma None keeps g_r alone).
+    """
+
+    needs_retain = True
+
+    def __init__(self, gamma: float | None) -> None:
+        self.gamma = 1.0 if gamma is None else gamma
+        self.average: list[torch.Tensor] = []
+
+    def update_average(self, retain: Shard) -> None:
+        """Take the retain gradient of this step into the moving average."""
+        if not self.average:
+            self.average = [torch.zeros_like(part, dtype=torch.float32) for part in retain]
+        for mean, part in zip(self.average, retain, strict=True):
+            mean.lerp_(part.to(mean.dtype), self.gamma)
+
+    def state(self) -> list[torch.Tensor]:
+        return self.average
+
+    def restore(self, state: list[torch.Tensor]) -> None:
+        """Take copies, because a dot product's rounding depends on how memory is aligned."""
+        self.average = [part.clone() for part in state]
+
+
 def clip_scale(norm: float, tau: float | None) -> float:
     """Return the factor that brings `norm` to at most `tau`."""
     return tau / norm if tau is not None and norm > tau else 1.0
@@ -75,7 +122,7 @@ def products(gradient: Shard, average: Shard) -> torch.Tensor:
     """Return <g, m>, <m, m>, <g, g> of this shard in one pass over both: (3,) in fp64, summed chunk by chunk."""
     total = torch.zeros(3, dtype=torch.float64, device=gradient[0].device if gradient else None)
     for part, mean in zip(gradient, average, strict=True):
-        for g, m in zip(_chunks(part), _chunks(mean), strict=True):
+        for g, m in zip(chunks(part), chunks(mean), strict=True):
             g = g.to(m.dtype)
             total += torch.stack((torch.dot(g, m), torch.dot(m, m), torch.dot(g, g))).double()
     return total
@@ -85,10 +132,11 @@ def inner(a: Shard, b: Shard) -> torch.Tensor:
     """Return <a, b> of this shard: () in fp64."""
     total = torch.zeros((), dtype=torch.float64, device=a[0].device if a else None)
     for x, y in zip(a, b, strict=True):
-        for p, q in zip(_chunks(x), _chunks(y), strict=True):
+        for p, q in zip(chunks(x), chunks(y), strict=True):
             total += torch.dot(p.float(), q.float()).double()
     return total
 
 
-def _chunks(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def chunks(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return a tensor in flat pieces, views of it."""
     return part.reshape(-1).split(CUDA_CHUNK if part.is_cuda else CHUNK)

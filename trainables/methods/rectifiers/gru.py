@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
-import torch
-
 from trainables.methods.rectifiers.base import (
     DEGENERATE,
+    Averaging,
     Outcome,
-    Rectifier,
     Reduce,
     Shard,
     clip_scale,
@@ -18,28 +16,16 @@ from trainables.methods.rectifiers.base import (
 )
 
 
-class GRU(Rectifier):
+class GRU(Averaging):
     """Algorithm 1 of the paper.
 
-    m <- (1 - gamma) m + gamma g_r with m = 0 at the start (eq. 9, no bias correction; gamma None keeps g_r alone),
-    g <- g_u - min(<g_u, m>, 0) / ||m||^2 m (eq. 5), then the norm is clipped to `tau` (eq. 10).
-
-    The moving average is this rank's shard in fp32, the only state that lasts.
+    g <- g_u - min(<g_u, m>, 0) / ||m||^2 m (eq. 5) with the moving average m, then the norm is clipped to `tau`
+    (eq. 10).
     """
 
-    needs_retain = True
-
     def __init__(self, gamma: float | None, tau: float | None) -> None:
-        self.gamma = 1.0 if gamma is None else gamma
+        super().__init__(gamma)
         self.tau = tau
-        self.average: list[torch.Tensor] = []
-
-    def update_average(self, retain: Shard) -> None:
-        """Take the retain gradient of this step into the moving average."""
-        if not self.average:
-            self.average = [torch.zeros_like(part, dtype=torch.float32) for part in retain]
-        for mean, part in zip(self.average, retain, strict=True):
-            mean.lerp_(part.to(mean.dtype), self.gamma)
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Rectify and clip in place; leave a degenerate gradient as it is, for its step is skipped.
@@ -70,13 +56,9 @@ class GRU(Rectifier):
             norm, rectified_norm * scale, average_norm, dot, cos, cos_after, coefficient, scale, rectified=conflict
         )
 
-    def state(self) -> list[torch.Tensor]:
-        return self.average
 
-    def restore(self, state: list[torch.Tensor]) -> None:
-        """Take copies, because a dot product's rounding depends on how memory is aligned."""
-        self.average = [part.clone() for part in state]
+class AGEM(GRU):
+    """Projection onto the normal plane of this step's retain gradient (A-GEM, Chaudhry et al., 2019).
 
-
-class PCGrad(GRU):
-    """Projection onto the normal plane of this step's retain gradient: GRU without moving average and clipping."""
+    GRU without moving average and clipping.
+    """

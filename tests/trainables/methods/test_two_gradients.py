@@ -1,0 +1,419 @@
+"""Rules of two gradients against float64 statements of them as vectors, their published identities, and properties."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from scipy import optimize
+
+from tests.trainables.methods.test_rectification import Pair, alone, normal, pairs, whole
+from trainables.config.method_tables import RECTIFIERS
+from trainables.methods import rectifiers
+from trainables.methods.rectifiers import DEGENERATE, Outcome, Segments
+
+Vector = torch.Tensor
+ROUNDING = 1e-5
+"""Relative to the longer of the two gradients and the result."""
+RULES = [name for name, row in RECTIFIERS.items() if row.adds_retain]
+BY_TENSOR = [name for name in RULES if "scope" in RECTIFIERS[name].takes]
+unhurried = settings(deadline=None, max_examples=60)
+
+
+# each rule once more, as the papers state it, on whole vectors in float64
+
+
+def off(vector: Vector, other: Vector) -> Vector:
+    """What is left of a vector without its part along another one."""
+    return vector - (vector @ other) / (other @ other) * other if other.any() else vector
+
+
+def pcgrad(u: Vector, r: Vector) -> Vector:
+    return r + (off(u, r) if u @ r < 0 else u)
+
+
+def pcgrad_symmetric(u: Vector, r: Vector) -> Vector:
+    return off(u, r) + off(r, u) if u @ r < 0 else u + r
+
+
+def blur(u: Vector, r: Vector) -> Vector:
+    return u + off(r, u)
+
+
+def bisector(u: Vector, r: Vector) -> Vector:
+    both = u / u.norm() + r / r.norm()
+    return math.sqrt(2) * both / both.norm()
+
+
+def mgda(u: Vector, r: Vector) -> Vector:
+    return combine(minimise(lambda x: float(combine(x, u, r).norm())), u, r)
+
+
+def cagrad(u: Vector, r: Vector) -> Vector:
+    mean, kappa = (u + r) / 2, 0.5
+
+    def objective(x: float) -> float:
+        mixed = combine(x, u, r)
+        return float(mixed @ mean + kappa * mean.norm() * mixed.norm())
+
+    worst = combine(minimise(objective), u, r)
+    return (mean + kappa * mean.norm() * worst / worst.norm()) / (1 + kappa)
+
+
+def combine(x: float, u: Vector, r: Vector) -> Vector:
+    return x * u + (1 - x) * r
+
+
+def minimise(function: Callable[[float], float]) -> float:
+    inside = optimize.minimize_scalar(function, bounds=(0, 1), method="bounded", options={"xatol": 1e-12})
+    return min((0.0, 1.0, float(inside.x)), key=function)
+
+
+def hamu_q(u: Vector, r: Vector, share: float = 1.0) -> Vector:
+    """min <g_r, -g> subject to <g_u, g> >= q and |g| <= |g_r|, both gradients being at most 1 long."""
+    gain = 0.5 * share
+    if u @ r >= gain:
+        return r
+    if gain > u.norm() * r.norm():
+        return gain / (u @ u) * u
+    across = off(r, u)
+    return gain / (u @ u) * u + (r @ r - gain**2 / (u @ u)).sqrt() * across / across.norm()
+
+
+def hamu_u(u: Vector, r: Vector, share: float = 1.0) -> Vector:
+    return hamu_q(r, u, share)
+
+
+def sago(u: Vector, r: Vector) -> Vector:
+    return torch.tensor([b if a * b < 0 else a for a, b in zip(u.tolist(), r.tolist(), strict=True)], dtype=u.dtype)
+
+
+STATED = {rule.__name__: rule for rule in (pcgrad, pcgrad_symmetric, blur, bisector, mgda, cagrad, sago)}
+STATED |= {
+    name: lambda u, r, rule=rule: rule(clip(u), clip(r)) for name, rule in (("hamu_q", hamu_q), ("hamu_u", hamu_u))
+}
+
+
+def clip(vector: Vector) -> Vector:
+    return vector / max(1.0, float(vector.norm()))
+
+
+def apply(name: str, pair: Pair, gamma: float | None = None, **settings: Any) -> tuple[Vector, Outcome]:
+    rectifier = rectifiers.make_rectifier(name, gamma, scope=scope_of(name, settings), **settings)
+    rectifier.update_average(pair.retain)
+    rectifier.segments = one_each(pair.gradient)
+    gradient = [part.clone() for part in pair.gradient]
+    outcome = rectifier.apply(gradient, alone)
+    return torch.from_numpy(whole(gradient)), outcome
+
+
+def scope_of(name: str, settings: dict[str, Any]) -> Any:
+    return settings.pop("scope", "global" if name in BY_TENSOR else None)
+
+
+def one_each(parts: list[torch.Tensor]) -> Segments:
+    return Segments(len(parts), [[(number, 0, part.numel())] for number, part in enumerate(parts)])
+
+
+def vectors(pair: Pair) -> tuple[Vector, Vector]:
+    return torch.from_numpy(whole(pair.gradient)), torch.from_numpy(whole(pair.retain))
+
+
+def close(found: Vector, expected: Vector, u: Vector, r: Vector) -> bool:
+    scale = max(float(each.norm()) for each in (u, r, expected))
+    return float((found - expected).norm()) <= ROUNDING * scale
+
+
+def test_every_rule_is_stated_here() -> None:
+    assert list(STATED) != []
+    assert set(STATED) == set(RULES)
+
+
+@pytest.mark.parametrize("conflict", [True, False])
+@pytest.mark.parametrize("length", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_what_float64_says(name: str, length: float, conflict: bool) -> None:
+    pair = normal(1)
+    pair = Pair([length * part for part in pair.gradient], pair.retain if conflict else [-m for m in pair.retain])
+    u, r = vectors(pair)
+    found, told = apply(name, pair)
+    assert close(found, STATED[name](u, r), u, r)
+    assert (told.dot < 0) == conflict
+    assert told.rectified == (conflict or name == "sago")
+    assert told.grad_norm == pytest.approx(float(u.norm()), rel=ROUNDING)
+    assert told.average_norm == pytest.approx(float(r.norm()), rel=ROUNDING)
+    assert told.rectified_norm == pytest.approx(float(found.norm()), rel=ROUNDING)
+    assert told.cos_before == pytest.approx(float(u @ r / u.norm() / r.norm()), abs=ROUNDING)
+    assert told.cos_after == pytest.approx(float(found @ r / found.norm() / r.norm()), abs=ROUNDING)
+
+
+@unhurried
+@pytest.mark.parametrize("name", RULES)
+@given(pair=pairs())
+def test_a_rule_is_what_float64_says_of_any_pair(name: str, pair: Pair) -> None:
+    u, r = vectors(pair)
+    assume(u.any() and r.any())
+    sine = 1 - float(u @ r / u.norm() / r.norm()) ** 2
+    assume(sine > 1e-4)  # nearer to one line fp32's rounding decides
+    assert close(apply(name, pair)[0], STATED[name](u, r), u, r)
+
+
+@pytest.mark.parametrize("name", BY_TENSOR)
+def test_by_tensor_is_the_rule_on_each_tensor(name: str) -> None:
+    pair = normal(2, (50, 40, 9))
+    pair.gradient[1].neg_()
+    pair.retain[2].zero_()
+    found, told = apply(name, pair, scope="tensor")
+    if name.startswith("hamu"):
+        u, r = (clip(each) for each in vectors(pair))
+        each = list(zip(u.split([50, 40, 9]), r.split([50, 40, 9]), strict=True))
+        lengths = [float(a.norm() * b.norm()) for a, b in each]
+        rule = {"hamu_q": hamu_q, "hamu_u": hamu_u}[name]
+        parts = [
+            rule(a, b, length / sum(lengths)) if length else {"hamu_q": b, "hamu_u": a}[name]
+            for (a, b), length in zip(each, lengths, strict=True)
+        ]
+        expected = torch.cat(parts)
+    else:
+        expected = torch.cat([apply(name, Pair([g], [m]))[0] for g, m in zip(*pair, strict=True)])
+    assert close(found, expected, *vectors(pair))
+    conflicts = [float(g @ m) < 0 for g, m in zip(*pair, strict=True)]
+    assert set(conflicts) == {True, False}
+    assert told.conflict_share == pytest.approx(sum(conflicts) / 3)
+    assert math.isnan(told.coefficient)
+
+
+# promises: what the papers prove or their algebra gives (RECTIFIERS 0.2)
+
+
+@unhurried
+@pytest.mark.parametrize("name", ["pcgrad", "pcgrad_symmetric", "mgda", "sago", "bisector"])
+@given(pair=pairs())
+def test_no_conflict_with_retaining_is_left(name: str, pair: Pair) -> None:
+    u, r = vectors(pair)
+    found, told = apply(name, pair)
+    assume(not told.degenerate)
+    assert float(found @ r) >= -ROUNDING * float(r.norm()) * max(float(found.norm()), float(u.norm()), float(r.norm()))
+
+
+@unhurried
+@pytest.mark.parametrize("name", ["blur", "pcgrad_symmetric", "mgda", "bisector"])
+@given(pair=pairs())
+def test_no_conflict_with_forgetting_is_left(name: str, pair: Pair) -> None:
+    u, r = vectors(pair)
+    found, told = apply(name, pair)
+    assume(not told.degenerate)
+    assert float(found @ u) >= -ROUNDING * float(u.norm()) * max(float(found.norm()), float(u.norm()), float(r.norm()))
+
+
+@unhurried
+@pytest.mark.parametrize("scope", ["global", "tensor"])
+@pytest.mark.parametrize("name", ["pcgrad", "pcgrad_symmetric"])
+@given(pair=pairs())
+def test_without_conflict_projections_leave_the_sum(name: str, scope: str, pair: Pair) -> None:
+    agreeing = [-m if float(g.double() @ m.double()) < 0 else m for g, m in zip(*pair, strict=True)]
+    found, told = apply(name, Pair(pair.gradient, agreeing), scope=scope)
+    assert torch.equal(found, torch.from_numpy(whole([g + m for g, m in zip(pair.gradient, agreeing, strict=True)])))
+    assert not told.rectified
+
+
+@unhurried
+@pytest.mark.parametrize(("name", "longest"), [("mgda", min), ("sago", lambda a, b: math.hypot(a, b))])
+@given(pair=pairs())
+def test_what_never_grows(name: str, longest: Callable[[float, float], float], pair: Pair) -> None:
+    """MGDA is the shortest vector between both; of SAGO every element is one of the two."""
+    u, r = vectors(pair)
+    found, told = apply(name, pair)
+    assume(not told.degenerate)
+    assert float(found.norm()) <= (1 + ROUNDING) * longest(float(u.norm()), float(r.norm())) + 1e-6
+
+
+@pytest.mark.parametrize("conflict", [True, False])
+def test_identities(conflict: bool) -> None:
+    pair = normal(3)
+    if not conflict:
+        pair = Pair(pair.gradient, [-part for part in pair.retain])
+    u, r = vectors(pair)
+    dot, square, retain_square = float(u @ r), float(u @ u), float(r @ r)
+    sine = 1 - dot**2 / square / retain_square
+    near: dict[str, Any] = {"rel": 1e-4}
+    one = apply("pcgrad", pair)[0]
+    assert float(one @ r) == pytest.approx(retain_square if conflict else dot + retain_square, **near)
+    both = apply("pcgrad_symmetric", pair)[0]
+    if conflict:
+        assert float(both @ r) == pytest.approx(retain_square * sine, **near)
+        assert float(both @ u) == pytest.approx(square * sine, **near)
+    forgetting = apply("blur", pair)[0]
+    assert float(forgetting @ u) == pytest.approx(square, **near)
+    assert float(forgetting @ r) == pytest.approx(dot + retain_square * sine, **near)
+    assert (float(forgetting @ r) < 0) == conflict, "BLUR may harm what is retained"
+    middle = apply("bisector", pair)[0]
+    assert float(middle.norm()) == pytest.approx(math.sqrt(2), **near)
+    assert float(middle @ u / u.norm()) == pytest.approx(float(middle @ r / r.norm()), **near)
+    ngdiff = u / u.norm() + r / r.norm()
+    assert float(ngdiff.norm()) == pytest.approx(
+        float(middle.norm()) * math.sqrt(1 + dot / math.sqrt(square * retain_square))
+    )
+    even = Pair(pair.gradient, [part * math.sqrt(square / retain_square) for part in pair.retain])
+    shortest = apply("mgda", even)[0]
+    assert float(shortest @ vectors(even)[0]) == pytest.approx(float(shortest @ shortest), **near)
+    assert float(shortest @ vectors(even)[1]) == pytest.approx(float(shortest @ shortest), **near)
+
+
+def test_munba_in_closed_form_is_the_bisector() -> None:
+    """Its published weights, without their epsilons."""
+    pair = normal(4, (30,))
+    u, r = vectors(pair)
+    big, small, dot = float(r.norm()), float(u.norm()), float(u @ r)
+    a_r = math.sqrt(((big * small) ** 2 - dot * big * small) / (big**4 * small**2 - (big * dot) ** 2))
+    a_u = (1 - big**2 * a_r**2) / (dot * a_r)
+    assert close(apply("bisector", pair)[0], a_u * u + a_r * r, u, r)
+
+
+def test_hamu_keeps_the_length_and_meets_its_gain() -> None:
+    pair = normal(5, (40,))
+    pair = Pair([part / 10 for part in pair.gradient], pair.retain)
+    u, r = (clip(each) for each in vectors(pair))
+    reachable = 0.5 * float(u.norm() * r.norm())
+    found = apply("hamu_q", pair, ratio=reachable)[0]
+    assert float(found.norm()) == pytest.approx(float(r.norm()), rel=1e-4)
+    assert float(found @ u) == pytest.approx(reachable, rel=1e-4)
+    found = apply("hamu_u", pair, ratio=0.0)[0]
+    assert float(found.norm()) == pytest.approx(float(u.norm()), rel=1e-4)
+    agem = apply("agem", Pair([u.float()], [r.float()]))[0]
+    assert close(found, agem * u.norm() / agem.norm(), u, r), "A-GEM at full length"
+
+
+def test_hamu_with_too_large_a_gain_takes_the_forget_gradient_alone() -> None:
+    pair = Pair([torch.tensor([0.3, 0.0])], [torch.tensor([-0.1, 0.2])])
+    found, told = apply("hamu_q", pair)
+    assert found.tolist() == pytest.approx([0.5 / 0.3, 0.0], rel=1e-6)
+    assert told.forget_share == pytest.approx(1)
+
+
+def test_sago_agrees_with_the_retain_gradient_in_every_element() -> None:
+    pair = normal(6)
+    pair.gradient[0][:2] = 0.0
+    pair.gradient[0][2] = 1e-30  # whose product with the retain gradient is 0 in fp32
+    pair.retain[0][2] = -1e-30
+    u, r = vectors(pair)
+    found, told = apply("sago", pair)
+    assert bool((found * r >= 0).all())
+    assert found[:3].tolist() == pytest.approx([0, 0, -1e-30])
+    against = (u * r < 0) & (u != 0)
+    assert told.conflict_share == pytest.approx(float(against.double().mean()), abs=1e-4)
+    assert told.forget_share == pytest.approx(float((found[~against] ** 2).sum() / (found**2).sum()), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if not name.startswith("hamu")])
+def test_a_rule_does_not_depend_on_the_scale_of_both(name: str) -> None:
+    """No epsilon beside squared norms: tiny gradients are treated as large ones."""
+    pair, tiny = normal(7), Pair(*([part * 2.0**-40 for part in side] for side in normal(7)))
+    found, small = apply(name, pair)[0], apply(name, tiny)[0]
+    assert close(small * (1.0 if name == "bisector" else 2.0**40), found, *vectors(pair))
+
+
+# a known conflict, traps of published code
+
+
+@pytest.mark.parametrize("name", ["agem", *RULES])
+def test_conflict_is_against_the_gradient_that_is_descended(name: str) -> None:
+    """Published ports test the gradient of the forget loss before it is turned round, or the wrong sign."""
+    forget, retain = torch.tensor([1.0, 0.0]), torch.tensor([0.6, 0.8])
+    against = apply(name, Pair([-forget], [retain]))[1]
+    along = apply(name, Pair([forget], [retain]))[1]
+    assert (against.rectified, against.cos_before) == (True, pytest.approx(-0.6))
+    assert (along.rectified, along.cos_before) == (False, pytest.approx(0.6))
+
+
+@pytest.mark.parametrize("scope", ["global", "tensor"])
+@pytest.mark.parametrize("name", RULES)
+def test_two_ranks_do_what_one_does(name: str, scope: str) -> None:
+    """Decided from sums over ranks: published code decides from each rank's own shard. The second tensor is cut."""
+    chosen: dict[str, Any] = {"scope": scope} if name in BY_TENSOR else {}
+    pair, barrier = normal(8, (40, 60)), threading.Barrier(2, timeout=60)
+    pair.gradient[1].mul_(-0.3)
+    expected, told = apply(name, pair, **chosen)
+    cuts, values = [[(0, 0, 40), (1, 40, 50)], [(1, 0, 50)]], [torch.zeros(0)] * 2
+
+    def run(rank: int) -> tuple[Vector, Outcome]:
+        def reduce(value: torch.Tensor) -> torch.Tensor:
+            values[rank] = value
+            barrier.wait()
+            total = values[0] + values[1]
+            barrier.wait()
+            return total
+
+        rectifier = rectifiers.make_rectifier(name, **chosen)
+        rectifier.segments = Segments(2, [cuts[rank]])
+        rectifier.update_average([torch.cat(pair.retain).split(50)[rank]])
+        gradient = torch.cat(pair.gradient).split(50)[rank].clone()
+        outcome = rectifier.apply([gradient], reduce)
+        return gradient.double(), outcome
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(run, range(2)))
+    assert close(torch.cat([gradient for gradient, _ in found]), expected, *vectors(pair))
+    for _, outcome in found:
+        assert asdict(outcome) == pytest.approx(asdict(told), rel=1e-5, nan_ok=True)
+
+
+@pytest.mark.parametrize("scope", ["global", "tensor"])
+@pytest.mark.parametrize("name", RULES)
+def test_zero_gradients_have_finite_results(name: str, scope: str) -> None:
+    pair = normal(9, (5, 3))
+    chosen: dict[str, Any] = {"scope": scope} if name in BY_TENSOR else {}
+    zero = [torch.zeros_like(part) for part in pair.retain]
+    for one in (Pair(zero, zero), Pair(pair.gradient, zero), Pair(zero, pair.retain)):
+        found, told = apply(name, one, **chosen)
+        assert bool(found.isfinite().all())
+        assert not told.degenerate
+    assert not apply(name, Pair(zero, zero), **chosen)[0].any()
+    unchanged = {"mgda": 0.0, "hamu_q": 0.0, "sago": 1.0, "blur": 1.0, "pcgrad": 1.0, "pcgrad_symmetric": 1.0}
+    if name in unchanged:
+        found, _ = apply(name, Pair(pair.gradient, zero), **chosen)
+        assert np.allclose(found, unchanged[name] * vectors(pair)[0])
+
+
+@pytest.mark.parametrize("name", ["pcgrad_symmetric", "bisector", "mgda", "cagrad"])
+def test_opposite_gradients_are_degenerate_and_left_alone(name: str) -> None:
+    """What would be left is rounding."""
+    pair = normal(10)
+    against = [-part for part in pair.retain]
+    found, told = apply(name, Pair(against, pair.retain))
+    assert told.degenerate
+    assert torch.equal(found, torch.from_numpy(whole(against)))
+    noisy = apply(name, Pair([-part + 0.1 * part.abs() for part in pair.retain], pair.retain))
+    assert not noisy[1].degenerate
+    assert float(noisy[0].norm()) > DEGENERATE
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_moving_average_stands_for_the_retain_gradient(name: str) -> None:
+    first, second = normal(11), normal(12)
+    rectifier = rectifiers.make_rectifier(name, 0.25, scope=scope_of(name, {}))
+    for pair in (first, second):
+        rectifier.update_average(pair.retain)
+    gradient = [part.clone() for part in second.gradient]
+    rectifier.apply(gradient, alone)
+    mean = [0.25 * (0.75 * a + b) for a, b in zip(first.retain, second.retain, strict=True)]
+    expected, _ = apply(name, Pair(second.gradient, mean))
+    signs = 100 if name == "sago" else 1  # an average's rounding decides the sign of elements near zero
+    difference = float((torch.from_numpy(whole(gradient)) - expected).norm())
+    assert difference <= signs * ROUNDING * max(1.0, float(expected.norm()))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_retain_gradient_that_is_not_finite_is_refused(name: str) -> None:
+    pair = normal(13, (4,))
+    pair.retain[0][1] = math.inf
+    with pytest.raises(FloatingPointError, match="retain gradient is"):
+        apply(name, pair)

@@ -1,0 +1,91 @@
+"""The rules that combine two gradients: g <- a g_u + b g_r, with a and b from the two norms and the dot product.
+
+g_u is the gradient of the forget terms alone, to be descended; g_r is the retain gradient of this step or its moving
+average, and the rule puts it back into the result. They conflict where <g_u, g_r> < 0. A weight on g_u is the
+objective's `forget_coefficient`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+from trainables.methods.rectifiers.base import DEGENERATE, Averaging, Outcome, Reduce, Segments, Shard, products
+
+Scope = Literal["global", "tensor"]
+
+
+class TwoGradients(Averaging):
+    """A rule on the whole gradient, or on each tensor of it for itself.
+
+    Every rank decides from the same sums: three fp64 numbers, or three a tensor, in one reduction.
+    """
+
+    adds_retain = True
+
+    def __init__(self, gamma: float | None = None, tau: None = None, *, scope: Scope = "global") -> None:
+        super().__init__(gamma)
+        self.by_tensor = scope == "tensor"
+
+    @abstractmethod
+    def weights(
+        self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a and b from ||g_u||^2, ||g_r||^2 and <g_u, g_r>: all (T,) in fp64, T tensors, or 1 for the whole."""
+
+    def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
+        """Combine in place; leave a degenerate gradient, whose two parts cancel, as it is: its step is skipped.
+
+        Raises FloatingPointError where the retain gradient is not finite.
+        """
+        whole = Segments(1, [[(0, 0, part.numel())] for part in gradient])
+        segments = self.segments if self.by_tensor and self.segments else whole
+        pieces = [
+            (number, part.view(-1)[start:end], mean.view(-1)[start:end])
+            for part, mean, cuts in zip(gradient, self.average, segments.cuts, strict=True)
+            for number, start, end in cuts
+        ]
+        table = torch.zeros(segments.tensors, 3, dtype=torch.float64, device=gradient[0].device if gradient else None)
+        for number, g, m in pieces:
+            table[number] += products([g], [m])
+        table = reduce(table).cpu()
+        dot, retain_square, square = table.unbind(1)
+        before = table.sum(0).tolist()
+        check_finite(before[1])
+        a, b = self.weights(square, retain_square, dot)
+        forget, retain = a * a * square, b * b * retain_square
+        if float((forget + 2 * a * b * dot + retain).sum()) < DEGENERATE * float((forget + retain).sum()):
+            return describe(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
+        for number, g, m in pieces:
+            g.mul_(float(a[number])).add_(m.to(g.dtype), alpha=float(b[number]))
+        after = reduce(products(gradient, self.average)).tolist()  # measured, so that a write that is lost shows
+        return describe(
+            before,
+            after,
+            coefficient=float(b) if len(b) == 1 else math.nan,
+            rectified=bool((dot < 0).any()),
+            conflict_share=float((dot < 0).double().mean()),
+            forget_share=float(forget.sum()) / after[2] if after[2] > 0 else math.nan,
+        )
+
+
+def check_finite(square: float) -> None:
+    """Raise FloatingPointError where the squared norm of the retain gradient is not finite."""
+    if not math.isfinite(square):
+        raise FloatingPointError(f"squared norm of the retain gradient is {square}")
+
+
+def describe(before: Sequence[float], after: Sequence[float], **more: Any) -> Outcome:
+    """Return the record of a step from `products` before and after it, over all ranks."""
+    cos_before, cos_after = (dot / math.sqrt(m * g) if m * g > 0 else 0.0 for dot, m, g in (before, after))
+    norm, average_norm, rectified_norm = math.sqrt(before[2]), math.sqrt(before[1]), math.sqrt(after[2])
+    return Outcome(norm, rectified_norm, average_norm, before[0], cos_before, cos_after, **more)
+
+
+def quotient(over: torch.Tensor, under: torch.Tensor) -> torch.Tensor:
+    """Return over / under, 0 where `under` is 0: of a gradient that is zero nothing is taken."""
+    return torch.where(under > 0, over / under, 0.0)

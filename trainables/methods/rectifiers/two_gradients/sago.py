@@ -1,0 +1,40 @@
+"""SAGO (arXiv 2604.14808): element by element, whichever gradient does not harm the retain loss."""
+
+from __future__ import annotations
+
+import torch
+
+from trainables.methods.rectifiers.base import Averaging, Outcome, Reduce, Shard, chunks, products
+from trainables.methods.rectifiers.two_gradients.base import check_finite, describe
+
+
+class SAGO(Averaging):
+    """g_i <- g_r,i where g_u,i and g_r,i have opposite signs, else g_u,i. Only the record is summed over ranks."""
+
+    adds_retain = True
+
+    def __init__(self, gamma: float | None = None, tau: None = None) -> None:
+        super().__init__(gamma)
+
+    def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
+        """Choose in place. Raises FloatingPointError where the retain gradient is not finite."""
+        before = products(gradient, self.average)
+        counts = torch.zeros(3, dtype=torch.float64, device=before.device)  # in conflict, not zero, ||kept g_u||^2
+        for part, mean in zip(gradient, self.average, strict=True):
+            for g, m in zip(chunks(part), chunks(mean), strict=True):
+                signs = g.sign() * m.sign()
+                conflict = signs < 0
+                kept = g.float().masked_fill(conflict, 0.0)
+                counts += torch.stack([each.double() for each in (conflict.sum(), signs.count_nonzero(), kept @ kept)])
+                g.copy_(torch.where(conflict, m.to(g.dtype), g))
+        after = products(gradient, self.average)
+        found = reduce(torch.cat((before, after, counts))).tolist()
+        check_finite(found[1])
+        conflicts, elements, kept_square = found[6:]
+        return describe(
+            found[:3],
+            found[3:6],
+            rectified=conflicts > 0,
+            conflict_share=conflicts / elements if elements else 0.0,
+            forget_share=kept_square / found[5] if found[5] > 0 else 0.0,
+        )
