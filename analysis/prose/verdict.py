@@ -17,6 +17,7 @@ from analysis.stats.chosen_settings import STUDY_COLUMNS, varied
 from analysis.stats.sweep_results import Results
 from analysis.stats.task_vector_strength import strength_points
 from analysis.tables.detail_tables import has_task_vectors
+from trainables.common.wording import format_count
 
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 KINDS = {
@@ -68,13 +69,13 @@ def describe_attacks(points: pd.DataFrame) -> list[str]:
     if known.empty:
         return []
     worst = max(known.to_dict("records"), key=lambda row: row["share"])
-    on = f"attacked: {len(known.drop_duplicates(['split', 'method', 'rectifier']))} of the chosen settings"
+    on = f"Attacked: {format_count(len(known.drop_duplicates(['split', 'method', 'rectifier'])), 'chosen setting')}."
     if worst["share"] < LASTING:
         names = join_names(dict.fromkeys(known["title"]))
-        return [f"Of what was removed, no attack made brings back more than {LASTING:.0%} ({names}; {on})."]
-    name, seeds = describe_method(worst["method"], worst["rectifier"]), f"{worst['n']} seed" + "s" * (worst["n"] > 1)
-    top = f"{worst['share']:.0%} ({name}, {seeds}; {worst['title']}; {on})"
-    return [f"Of what was removed, attacks bring back up to {top}."]
+        return [f"Of what was removed, no attack made brings back more than {LASTING:.0%}: {names}. {on}"]
+    name, seeds = describe_method(worst["method"], worst["rectifier"]), format_count(worst["n"], "seed")
+    top = f"{worst['share']:.0%}: {name} ({seeds}), by {worst['title']}"
+    return [f"Of what was removed, attacks bring back up to {top}. {on}"]
 
 
 def _compares_vectors(runs: pd.DataFrame) -> bool:

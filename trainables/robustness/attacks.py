@@ -34,13 +34,11 @@ ATTACKS = {
     "int8": Attack("quantization", "int8 weights"),
     "nf4": Attack("quantization", "4-bit weights (NF4)"),
     "relearn": Attack("relearning", "relearning the forget rows", "forget"),
-    "relearn_half": Attack(
-        "relearning", "relearning half of the forget rows, measured on the other half", "first half"
-    ),
+    "relearn_half": Attack("relearning", "relearning one half, measured on the other", "first half"),
     "relearn_retain": Attack("relearning", "training on retain rows", "retain"),
     "paraphrase": Attack("prompt", "paraphrased questions"),
     "template": Attack("prompt", "another prompt template"),
-    "prefix": Attack("prompt", f"answer begins with '{PREFIX.strip()}'"),
+    "prefix": Attack("prompt", f"prefix '{PREFIX.strip()}'"),
 }
 
 

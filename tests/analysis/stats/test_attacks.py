@@ -58,13 +58,13 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path) -> None:
     ]
     assert "—: hardly anything was removed" in detail_tables.explain_attacks()
     assert describe_attacks(last) == [
-        "Of what was removed, attacks bring back up to 60% (NPO w/ GRU, 2 seeds; the relearn; attacked: 2 of the "
-        "chosen settings)."
+        "Of what was removed, attacks bring back up to 60%: NPO w/ GRU (2 seeds), by the relearn. "
+        "Attacked: 2 chosen settings."
     ]
     low = last.assign(share=last["share"].clip(upper=0.03))
     assert describe_attacks(low) == [
-        "Of what was removed, no attack made brings back more than 5% (the relearn and the nf4; attacked: 2 of the "
-        "chosen settings)."
+        "Of what was removed, no attack made brings back more than 5%: the relearn and the nf4. "
+        "Attacked: 2 chosen settings."
     ]
     assert describe_attacks(last.assign(share=float("nan"))) == describe_attacks(last.iloc[:0]) == []
     figure = drawing.draw(last)
@@ -81,7 +81,7 @@ def test_the_report_says_whether_it_lasts(copy: Path, tmp_path: Path) -> None:
     folder = report.build("tiny", copy, tmp_path / "out")
     page = (folder / "index.html").read_text()
     assert "Does it last" in page
-    assert "Of what was removed, attacks bring back up to 25% (NPO w/ GRU, 1 seed; the nf4;" in page
+    assert "Of what was removed, attacks bring back up to 25%: NPO w/ GRU (1 seed), by the nf4." in page
     assert pd.read_csv(folder / "tables" / "attacks.csv")["share"].tolist() == [0.25]
     assert "bring back up to 25%" in (folder / "tables" / "verdict.md").read_text()
     assert (folder / "figures" / "attacks.svg").is_file()

@@ -155,7 +155,7 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     options = ("--attacks", "nf4,relearn_half,prefix,paraphrase", "--output", tmp_path / "out.json", "--lr", "1e-3")
     done = run(trial_inputs, tmp_path, *options)
     assert done.exit_code == 0, done.output
-    assert "relearning half of the forget rows, measured on the other half (lr 0.001), step 13" in done.stdout
+    assert "relearning one half, measured on the other (lr 0.001), step 13" in done.stdout
     kept = json.loads((tmp_path / "out.json").read_text())
     made = sorted(path.name for path in (tmp_path / "runs" / "stress").glob("*/*.json"))
     names = ["nf4", "prefix", "paraphrase", NONE] * 2 + ["relearn_half"] * 2 + ["came_back"]
