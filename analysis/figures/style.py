@@ -54,15 +54,16 @@ RECTIFIER_LOOKS = {
     "agem": RectifierLook("right", "#009E73", (0, (5, 1, 1, 1))),
     "gru": RectifierLook("full", "#0072B2", "-"),
 }
-"""Each rectifier's look; of rules of two gradients no two share colour and line, but four share a fill."""
+"""Each rectifier's look; of other rules than GRU no two share colour and line, but three share a fill."""
 _RULES = (
     RectifierLook(fill, colour, dashes)
     for fill, dashes in (("left", "-"), ("right", DASHED), ("top", (0, (2, 1))), ("bottom", (0, (1, 2))))
     for colour in ("#CC79A7", "#E69F00", "#56B4E9")
 )
 _OWN = (RectifierLook("bottom", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))), RectifierLook("top", "#E69F00", (0, (8, 2))))
-RECTIFIER_LOOKS |= zip((name for name, row in RECTIFIERS.items() if row.adds_retain), _RULES, strict=False)
-RECTIFIER_LOOKS |= zip((name for name, row in RECTIFIERS.items() if row.custom), cycle(_OWN), strict=False)
+_others = [row for name, row in RECTIFIERS.items() if name not in RECTIFIER_LOOKS]
+RECTIFIER_LOOKS |= zip((row.name for row in _others if not row.custom), _RULES, strict=False)
+RECTIFIER_LOOKS |= zip((row.name for row in _others if row.custom), cycle(_OWN), strict=False)
 PAGE = 7.4
 """Width of a page's text, in inches."""
 FAINT: dict[str, Any] = {"alpha": 0.45, "linewidth": 0.7, "markersize": 3}

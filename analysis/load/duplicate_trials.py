@@ -56,6 +56,6 @@ def canonical(config: dict[str, Any]) -> str | None:
 def _without_planning(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    later = ("eval_every", "stop_above", "stop_below", "scope", "memory", "kappa", "ratio")
+    later = ("eval_every", "stop_above", "stop_below", "scope", "memory", "kappa", "ratio", "parts")
     unset = [name for name in later if value.get(name) is None]
     return {key: _without_planning(item) for key, item in value.items() if key not in [*PLANNING, *unset]}

@@ -22,9 +22,9 @@ def has_effect(path: str, method: str, rectifier: str, axes: Mapping[str, Any] |
     row, (section, _, name) = METHODS[method], path.rpartition(".")
     match section:
         case "rectifier":
-            averages = axes is None or "average" in axes.get("rectifier.memory", ())
-            unused = name == "gamma" and RECTIFIERS[rectifier].adds_retain and not averages
-            return name == "name" or (name in RECTIFIERS[rectifier].takes and not unused)
+            takes, averages = RECTIFIERS[rectifier].takes, axes is None or "average" in axes.get("rectifier.memory", ())
+            unused = name == "gamma" and "memory" in takes and not averages
+            return name == "name" or (name in takes and not unused)
         case "objective":
             return not row.strength and (row.custom or name in row.reads or (path == PRESET and bool(row.presets)))
         case "task_vector":

@@ -25,8 +25,8 @@ RETAIN_PASS = "retain_pass"
 """Need of a rectifier: each step a forward and backward pass on retain rows, and its fp32 moving average."""
 SETTINGS = ("gamma", "tau")
 """Settings that a rectifier may take."""
-RULE_SETTINGS = ("scope", "memory", "kappa", "ratio")
-"""Further ones, of rules that combine the forget gradient and the retain gradient."""
+RULE_SETTINGS = ("scope", "memory", "kappa", "ratio", "parts")
+"""Further ones, of rules other than GRU."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,10 @@ class RectifierRow(Row):
     requires: tuple[str, ...] = ()
     scope: Literal["global", "tensor"] = "global"
     """What it decides on where `scope` is open, as published."""
+    adds_retain: bool = False
+    """It takes the gradient of the forget terms alone, and adds the retain gradient itself."""
+    parts: int = 1
+    """Where `parts` is open: how many retain gradients it keeps."""
     note: str = ""
     """Follows the refusal of settings that it does not take."""
 
@@ -79,11 +83,6 @@ class RectifierRow(Row):
         if not self.takes:
             return f"takes neither gamma nor tau{self.note}"
         return f"takes {' and '.join(self.takes)}{f' and no {others[0]}' if others else ''}{self.note}"
-
-    @property
-    def adds_retain(self) -> bool:
-        """Return whether it takes the forget terms alone and adds the retain gradient: such a rule has a memory."""
-        return "memory" in self.takes
 
 
 _KL = ("kl_coefficient", "kl_reduction")
@@ -163,19 +162,28 @@ _METHODS = (  # in the order of the paper's main table
 )
 _MEMORY = ("memory", "gamma")
 _RULE = ("scope", *_MEMORY)
+
+
+def _two(name: str, label: str, takes: tuple[str, ...] = _RULE, **more: Any) -> RectifierRow:
+    """Return the row of a rule that combines the forget gradient and the retain gradient."""
+    return RectifierRow(name, label, (RETAIN_PASS,), takes=takes, adds_retain=True, **more)
+
+
 _RECTIFIERS = (  # in the order of tables and legends
     RectifierRow("none", "no rectifier"),
     RectifierRow("clip", "clip", takes=("tau",), requires=("tau",)),
     RectifierRow("agem", "A-GEM", (RETAIN_PASS,), note=": it is gru with gamma 1 and no clipping"),
-    RectifierRow("pcgrad", "PCGrad", (RETAIN_PASS,), takes=_RULE),
-    RectifierRow("pcgrad_symmetric", "symmetric PCGrad", (RETAIN_PASS,), takes=_RULE),
-    RectifierRow("blur", "BLUR", (RETAIN_PASS,), takes=_RULE),
-    RectifierRow("hamu_q", "HAMU-Q", (RETAIN_PASS,), takes=(*_RULE, "ratio"), scope="tensor"),
-    RectifierRow("hamu_u", "HAMU-U", (RETAIN_PASS,), takes=(*_RULE, "ratio"), scope="tensor"),
-    RectifierRow("bisector", "bisector", (RETAIN_PASS,), takes=_RULE),
-    RectifierRow("mgda", "MGDA", (RETAIN_PASS,), takes=_RULE),
-    RectifierRow("cagrad", "CAGrad", (RETAIN_PASS,), takes=(*_RULE, "kappa")),
-    RectifierRow("sago", "SAGO", (RETAIN_PASS,), takes=_MEMORY),
+    _two("pcgrad", "PCGrad"),
+    _two("pcgrad_symmetric", "symmetric PCGrad"),
+    _two("blur", "BLUR"),
+    _two("hamu_q", "HAMU-Q", (*_RULE, "ratio"), scope="tensor"),
+    _two("hamu_u", "HAMU-U", (*_RULE, "ratio"), scope="tensor"),
+    _two("bisector", "bisector"),
+    _two("mgda", "MGDA"),
+    _two("cagrad", "CAGrad", (*_RULE, "kappa")),
+    _two("sago", "SAGO", _MEMORY),
+    _two("orthograd", "OrthoGrad", ("parts",), parts=4),
+    RectifierRow("gem", "GEM", (RETAIN_PASS,), takes=("parts",), parts=4),
     RectifierRow("gru", "GRU", (RETAIN_PASS,), takes=SETTINGS),
 )
 

@@ -93,6 +93,8 @@ class Rectifier(Value):
     """Of CAGrad: how far it leaves the mean gradient, as a share of that; none: 0.5."""
     ratio: float | None = Field(default=None, ge=0, lt=1)
     """Of HAMU: the required gain; none: 0.5."""
+    parts: Count | None = None
+    """Of GEM and OrthoGrad: parts of a step's retain rows, each with a gradient of its own; none: 4."""
 
     @model_validator(mode="before")
     @classmethod
@@ -106,7 +108,7 @@ class Rectifier(Value):
         if value.get("name") == "pcgrad" and not {"scope", "memory"} & value.keys():
             return value | {"name": "agem"}
         row = RECTIFIERS.get(str(value.get("name")))
-        if row is None or not row.adds_retain:
+        if row is None or "memory" not in row.takes:
             return value
         memory = value.get("memory") or ("current" if value.get("gamma") is None else "average")
         filled = value | {"memory": memory, "gamma": value.get("gamma") if memory == "average" else None}

@@ -118,7 +118,7 @@ class Trial(Value):
 
 
 def check_runnable(trial: Trial) -> None:
-    """Raise InputError where `training.stop_above` is never looked at, for unusable GPUs, and for a slow measure.
+    """Raise InputError where `training.stop_above` is never looked at, for unusable GPUs or parts, and a slow measure.
 
     No check of the value's own: results that were made without it are still read.
     """
@@ -133,6 +133,9 @@ def check_runnable(trial: Trial) -> None:
             f"resources.gpus={gpus:g} with ranks={ranks}: it counts the GPUs of one rank, which computes on one; set "
             "gpus=1, and ranks to the number of GPUs; a part of a GPU is for a trial of one rank"
         )
+    parts, rows = trial.rectifier.parts or RECTIFIERS[trial.rectifier.name].parts, trial.training.batch_size
+    if parts > rows:
+        raise InputError(f"rectifier.parts={parts}: a step has {rows} retain rows (training.batch_size); set fewer")
     plain = trial.task_vector is None and RETAIN_PASS not in RECTIFIERS[trial.rectifier.name].needs
     if trial.training.stop_above is not None and plain and trial.observe is None:
         raise InputError(

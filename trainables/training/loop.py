@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from operator import mul
 from typing import Any
 
 import torch
@@ -177,12 +178,18 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
         rows = sampling.retain_batch(task.seed, step, 0, len(task.retain), task.training.batch_size)
     if not task.rectifier.needs_retain:
         return RetainPasses(rows, observed_loss, observed)
-    loss, tokens = _retain_pass(engine, task, rows, "retain loss", step)
-    task.rectifier.update_average(engine.shard())
-    shared = any(map(_is_retain_nll, task.objective.terms))
-    gradient = [part.clone() for part in engine.shard()] if shared else None
-    engine.clear()
-    return RetainPasses(rows, observed_loss, observed, loss, tokens, gradient)
+    parts = task.rectifier.parts
+    shared = parts == 1 and any(map(_is_retain_nll, task.objective.terms))
+    losses, counts, gradient = [], [], None
+    for part in range(parts):
+        loss, tokens = _retain_pass(engine, task, rows[part::parts], "retain loss", step)
+        task.rectifier.update_average(engine.shard())
+        gradient = [each.clone() for each in engine.shard()] if shared else None
+        engine.clear()
+        losses.append(loss)
+        counts.append(tokens)
+    mean = losses[0] if parts == 1 else sum(map(mul, losses, counts)) / sum(counts)
+    return RetainPasses(rows, observed_loss, observed, mean, sum(counts), gradient)
 
 
 def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int], name: str, step: int) -> tuple[float, int]:

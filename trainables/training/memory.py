@@ -120,10 +120,16 @@ def states(trial: Trial, parameters: int, trained: int, stage: int) -> States:
         weights=parameters * width / (ranks if stage == 3 else 1),
         gradients=trained * (width + fp32 if whole else fp32 / owner),
         optimizer=(3 if stage >= 1 else 2) * split * fp32 / owner,
-        average=split * fp32 / owner if RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs else 0,
+        average=split * fp32 / owner * count_retain_shards(trial),
         frozen=parameters * width if "frozen_model" in METHODS[trial.method].needs else 0,
         retain_gradient=split * fp32 / owner * (bool(trial.observe) + shares_retain_pass(trial)),
     )
+
+
+def count_retain_shards(trial: Trial) -> int:
+    """Return how many retain gradients, or averages of them, the rectifier keeps."""
+    row = RECTIFIERS[trial.rectifier.name]
+    return (trial.rectifier.parts or row.parts) if RETAIN_PASS in row.needs else 0
 
 
 def shares_retain_pass(trial: Trial) -> bool:
@@ -135,8 +141,7 @@ def shares_retain_pass(trial: Trial) -> bool:
         METHODS[trial.method],
         method_constants.constants(trial.method, trial.objective, trial.benchmark.split),
     )
-    rectified = RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs
-    return rectified and "retain_loss" in method.needs and settings.retain_coefficient > 0
+    return count_retain_shards(trial) == 1 and "retain_loss" in method.needs and settings.retain_coefficient > 0
 
 
 def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:

@@ -72,6 +72,19 @@ def test_it_takes_the_memory_and_hours_of_gru(store: Storage) -> None:
     taken = {name: (cost.needs[0].fit.peak.states.average, cost.hours) for name, cost in costs.items()}
     assert taken["gru"] == taken["blur"] == taken["hamu_q"] == taken["sago"] > taken["none"]
     assert taken["none"][0] == 0
+    several = small_sweep.plan_named("tofu_phi", store, *one, "rectifier.name=gem", "rectifier.parts=3").costs
+    assert (several.needs[0].fit.peak.states.average, several.hours) == (3 * taken["gru"][0], taken["gru"][1])
+
+
+def test_gem_shares_no_retain_pass_and_has_rows_for_each_part(make: MakePlan, store: Storage) -> None:
+    def gd(name: str) -> Any:
+        typed = (SPLIT, "method=gd", "rectifier.gamma=0.8", "rectifier.tau=none", f"rectifier.name={name}")
+        return small_sweep.plan_named("tofu_phi", store, *typed).costs
+
+    assert gd("gem").hours == pytest.approx(1.5 * gd("gru").hours, rel=0.2), "three passes, not two"
+    assert gd("gem").needs[0].fit.peak.states.retain_gradient == 0
+    with pytest.raises(InputError, match=r"rectifier\.parts=33: a step has 32 retain rows \(training\.batch_size\)"):
+        small_sweep.plan_named("tofu_phi", store, SPLIT, "method=ga", "rectifier.name=gem", "rectifier.parts=33")
 
 
 def test_what_earlier_versions_called_pcgrad_keeps_its_id_and_is_agem() -> None:

@@ -23,7 +23,7 @@ from trainables.methods.rectifiers import DEGENERATE, Outcome, Segments
 Vector = torch.Tensor
 ROUNDING = 1e-5
 """Relative to the longer of the two gradients and the result."""
-RULES = [name for name, row in RECTIFIERS.items() if row.adds_retain]
+RULES = [name for name, row in RECTIFIERS.items() if "memory" in row.takes]
 BY_TENSOR = [name for name in RULES if "scope" in RECTIFIERS[name].takes]
 unhurried = settings(deadline=None, max_examples=60)
 

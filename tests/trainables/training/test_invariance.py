@@ -35,6 +35,7 @@ RULES: tuple[dict[str, Any], ...] = (
     {"name": "hamu_q", "gamma": None},
     {"name": "cagrad", "gamma": None},
     {"name": "sago", "gamma": None},
+    {"name": "gem", "gamma": None, "parts": 3},
 )
 RULE_JOBS = [{**job, "rule": rule} for rule in RULES for job in TWO]
 OTHER_RULES = [
@@ -43,6 +44,7 @@ OTHER_RULES = [
     for scope in ("global", "tensor")
     if "scope" in row.takes and name not in [rule["name"] for rule in RULES]
 ]
+OTHER_RULES += [{"name": "orthograd", "gamma": None, "parts": parts} for parts in (1, 4, 8)]
 
 ADAPTERS = {"lora": 2}
 JOBS = {
@@ -141,7 +143,7 @@ def test_two_ranks_are_one_with_adapters(trial_inputs: Any, found: Found, pinned
 
 
 def test_rules_of_two_gradients_decide_alike_on_every_stage(trial_inputs: Any, found: Found) -> None:
-    """By tensor, of which ranks hold other parts on each stage, on the moving average, and by element."""
+    """By tensor, of which ranks hold other parts on each stage, on the moving average, by element, on parts of rows."""
     ones = found(1, "rules on one")
     for one, other in combinations(ones, 2):
         differ(one, other, "rectified_norm")
@@ -151,7 +153,7 @@ def test_rules_of_two_gradients_decide_alike_on_every_stage(trial_inputs: Any, f
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", OTHER_RULES, ids=lambda rule: f"{rule['name']}-{rule['scope']}")
+@pytest.mark.parametrize("rule", OTHER_RULES, ids=lambda rule: "-".join(map(str, rule.values())))
 def test_every_other_rule_on_every_stage(trial_inputs: Any, tmp_path: Path, rule: dict[str, Any]) -> None:
     one, *others = ranks.run(1, [{**job, "rule": rule} for job in [*ONE, *OFFLOADED]], trial_inputs, tmp_path)
     (tmp_path / "two").mkdir()

@@ -9,6 +9,7 @@ from trainables.methods.rectifiers import two_gradients
 from trainables.methods.rectifiers.base import DEGENERATE, Outcome, Rectifier, Reduce, Segments, Shard, inner, products
 from trainables.methods.rectifiers.gru import AGEM, GRU
 from trainables.methods.rectifiers.none_and_clip import Plain
+from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
 from trainables.methods.rectifiers.two_gradients import TwoGradients
 
 __all__ = ["AGEM", "DEGENERATE", "GRU", "Outcome", "Plain", "Rectifier", "Reduce", "Segments", "Shard", "TwoGradients"]
@@ -27,6 +28,8 @@ PUBLISHED: dict[str, Any] = {
     "mgda": two_gradients.MGDA,
     "cagrad": two_gradients.CAGrad,
     "sago": two_gradients.SAGO,
+    "orthograd": OrthoGrad,
+    "gem": GEM,
     "gru": GRU,
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -67,6 +67,8 @@ class Rectifier(Protocol):
     """A retain pass comes first each step, and its gradient is handed to `update_average`."""
     adds_retain: bool = False
     """The result holds the retain gradient, so that an objective with retain terms would count them twice."""
+    parts: int = 1
+    """The retain pass is taken in so many, each on a part of the rows: `update_average` is called for each."""
     by_tensor: bool = False
     """It decides for each tensor, and finds those of the shard in `segments`."""
     segments: Segments | None = None
@@ -111,6 +113,19 @@ class Averaging(Rectifier):
     def restore(self, state: list[torch.Tensor]) -> None:
         """Take copies, because a dot product's rounding depends on how memory is aligned."""
         self.average = [part.clone() for part in state]
+
+
+def check_finite(square: float) -> None:
+    """Raise FloatingPointError where the squared norm of the retain gradient is not finite."""
+    if not math.isfinite(square):
+        raise FloatingPointError(f"squared norm of the retain gradient is {square}")
+
+
+def describe(before: Sequence[float], after: Sequence[float], **more: Any) -> Outcome:
+    """Return the record of a step from `products` before and after it, over all ranks."""
+    cos_before, cos_after = (dot / math.sqrt(m * g) if m * g > 0 else 0.0 for dot, m, g in (before, after))
+    norm, average_norm, rectified_norm = math.sqrt(before[2]), math.sqrt(before[1]), math.sqrt(after[2])
+    return Outcome(norm, rectified_norm, average_norm, before[0], cos_before, cos_after, **more)
 
 
 def clip_scale(norm: float, tau: float | None) -> float:

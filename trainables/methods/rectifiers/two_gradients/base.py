@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from trainables.methods.rectifiers.base import DEGENERATE, Averaging, Outcome, Reduce, Segments, Shard, products
+from trainables.methods.rectifiers.base import (
+    DEGENERATE,
+    Averaging,
+    Outcome,
+    Reduce,
+    Segments,
+    Shard,
+    check_finite,
+    describe,
+    products,
+)
 
 Scope = Literal["global", "tensor"]
 
@@ -71,19 +80,6 @@ class TwoGradients(Averaging):
             conflict_share=float((dot < 0).double().mean()),
             forget_share=float(forget.sum()) / after[2] if after[2] > 0 else math.nan,
         )
-
-
-def check_finite(square: float) -> None:
-    """Raise FloatingPointError where the squared norm of the retain gradient is not finite."""
-    if not math.isfinite(square):
-        raise FloatingPointError(f"squared norm of the retain gradient is {square}")
-
-
-def describe(before: Sequence[float], after: Sequence[float], **more: Any) -> Outcome:
-    """Return the record of a step from `products` before and after it, over all ranks."""
-    cos_before, cos_after = (dot / math.sqrt(m * g) if m * g > 0 else 0.0 for dot, m, g in (before, after))
-    norm, average_norm, rectified_norm = math.sqrt(before[2]), math.sqrt(before[1]), math.sqrt(after[2])
-    return Outcome(norm, rectified_norm, average_norm, before[0], cos_before, cos_after, **more)
 
 
 def quotient(over: torch.Tensor, under: torch.Tensor) -> torch.Tensor:

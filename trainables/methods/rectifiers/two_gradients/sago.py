@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from trainables.methods.rectifiers.base import Averaging, Outcome, Reduce, Shard, chunks, products
-from trainables.methods.rectifiers.two_gradients.base import check_finite, describe
+from trainables.methods.rectifiers.base import (
+    Averaging,
+    Outcome,
+    Reduce,
+    Shard,
+    check_finite,
+    chunks,
+    describe,
+    products,
+)
 
 
 class SAGO(Averaging):
