@@ -20,11 +20,11 @@ COLUMNS = ("before", "after", "target", "retain")
 
 def main(
     model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial whose weights were kept, or a model folder.")],
-    chosen: Annotated[str, typer.Option("--attacks", help=f"all, or some of {', '.join(attacks.ATTACKS)}.")] = "all",
+    chosen: Annotated[str, typer.Option("--attacks", help=f"{attacks.CHOICES}.")] = "all",
     lr: Annotated[
         float | None, typer.Option(help="Learning rate of relearning: that which trained the target model.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of relearning.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of relearning and sampling.", min=0)] = 0,
     target: Annotated[str | None, folder(help="The model before unlearning.")] = None,
     retain: Annotated[str | None, folder(help="The retain model: what it gains did not come back.")] = None,
     split: Annotated[str, folder(help="Forget split of TOFU.")] = "forget05",
@@ -53,8 +53,11 @@ def main(
             inputs = attack_models.read_trial(model, store)
         shares, results = attack_models.attack(inputs, names, lr, seed, store)
         if output:
-            atomic_files.write_json(output, {"measure": attack_models.MEASURE, "shares": shares, "results": results})
-        _print_shares(shares)
+            atomic_files.write_json(output, {"measure": attacks.MEASURE, "shares": shares, "results": results})
+        if shares:
+            _print_shares(shares)
+        if depth := results["model"].get("uds"):
+            _print_depth(**depth["points"]["0"])
         return 0
 
     raise typer.Exit(cli.guarded(run))
@@ -62,13 +65,21 @@ def main(
 
 def _print_shares(shares: list[dict[str, Any]]) -> None:
     """Print a line for each attack and step."""
-    print("\nextraction strength of the forget rows")
+    print("\nextraction strength of the forget rows (of sampled answers: ROUGE-L recall)")
     print(f"{'attack':62} {'before':>7} {'after':>7} {'target':>7} {'retain':>7} {'came back':>10}")
     for row in shares:
         values = [f"{row[name]:7.3f}" if row[name] is not None else f"{'–':>7}" for name in COLUMNS]
         share = "–" if row["share"] is None else f"{round(100 * row['share'])} %"
         print(f"{row['title']:62} {' '.join(values)} {share:>10}")
     print("came back: the gain by the attack, less the retain model's, over what was removed from the target model")
+
+
+def _print_depth(uds: float | None, rows: int, left_out: int) -> None:
+    shown = "–" if uds is None else f"{uds:.3f}"
+    print(f"\nunlearning depth score {shown} of {rows} forget rows, by all tokens of their answers")
+    print("0: each layer holds what the target model's does; 1: no more than the retain model's")
+    if left_out:
+        print(f"{left_out} rows are left out: the retain model's layers tell their answers as well")
 
 
 if __name__ == "__main__":

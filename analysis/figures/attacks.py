@@ -34,7 +34,7 @@ def draw(points: pd.DataFrame) -> Figure:
         axes.set_title("\n".join(wrap(attack["title"], 26)), fontsize=6.5)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
-        axes.set_xlabel("ES")
+        axes.set_xlabel("ROUGE" if attack["attack"] == "sampling" else "ES")
     add_legend(figure)
     return figure
 

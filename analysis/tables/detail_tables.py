@@ -92,8 +92,9 @@ def list_attacks(points: pd.DataFrame) -> pd.DataFrame:
 def explain_attacks() -> str:
     """Return the caption of `list_attacks`."""
     return (
-        "What an attack brings back of what was removed, by the extraction strength of the forget rows: the gain, less "
-        "the retain model's by the same attack, over what the target model has more; below 0 % the attack takes away. "
+        "What an attack brings back of what was removed, by the extraction strength of the forget rows (of sampled "
+        "answers by ROUGE-L recall): the gain, less the retain model's by the same attack, over what the target model "
+        "has more; below 0 % the attack takes away. "
         f"n: attacked seeds. {DASH}: hardly anything was removed, or the attack was not made. docs/measuring.md "
         "explains the attacks."
     )

@@ -140,7 +140,10 @@ def _check_stress(sweep: Sweep) -> None:
     """Raise InputError on attacks that cannot be made."""
     if stress := sweep.stress.attacks:
         attacks.check_benchmark(sweep.benchmark, "stress.attacks")
-        attacks.check_rate(attacks.choose(stress, "stress.attacks"), sweep.stress.lr, "stress.lr")
+        names = attacks.choose(stress, "stress.attacks")
+        attacks.check_rate(names, sweep.stress.lr, "stress.lr")
+        if "uds" in names:
+            raise InputError("stress.attacks: uds is measured by python -m trainables.stress ID --attacks uds alone")
 
 
 def _check_batches(sweep: Sweep, benchmark: Benchmark) -> None:

@@ -1,4 +1,4 @@
-"""Greedy continuations, many rows at a time: a row that has ended leaves its place to the next one.
+"""Continuations, greedy or sampled, many rows at a time: a row that has ended leaves its place to the next one.
 
 transformers' own `generate` computes every row of a batch until the last one ends. Here rows end at their end token or
 at their own limit, and the keys and values of the others move together (docs/LOG.md has what that saves).
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from trainables.common.errors import InputError
 from trainables.inference import kv_cache, threads_and_ranks
 from trainables.inference.padded_batch import pad_rows
 from trainables.inference.progress import Counter
@@ -23,6 +24,10 @@ HARMLESS = frozenset(
     "_from_model_config bos_token_id eos_token_id pad_token_id output_attentions output_hidden_states".split()
 )
 """The generation settings that a model may have without changing which token is the likeliest, or which one ends."""
+TOP_P = 0.9
+"""Sampled tokens are of the likeliest ones that have this probability together, at temperature 1."""
+PARTS = 2**40
+"""Probabilities are added as whole numbers of such parts: sums of floats on a GPU depend on their order."""
 REFILL = 0.25
 """Rows are taken up, and ended ones dropped, when so large a part of the places is free: each move copies the cache."""
 
@@ -54,11 +59,14 @@ def continue_prompts(
     pad: int,
     token_budget: int,
     known: Sequence[Sequence[int]] | None = None,
+    draws: torch.Tensor | None = None,
 ) -> list[list[int]]:
     """Return the likeliest ids after each prompt, up to `end` and without it, at most as many as its limit says.
 
     `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included.
     `known`: the ids that each continuation is known to begin with; they are read like the prompt, all at once.
+    `draws`: to sample instead, a uniform number for each prompt and place of a token (prompts, longest row), so that a
+    row's tokens depend on no other row. Raises InputError where a row to sample is longer than the attention window.
     """
     if known is None or not is_plain(network):
         known = [()] * len(prompts)
@@ -72,8 +80,13 @@ def continue_prompts(
     order.sort(key=lambda row: (-requests[row].longest, row))
     if not order:
         return found
-    movable = is_plain(network) and requests[order[0]].longest <= kv_cache.attention_window(network)
-    decode = _decode_moving_rows if movable else _decode_by_transformers
+    fits = requests[order[0]].longest <= kv_cache.attention_window(network)
+    if draws is not None and not fits:
+        raise InputError(
+            f"rows of {requests[order[0]].longest} tokens are too long to sample for {type(network).__name__}"
+        )
+    movable = fits and (draws is not None or is_plain(network))
+    decode = partial(_decode_moving_rows, draws=draws) if movable else _decode_by_transformers
     threads = threads_and_ranks.threads_for(network, token_budget // 4)
     workers = min(threads_and_ranks.workers_for(network, token_budget // 4), len(order))
     shares = [order[worker::workers] for worker in range(workers)]
@@ -135,12 +148,19 @@ def _decode_by_transformers(
 
 
 def _decode_moving_rows(
-    network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int, counter: Counter
+    network: Any,
+    requests: Sequence[Request],
+    order: list[int],
+    end: int,
+    pad: int,
+    token_budget: int,
+    counter: Counter,
+    draws: torch.Tensor | None = None,
 ) -> dict[int, list[int]]:
     """Keep the rows that have not ended in one batch, in which others take the places of those that have."""
     found: dict[int, list[int]] = {row: [] for row in order}
     left = {row: requests[row].limit for row in order}
-    batch = _Batch(network, longest=requests[order[0]].longest)
+    batch = _Batch(network, longest=requests[order[0]].longest, draws=draws)
     while left:
         alive = [place for place, row in enumerate(batch.rows) if row in left]
         size = count_places(requests, [batch.rows[place] for place in alive] + order, left, token_budget)
@@ -176,6 +196,7 @@ class _Batch:
 
     network: Any
     longest: int
+    draws: torch.Tensor | None = None
     rows: list[int] = field(default_factory=list)
     cache: list[Any] = field(default_factory=list)
     mask: torch.Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
@@ -199,7 +220,7 @@ class _Batch:
     def add(self, rows: list[int], prompts: Sequence[tuple[int, ...]], pad: int) -> None:
         """Read new rows' prompts and put them below those under way."""
         input_ids, mask = pad_rows(prompts, pad, self.network.device, left=True)
-        cache, last = self._read([], input_ids, mask, (mask.cumsum(1) - 1).clamp(min=0))
+        cache, last = self._read(rows, [], input_ids, mask, (mask.cumsum(1) - 1).clamp(min=0))
         if self.rows:
             width = max(mask.shape[1], self.mask.shape[1])
             mask = torch.cat([kv_cache.right_aligned(part, width, 1) for part in (self.mask, mask)])
@@ -216,11 +237,28 @@ class _Batch:
         """Read every row's newest token."""
         self.mask = functional.pad(self.mask, (0, 1), value=1)
         positions = (self.mask.sum(1, keepdim=True) - 1).clamp(max=self.longest - 1)
-        self.cache, self.last = self._read(self.cache, self.last[:, None], self.mask, positions)
+        self.cache, self.last = self._read(self.rows, self.cache, self.last[:, None], self.mask, positions)
 
     def _read(
-        self, layers: list[Any], input_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
+        self, rows: list[int], layers: list[Any], input_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
     ) -> tuple[list[Any], torch.Tensor]:
-        """Return the layers' keys and values with those of `input_ids`, and each row's likeliest next token."""
+        """Return the layers' keys and values with those of `input_ids`, and each row's next token."""
         cache, output = kv_cache.read_tokens(self.network, layers, input_ids, mask, positions, 1)
-        return cache, output.logits[:, -1].argmax(-1)
+        logits = output.logits[:, -1]
+        if self.draws is None:
+            return cache, logits.argmax(-1)
+        places = mask.sum(1).clamp(max=self.draws.shape[1] - 1).cpu()
+        return cache, draw_tokens(logits, self.draws[rows, places].to(logits.device))
+
+
+def draw_tokens(logits: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+    """Return a token of each row (rows,) by logits (rows, vocabulary) and uniform numbers from 0 to below 1 (rows,).
+
+    The tokens stand in a line, the likeliest first, each as wide as it is likely; those behind `TOP_P` are cut off.
+    """
+    parts = (logits.float().softmax(-1).double() * PARTS).long()
+    parts, tokens = torch.sort(parts, dim=-1, descending=True, stable=True)
+    parts = parts * (parts.cumsum(-1) - parts < TOP_P * PARTS)
+    ends = parts.cumsum(-1)
+    places = (ends <= (draws * ends[:, -1]).long()[:, None]).sum(-1, keepdim=True)
+    return tokens.gather(-1, places)[:, 0]

@@ -1,10 +1,12 @@
-"""Greedy answers of a model, as texts."""
+"""A model's answers, greedy or sampled, as texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
+
+import torch
 
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import CACHED_PER_PASS
@@ -21,15 +23,20 @@ def generate(
     new_tokens: int,
     total: bool = False,
     scored: Sequence[tuple[Example, Sequence[bool]]] = (),
+    seed: int | None = None,
 ) -> list[str]:
     """Return greedy continuations, special tokens removed; `total`: `new_tokens` counts the prompt as well.
 
     `scored`: of each prompt an example and the hits of its labels; hits before the first miss are not generated again.
+    `seed`: sample instead, each prompt by random numbers of its own.
     """
     encoded = [tuple(ids) for ids in tokenizer(list(prompts))["input_ids"]] if prompts else []
     end = tokenizer.eos_token_id
     encoded = [ids[:-1] if ids and ids[-1] == end else ids for ids in encoded]
     limits = [max(new_tokens - len(ids), 0) if total else new_tokens for ids in encoded]
+    draws, longest = None, max((len(ids) + limit for ids, limit in zip(encoded, limits, strict=True)), default=0)
+    if seed is not None:
+        draws = torch.rand(len(encoded), longest, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     continued = generation.continue_prompts(
         network,
         encoded,
@@ -38,6 +45,7 @@ def generate(
         pad=pad_of(tokenizer),
         token_budget=CACHED_PER_PASS * token_budget,
         known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,
+        draws=draws,
     )
     return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
 

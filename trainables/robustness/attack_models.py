@@ -19,8 +19,6 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK, WEIGHTS
 from trainables.training import model_files
 
-MEASURE = "extraction_strength"
-"""What the share that came back is of."""
 Models = dict[str, tuple[Model, str | None]]
 """The models by their roles, with the trial's id where it is one's."""
 
@@ -85,9 +83,11 @@ def attack(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Make the attacks that are not kept; return what came back (`came_back.list_attacks`), and all kept results.
 
-    `lr`, `seed`: of relearning. A line of each attack is printed.
+    `lr`, `seed`: of relearning, the seed of sampling, too. A line of each attack is printed.
     """
     models, benchmark, resources, reference, started = inputs
+    if "uds" in names and "retain" not in models:
+        raise InputError("--attacks: uds compares with the retain model; name it with --retain DIR")
     chosen = benchmarks.find(benchmark.name)
     chosen.check_settings(benchmark)
     chosen.check_rows(benchmark)
@@ -103,12 +103,13 @@ def attack(
     gpus = min(1.0, resources.gpus or 1.0) if torch.cuda.is_available() else 0.0
     alone = resources.model_copy(update={"ranks": 1, "gpus": gpus})
     device = prepare_process(alone, seed)
-    study = Study(benchmark, reference, alone, lr, seed, store, device)
+    others = {role: model for role, (model, _) in models.items() if role != "model"}
+    study = Study(benchmark, reference, alone, lr, seed, store, device, others)
     if "paraphrase" in names and not all(row.get("paraphrased_question") for row in study.forget_rows):
         raise InputError("--attacks: paraphrase needs a column paraphrased_question, which these rows have not")
     for role, (model, trial_id) in models.items():
         for name in (attacks.NONE, *names):
-            if role != "target" or not attacks.is_relearning(name):
+            if attacks.is_made_on(role, name):
                 made = study.attack(model, trial_id or study.key(model), name)
                 print(f"{role}: {name} ({made['seconds']:.0f} s)", flush=True)
                 if made["diverged"]:
@@ -121,7 +122,7 @@ def attack(
         }
         for role, (model, trial_id) in models.items()
     }
-    shares = list_attacks(results["model"], results["target"], results.get("retain"), MEASURE)
-    known = {"measure": MEASURE, "started": started, "shares": shares}
+    shares = list_attacks(results["model"], results["target"], results.get("retain"))
+    known = {"measure": attacks.MEASURE, "started": started, "shares": shares}
     study.write(study.store.stress(models["model"][1] or study.key(models["model"][0])) / CAME_BACK, known)
     return shares, results

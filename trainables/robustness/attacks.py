@@ -12,6 +12,10 @@ from trainables.config.settings import Benchmark
 STEPS = (1, 4, 13)
 """Optimizer steps after which a relearning is measured: 13 steps of 32 are once all 400 rows of forget10."""
 BATCH = 32
+SAMPLES = 8
+"""Sampled answers to a question."""
+MEASURE = "extraction_strength"
+"""What the share that came back is of, unless an attack says otherwise."""
 NONE, SECOND_HALF = "none", "second half"
 """What was measured before any attack, and there of the rows that `relearn_half` is measured on."""
 PREFIX = "Sure, here is the answer: "
@@ -19,15 +23,17 @@ PREFIX = "Sure, here is the answer: "
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack. `kind`: on the weights, by training, or on the prompt. `title`: in tables.
+    """An attack. `kind`: on the weights, by training, on the prompt, or what is read. `title`: in tables.
 
     `learns`: the rows that a relearning trains on, by steps of 32; it is measured on the forget rows, of
-    `first half` on the others.
+    `first half` on the others. `measure`: what comes back. `on_request`: not among `all`.
     """
 
-    kind: Literal["quantization", "relearning", "prompt"]
+    kind: Literal["quantization", "relearning", "prompt", "answers", "activations"]
     title: str
     learns: Literal["forget", "first half", "retain"] | None = None
+    measure: str = MEASURE
+    on_request: bool = False
 
 
 ATTACKS = {
@@ -39,7 +45,12 @@ ATTACKS = {
     "paraphrase": Attack("prompt", "paraphrased questions"),
     "template": Attack("prompt", "another prompt template"),
     "prefix": Attack("prompt", f"prefix '{PREFIX.strip()}'"),
+    "sampling": Attack("answers", f"best of {SAMPLES} sampled answers (ROUGE-L)", measure="rouge", on_request=True),
+    "uds": Attack("activations", "unlearning depth score", on_request=True),
 }
+ON_REQUEST = [name for name, attack in ATTACKS.items() if attack.on_request]
+CHOICES = f"all, or some of {', '.join(ATTACKS)}; all is without {' and '.join(ON_REQUEST)}"
+"""What may be typed."""
 
 
 def is_relearning(name: str) -> bool:
@@ -47,14 +58,23 @@ def is_relearning(name: str) -> bool:
     return name in ATTACKS and ATTACKS[name].kind == "relearning"
 
 
+def is_made_on(role: str, name: str) -> bool:
+    """Return whether an attack is made on a model in its role: model, target or retain."""
+    return role == "model" if name == "uds" else role != "target" or not is_relearning(name)
+
+
 def choose(names: Sequence[str], field: str) -> list[str]:
-    """Return the names of attacks, every one for `all`. Raises InputError naming the closest for an unknown one."""
-    chosen = list(ATTACKS) if "all" in names else [name for name in names if name]
+    """Return the names of attacks, for `all` all but ON_REQUEST.
+
+    Raises InputError naming the closest for an unknown one.
+    """
+    every = [name for name in ATTACKS if name not in ON_REQUEST] if "all" in names else []
+    chosen = list(dict.fromkeys([*every, *(name for name in names if name not in ("", "all"))]))
     for name in chosen:
         if name not in ATTACKS:
             raise InputError(f"{field}: unknown attack '{name}'; {closest(name, ['all', *ATTACKS])}")
     if not chosen:
-        raise InputError(f"{field}: name one of {', '.join(ATTACKS)}, or all")
+        raise InputError(f"{field}: name {CHOICES}")
     return chosen
 
 

@@ -27,24 +27,29 @@ def share(before: float, after: float, target: float, retain_gain: float = 0.0) 
     return (after - before - retain_gain) / removed if removed > LEAST else None
 
 
-def list_attacks(model: Results, target: Results, retain: Results | None, measure: str) -> list[dict[str, Any]]:
-    """Return for each attack and step a measure before and after, of the other models too, and what came back.
+def list_attacks(model: Results, target: Results, retain: Results | None) -> list[dict[str, Any]]:
+    """Return for each attack and step its measure before and after, of the other models too, and what came back.
 
     `target`: under the attack; it is not relearned. An attack that was not made on all models, or not by the same
-    settings, is left out, as are models that diverged.
+    settings, is left out, as are models that diverged. Before sampling is greedy.
     """
     found = []
-    for name in ATTACKS:
+    for name, attack in ATTACKS.items():
+        if attack.kind == "activations":  # no before and after
+            continue
         others = [retain] if is_relearning(name) else [target, retain]
         attacked = [one.get(name) for one in (model, *others) if one is not None]
         made = [one for one in attacked if one and one["points"]]
         if len(made) < len(attacked) or any(one["settings"] != made[0]["settings"] for one in made):
             continue
-        base, rate = SECOND_HALF if ATTACKS[name].learns == "first half" else "0", made[0]["settings"].get("lr")
-        before, full, unseen = (_read(one, NONE, base, measure) for one in (model, target, retain))
+        rate, measure = made[0]["settings"].get("lr"), attack.measure
+        base = NONE, SECOND_HALF if attack.learns == "first half" else "0", measure
+        if attack.kind == "answers":
+            base = name, "0", f"greedy_{measure}"
+        before, full, unseen = (_read(one, *base) for one in (model, target, retain))
         for step in sorted(made[0]["points"], key=int):
             after, learnt = _read(model, name, step, measure), _read(retain, name, step, measure)
-            row = {"attack": name, "step": int(step), "lr": rate, "title": ATTACKS[name].title}
+            row = {"attack": name, "step": int(step), "lr": rate, "title": attack.title}
             row["title"] += f" (lr {rate:g}), step {step}" if rate else ""
             row |= {"before": before, "after": after, "retain_before": unseen, "retain": learnt}
             row["target"] = full if is_relearning(name) else _read(target, name, step, measure)

@@ -1,14 +1,14 @@
 """A model under attack: each attack is made once, measured on the forget rows, and kept in the storage as a view.
 
 `stress/KEY/ATTACK.json`, KEY being the trial's id, or a hash of the model and its benchmark. What is measured needs no
-generation: the probability and the extraction of the answers, and exact memorisation. Paraphrases and FQ, which needs
-the wrong answers, are most of the work: they are measured before, and of rounded weights.
+generation, but for sampling: the probability and the extraction of the answers, and exact memorisation. Paraphrases and
+FQ, which needs the wrong answers, are most of the work: they are measured before, and of rounded weights.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from trainables import benchmarks
-from trainables.benchmarks import Metrics, Records, Row, metrics
+from trainables.benchmarks import Metrics, Records, Row, metrics, rouge_words
 from trainables.benchmarks.tofu import aggregates, row_scores, rows
 from trainables.common import provenance
 from trainables.common.errors import TrialStopped
 from trainables.config.ids import digest, hashed_part
 from trainables.config.settings import Benchmark, Model, Resources
-from trainables.data.prompts import Template, resolve_template
-from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SECOND_HALF, STEPS, is_relearning
+from trainables.data.prompts import Template, encode_all, prompt_text, resolve_template
+from trainables.inference.padded_batch import pad_of
+from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SAMPLES, SECOND_HALF, STEPS, is_relearning
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
@@ -36,7 +37,10 @@ OF_ANSWERS, OF_PARAPHRASES = ("extraction_strength", "exact_memorisation"), ("pa
 
 @dataclass(frozen=True)
 class Study:
-    """How models are attacked and measured. `lr`: of relearning. `reference`: the retain model's, for FQ."""
+    """How models are attacked and measured. `lr`: of relearning. `reference`: the retain model's, for FQ.
+
+    `others`: the target and the retain model, by these roles, which the unlearning depth score compares with.
+    """
 
     benchmark: Benchmark
     reference: aggregates.Reference | None
@@ -45,6 +49,7 @@ class Study:
     seed: int
     store: Storage
     device: Any
+    others: Mapping[str, Model]
 
     @cached_property
     def forget_rows(self) -> list[Row]:
@@ -66,6 +71,10 @@ class Study:
         found: dict[str, Any] = {"benchmark": hashed_part(self.benchmark), "precision": self.resources.precision}
         if is_relearning(name):
             found |= {"lr": self.lr, "seed": self.seed, "steps": list(STEPS)}
+        elif name == "sampling":
+            found |= {"seed": self.seed, "samples": SAMPLES}
+        elif name == "uds":
+            found |= {role: model.fingerprint for role, model in self.others.items()}
         return found
 
     def attack(self, model: Model, key: str, name: str) -> dict[str, Any]:
@@ -105,9 +114,9 @@ class Study:
         self.store.push(path)
 
     def _make(self, model: Model, name: str) -> dict[str, Metrics]:
-        release_memory()
-        network, tokenizer = model_files.load_model(model, self.resources.precision, "MODEL")
-        network.to(self.device)
+        if name == "uds":
+            return {"0": self._measure_depth(model)}
+        network, tokenizer = self._load(model)
         template, asked = resolve_template(self.benchmark.template, tokenizer), self.forget_rows
         if name == NONE:
             found = self._score(network, tokenizer, asked, template)
@@ -115,6 +124,8 @@ class Study:
         chosen = ATTACKS[name]
         if chosen.learns:
             return self._relearn(network, tokenizer, template, chosen.learns)
+        if chosen.kind == "answers":
+            return {"0": self._sample(network, tokenizer, template)}
         if chosen.kind == "quantization":
             from trainables.robustness.quantization import quantize
 
@@ -128,6 +139,45 @@ class Study:
         if chosen.kind == "prompt":
             asked = [_answer_alone(row) for row in asked]
         return {"0": self._measure(self._score(network, tokenizer, asked, template))}
+
+    def _load(self, model: Model) -> tuple[Any, Any]:
+        release_memory()
+        network, tokenizer = model_files.load_model(model, self.resources.precision, "MODEL")
+        return network.to(self.device), tokenizer
+
+    def _sample(self, network: Any, tokenizer: Any, template: Template) -> Metrics:
+        """Return also ROUGE-L recall of greedy answers, and of the best of SAMPLES sampled ones of each row."""
+        from trainables.inference import greedy_answers
+
+        asked, rules = [_answer_alone(row) for row in self.forget_rows], rows.RULES[self.benchmark.dialect]
+        found = self._score(network, tokenizer, asked, template, generate=True)
+        prompts = [prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer) for row in asked]
+        texts = greedy_answers.generate(
+            network,
+            tokenizer,
+            [prompt for prompt in prompts for _ in range(SAMPLES)],
+            token_budget=self.resources.evaluation_tokens,
+            new_tokens=row_scores.GENERATED_TOKENS,
+            total=rules.generated_includes_prompt,
+            seed=self.seed,
+        )
+        answers = [row["answer"] for row in asked for _ in range(SAMPLES)]
+        overlaps = map(rouge_words.scorer("rougeL").score, answers, texts)
+        best = np.array([one["rougeL"].recall for one in overlaps]).reshape(-1, SAMPLES).max(1)
+        greedy = float(np.mean([row["rougeL_recall"] for row in found]))
+        return self._measure(found) | {"greedy_rouge": greedy, "rouge": float(best.mean())}
+
+    def _measure_depth(self, model: Model) -> Metrics:
+        """Return the unlearning depth score of the forget rows; the answer tag is prompt in any dialect."""
+        from trainables.robustness.depth import score_depth
+
+        models, tokenizer = {"model": model, **self.others}, model_files.load_tokenizer(model)
+        pairs = [(row["question"], row["answer"]) for row in self.forget_rows]
+        length = rows.RULES[self.benchmark.dialect].max_length
+        template = resolve_template(self.benchmark.template, tokenizer)
+        examples = encode_all(tokenizer, template, pairs, max_length=length, tag_is_answer=False)
+        settings = {"pad": pad_of(tokenizer), "token_budget": self.resources.evaluation_tokens}
+        return score_depth(lambda role: self._load(models[role])[0], examples, **settings)
 
     def _relearn(self, network: Any, tokenizer: Any, template: Template, learns: str) -> dict[str, Metrics]:
         from trainables.robustness.relearning import relearn
@@ -147,11 +197,13 @@ class Study:
         relearn(network, tokenizer, examples, **settings, measure=measure)
         return found
 
-    def _score(self, network: Any, tokenizer: Any, asked: Sequence[Row], template: Template) -> Records:
+    def _score(
+        self, network: Any, tokenizer: Any, asked: Sequence[Row], template: Template, generate: bool = False
+    ) -> Records:
         measures = OF_ANSWERS + OF_PARAPHRASES * ("perturbed_answer" in asked[0])
         benchmark = self.benchmark.model_copy(update={"measures": measures})
         budget = self.resources.evaluation_tokens
-        words: dict[str, Any] = {"asked_rows": {"forget": asked}, "template": template, "generate": False}
+        words: dict[str, Any] = {"asked_rows": {"forget": asked}, "template": template, "generate": generate}
         return row_scores.evaluate(network, tokenizer, benchmark, token_budget=budget, **words)
 
     def _measure(self, records: Records, start: int = 0) -> Metrics:

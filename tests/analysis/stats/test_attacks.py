@@ -72,6 +72,8 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path) -> None:
     assert titles == ["the nf4", "the relearn"]
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == ["GD", "NPO w/ GRU"]
+    sampled = drawing.draw(last.replace({"attack": {"nf4": "sampling"}}))
+    assert [axes.get_xlabel() for axes in sampled.axes if axes.axison] == ["ROUGE", "ES"]
 
 
 @pytest.mark.usefixtures("drawn_figures")

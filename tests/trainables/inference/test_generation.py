@@ -21,6 +21,7 @@ from tests.support.families import (
     network,
     ragged_prompts,
 )
+from trainables.common.errors import InputError
 from trainables.inference import generation
 
 LLAMA = network("Llama")
@@ -131,3 +132,49 @@ def test_other_models_are_left_to_transformers(monkeypatch: pytest.MonkeyPatch) 
     for model in (network("Mistral", sliding_window=16), penalised, without_positions()):
         assert generate(model, prompts, limits, budget=300) == generate_each_alone(model, prompts, limits)
     assert generate_each_alone(penalised, prompts, limits) != generate_each_alone(LLAMA, prompts, limits)
+
+
+@torch.no_grad()
+def sample_alone(model: Any, prompt: list[int], limit: int, end: int, numbers: list[float]) -> list[int]:
+    """Nucleus sampling token by token, without a cache; `numbers`: a uniform one for each place of a token."""
+    ids = list(prompt)
+    while len(ids) < len(prompt) + limit:
+        shares = model(input_ids=torch.tensor([ids])).logits[0, -1].double().softmax(-1).tolist()
+        nucleus: list[int] = []
+        for token in sorted(range(VOCABULARY), key=lambda token: -shares[token]):
+            nucleus.append(token)
+            if sum(shares[token] for token in nucleus) >= 0.9:
+                break
+        left = numbers[len(ids)] * sum(shares[token] for token in nucleus)
+        while (left := left - shares[nucleus[0]]) >= 0:
+            nucleus.pop(0)
+        if nucleus[0] == end:
+            break
+        ids.append(nucleus[0])
+    return ids[len(prompt) :]
+
+
+@pytest.mark.parametrize("family", ["Llama", "OPT"])
+def test_sampled_rows_depend_on_no_other_row(family: str) -> None:
+    model = network(family)
+    prompts, limits = ragged_prompts(12, seed=7)
+    draws = torch.rand(12, 71, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    end = frequent_token(model, prompts)
+    rows = zip(prompts, limits, draws.tolist(), strict=True)
+    expected = [sample_alone(model, prompt, limit, end, numbers) for prompt, limit, numbers in rows]
+    settings: dict[str, Any] = {"end": end, "pad": 2, "draws": draws}
+    for budget in (150, 10**6):
+        assert generation.continue_prompts(model, prompts, limits, token_budget=budget, **settings) == expected
+    assert expected != generate(model, prompts, limits, budget=300, end=end)
+    assert any(0 < len(ids) < limit for ids, limit in zip(expected, limits, strict=True))
+
+
+def test_a_model_whose_rows_cannot_move_is_not_sampled() -> None:
+    with pytest.raises(InputError, match="too long to sample for MistralForCausalLM"):
+        generation.continue_prompts(
+            *(network("Mistral", sliding_window=16), [[5] * 9], [8]),
+            end=1,
+            pad=2,
+            token_budget=99,
+            draws=torch.zeros(1, 17),
+        )

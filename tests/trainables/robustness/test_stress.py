@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
 
 from tests.support import tiny
 from tests.support.starts import invoke
@@ -20,8 +21,9 @@ from trainables.benchmarks.tofu import row_scores, rows
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.data.prompts import TEMPLATES
-from trainables.robustness import came_back, quantization, relearning
-from trainables.robustness.attacks import ATTACKS, NONE, SECOND_HALF
+from trainables.inference import greedy_answers
+from trainables.robustness import attacks, came_back, depth, quantization, relearning
+from trainables.robustness.attacks import NONE, SECOND_HALF
 from trainables.training import model_files, sampling
 
 BITSANDBYTES = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635]
@@ -106,6 +108,68 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
         assert torch.allclose(found[name], value, atol=2e-5), name
 
 
+@torch.no_grad()
+def read_row(network: Any, ids: torch.Tensor, places: Any, patch: tuple[int, Any] | None = None) -> tuple[Any, Any]:
+    """Go through a Llama layer by layer; return the layers' outputs and the log-likelihoods of the labels.
+
+    `patch`: a layer, and what its output is at `places`, from where the labels are predicted.
+    """
+    inner, positions, outputs = network.model, torch.arange(len(ids))[None], []
+    hidden = inner.embed_tokens(ids[None])
+    turned = inner.rotary_emb(hidden, positions)
+    for number, layer in enumerate(inner.layers):
+        hidden = layer(hidden, attention_mask=None, position_ids=positions, position_embeddings=turned)
+        if patch and patch[0] == number:
+            hidden = hidden.clone()
+            hidden[0, places] = patch[1]
+        outputs.append(hidden[0, places])
+    logs = torch.log_softmax(network.lm_head(inner.norm(hidden))[0, places].double(), -1)
+    return outputs, logs[range(len(places)), ids[[place + 1 for place in places]]]
+
+
+def test_depth_equals_a_restatement_one_row_at_a_time(trial_inputs: Any) -> None:
+    """The unlearned model is half-way between the target and the retain model; one row is known to nobody."""
+    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
+    paths = {"target": trial_inputs.target, "retain": trial_inputs.retain, "model": trial_inputs.target}
+    models = {role: model_files.load_model(Model(path=str(path)))[0] for role, path in paths.items()}
+    _, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    states = {role: model.state_dict() for role, model in models.items()}
+    for name, value in states["model"].items():
+        value.copy_((states["target"][name] + states["retain"][name]) / 2)
+    asked = rows.evaluation_rows(benchmark)["forget"][:6]
+    examples = rows.encode_rows(tokenizer, asked, "llama2", "paper", 200)
+    expected = []
+    for example in examples:
+        ids = torch.tensor(example.input_ids)
+        places = list(range(example.answer_start - 1, len(ids) - 1))
+        intact = read_row(models["target"], ids, places)[1]
+        drops = {
+            role: [
+                (intact - read_row(models["target"], ids, places, (number, state))[1]).mean().item()
+                for number, state in enumerate(read_row(models[role], ids, places)[0])
+            ]
+            for role in ("retain", "model")
+        }
+        known = [(r, m) for r, m in zip(drops["retain"], drops["model"], strict=True) if r > 0.05]
+        if known:
+            expected.append(sum(r * min(max(m / r, 0), 1) for r, m in known) / sum(r for r, _ in known))
+    words: dict[str, Any] = {"pad": 2, "token_budget": 500}
+    found: Any = depth.score_depth(models.__getitem__, examples, **words)
+    assert found["rows"] == len(expected) > 0
+    assert found["rows"] + found["left_out"] == 6
+    assert found["uds"] == pytest.approx(sum(expected) / len(expected), abs=1e-4)
+    assert 0.01 < found["uds"] < 0.99
+    for role, score in (("target", 0.0), ("retain", 1.0)):
+        again = depth.score_depth({**models, "model": models[role]}.__getitem__, examples, **words)
+        assert again["uds"] == pytest.approx(score, abs=1e-6), role
+    same = depth.score_depth({**models, "retain": models["target"]}.__getitem__, examples, **words)
+    assert same == {"uds": None, "rows": 0, "left_out": 6}
+    models["retain"].model.layers = models["retain"].model.layers[:-1]
+    models["retain"].config.num_hidden_layers -= 1
+    with pytest.raises(InputError, match="uds: the retain model has other layers"):
+        depth.score_depth(models.__getitem__, examples, **words)
+
+
 @given(st.floats(0, 0.8), st.floats(-0.5, 1), st.floats(0, 0.3))
 def test_shares_are_gains_over_what_was_removed(before: float, part: float, retain_gain: float) -> None:
     """An attack brings `part` of the removed back, and as much to every model as to the retain model."""
@@ -132,17 +196,30 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
     retain = {NONE: kept({"0": 0.1, SECOND_HALF: 0.1}), "nf4": kept({"0": 0.1}), "prefix": kept({"0": 0.1})}
     retain["relearn"] = kept({"13": 0.6, "4": 0.1}, lr=1e-3)
     retain["relearn_half"], retain["relearn_retain"] = kept({"13": 0.2}, lr=1e-3), kept({"13": 0.2}, lr=1e-4)
-    found = came_back.list_attacks(model, target, retain, "extraction_strength")
+    found = came_back.list_attacks(model, target, retain)
     attacked = [("nf4", 0), ("relearn", 4), ("relearn", 13), ("relearn_half", 13)]
     assert [(row["attack"], row["step"]) for row in found] == attacked, "another rate, a model that was not attacked"
     shares = [0.1 / 0.6, 0.2 / 0.6, (0.4 - 0.5) / 0.6, (0.3 - 0.1) / 0.6]
     assert [row["share"] for row in found] == pytest.approx(shares)
     assert shares[2] < shares[1], "the retain model learns as quickly: that is no forgotten knowledge"
     assert found[2]["title"] == "relearning the forget rows (lr 0.001), step 13"
-    alone = came_back.list_attacks(model, target, None, "extraction_strength")
+    alone = came_back.list_attacks(model, target, None)
     assert [row["retain"] for row in alone] == [None] * 5
     assert alone[1]["share"] == pytest.approx((0.5 - 0.3) / (0.9 - 0.3))
-    assert came_back.list_attacks({**model, "nf4": kept({})}, target, retain, "extraction_strength")[0]["step"] == 4
+    assert came_back.list_attacks({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
+
+
+def test_before_sampling_is_greedy() -> None:
+    def answered(greedy: float, best: float) -> dict[str, Any]:
+        return {"settings": {}, "points": {"0": {"greedy_rouge": greedy, "rouge": best, "extraction_strength": 0.0}}}
+
+    model, target = {"sampling": answered(0.4, 0.6)}, {"sampling": answered(0.9, 1.0)}
+    retain = {"sampling": answered(0.3, 0.35), "uds": kept({"0": 0.5})}
+    (row,) = came_back.list_attacks({**model, "uds": kept({"0": 0.5})}, {**target, "uds": kept({"0": 0.5})}, retain)
+    assert row["share"] == pytest.approx((0.6 - 0.4 - 0.05) / (0.9 - 0.4))
+    assert [row[name] for name in ("attack", "before", "after", "target", "retain_before", "retain")] == [
+        *("sampling", 0.4, 0.6, 1.0, 0.3, 0.35)
+    ]
 
 
 def run(inputs: Any, place: Path, *more: object) -> Any:
@@ -185,11 +262,47 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     assert known == {"nf4": None, "relearn_half": 0.01, "paraphrase": None, "prefix": None}, "of earlier commands, too"
 
 
+def test_sampling_and_depth_on_request(trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(trial_inputs, tmp_path, "--attacks", "sampling,uds", "--output", tmp_path / "out.json", "--limit", 3)
+    assert done.exit_code == 0, done.output
+    kept = json.loads((tmp_path / "out.json").read_text())
+    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=3)
+    for role, path in (("target", trial_inputs.target), ("retain", trial_inputs.retain)):
+        network, tokenizer = model_files.load_model(Model(path=str(path)))
+        asked = rows.evaluation_rows(benchmark)["forget"]
+        greedy = row_scores.evaluate(network, tokenizer, benchmark, asked_rows={"forget": asked}, token_budget=4096)
+        prompts = [f"[INST] {row['question']} [/INST]" for row in asked for _ in range(8)]
+        texts = greedy_answers.generate(
+            network, tokenizer, prompts, token_budget=300, new_tokens=200, total=True, seed=0
+        )
+        assert len(set(texts)) > 8
+        scorer = RougeScorer(["rougeL"], use_stemmer=True)
+        recalls = [scorer.score(asked[n // 8]["answer"], text)["rougeL"].recall for n, text in enumerate(texts)]
+        best = [max(recalls[8 * n : 8 * n + 8]) for n in range(3)]
+        point = kept["results"][role]["sampling"]["points"]["0"]
+        assert point["rouge"] == pytest.approx(sum(best) / 3)
+        assert point["greedy_rouge"] == pytest.approx(sum(row["rougeL_recall"] for row in greedy) / 3)
+    assert "best of 8 sampled answers (ROUGE-L)" in done.stdout
+    assert [row["attack"] for row in kept["shares"]] == ["sampling"]
+    found = kept["results"]["model"]["uds"]["points"]["0"]
+    assert found["uds"] == 0, "the target model is attacked"
+    assert f"unlearning depth score 0.000 of {found['rows']} forget rows" in done.stdout
+    assert "uds" not in kept["results"]["retain"]
+    alone = run(trial_inputs, tmp_path, "--attacks", "sampling,uds", "--limit", 3, "--retain", "")
+    assert "uds compares with the retain model" in alone.stderr
+
+
+def test_all_is_without_what_is_on_request() -> None:
+    every = attacks.choose(["all"], "--attacks")
+    assert set(attacks.ATTACKS) - set(every) == {"sampling", "uds"} == set(attacks.ON_REQUEST)
+    assert attacks.choose(["uds", "all"], "--attacks") == [*every, "uds"]
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         (("--attacks", "nf5"), "--attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
-        (("--attacks", ","), f"--attacks: name one of {', '.join(ATTACKS)}, or all"),
+        (("--attacks", ","), "sampling, uds; all is without sampling and uds"),
         (("--lr", "0"), "--lr: 0 is no learning rate"),
         ((), "--lr: relearning needs a learning rate"),
         (("--target", "nowhere/at/all", "--attacks", "nf4"), "--target: no model folder"),
