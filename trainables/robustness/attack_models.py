@@ -97,12 +97,15 @@ def attack(
     import torch
 
     from trainables.robustness.came_back import list_attacks
+    from trainables.robustness.relearning import plan_resources
     from trainables.robustness.study import Study
     from trainables.training.runtime import prepare_process
 
     gpus = min(1.0, resources.gpus or 1.0) if torch.cuda.is_available() else 0.0
     alone = resources.model_copy(update={"ranks": 1, "gpus": gpus})
     device = prepare_process(alone, seed)
+    if any(map(attacks.is_relearning, names)):
+        alone = plan_resources(models["model"][0], benchmark, alone, device)
     others = {role: model for role, (model, _) in models.items() if role != "model"}
     study = Study(benchmark, reference, alone, lr, seed, store, device, others)
     if "paraphrase" in names and not all(row.get("paraphrased_question") for row in study.forget_rows):

@@ -111,10 +111,10 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
         return None
     benchmark = trial.benchmark
     longest = benchmarks.find(benchmark.name).size_estimate(benchmark, trial.training.max_length).longest
-    return memory.fit(trial, shape, longest, _gpu_memory(trial, device)).micro_batch
+    return memory.fit(trial, shape, longest, gpu_memory(trial, device)).micro_batch
 
 
-def _gpu_memory(trial: Trial, device: torch.device) -> float:
+def gpu_memory(trial: Trial, device: torch.device) -> float:
     """Return the bytes of a trial's part of a GPU, of the smallest if ranks have different ones."""
     part = min(1.0, trial.resources.gpus)
     if trial.resources.gpu_memory is not None:
@@ -134,7 +134,7 @@ def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoi
         return trial.resources.model_copy(update={"zero_stage": meta["layout"]["zero_stage"]})
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
     cuda = device.type == "cuda"
-    room = _gpu_memory(trial, device) if cuda else device_memory(device) / trial.resources.ranks
+    room = gpu_memory(trial, device) if cuda else device_memory(device) / trial.resources.ranks
     trained = sum(size for size, is_trained in sizes if is_trained)
     stage = memory.choose_stage(trial, sum(size for size, _ in sizes), trained, room)
     return trial.resources.model_copy(update={"zero_stage": stage})

@@ -25,6 +25,7 @@ from trainables.inference import greedy_answers
 from trainables.robustness import attacks, came_back, depth, quantization, relearning
 from trainables.robustness.attacks import NONE, SECOND_HALF
 from trainables.training import model_files, sampling
+from trainables.trial import setup
 
 BITSANDBYTES = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635]
 BITSANDBYTES += [-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725]
@@ -168,6 +169,39 @@ def test_depth_equals_a_restatement_one_row_at_a_time(trial_inputs: Any) -> None
     models["retain"].config.num_hidden_layers -= 1
     with pytest.raises(InputError, match="uds: the retain model has other layers"):
         depth.score_depth(models.__getitem__, examples, **words)
+
+
+def test_relearning_is_planned_as_trials_are(trial_inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one rank: of the GPU as many rows as fit, on the CPU nothing is planned; a model too large is refused."""
+    model, benchmark = Model(path=str(trial_inputs.target)), Benchmark(data=str(trial_inputs.data), split="forget25")
+    resources = Resources(gpus=1, precision="bf16")
+    assert relearning.plan_resources(model, benchmark, resources, torch.device("cpu")) == resources
+    found = []
+    for room in (10e9, 45e6):
+        monkeypatch.setattr(setup, "gpu_memory", lambda *_, room=room: room)
+        planned = relearning.plan_resources(model, benchmark, resources, torch.device("cuda"))
+        assert planned == resources.model_copy(update={"micro_batch": planned.micro_batch})
+        found.append(planned.micro_batch or 0)
+    assert found[0] == 32 > found[1] > 0
+    monkeypatch.setattr(setup, "gpu_memory", lambda *_: 1e6)
+    words = r"relearning needs \d\.\d GB of one GPU \(micro-batch 1; .*, 0\.0 GB are usable; leave it out"
+    with pytest.raises(InputError, match=words):
+        relearning.plan_resources(model, benchmark, resources, torch.device("cuda"))
+
+
+def test_relearning_with_checkpointing_gives_the_same_weights(trial_inputs: Any) -> None:
+    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
+    found = []
+    for checkpointing in (False, True):
+        network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+        examples = rows.encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:3], "llama2", "paper", 200)
+        resources = Resources(gradient_checkpointing=checkpointing)
+        words: dict[str, Any] = {"lr": 1e-3, "steps": (1,), "seed": 4, "measure": lambda *_: None}
+        relearning.relearn(network, tokenizer, examples, resources=resources, **words)
+        assert network.is_gradient_checkpointing == checkpointing
+        found.append(network.state_dict())
+    for name, value in found[0].items():
+        assert torch.allclose(value, found[1][name], atol=1e-6), name
 
 
 @given(st.floats(0, 0.8), st.floats(-0.5, 1), st.floats(0, 0.3))
