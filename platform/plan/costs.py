@@ -97,6 +97,7 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
     for trial in trials:
         training = trial.training
         sizes = (training.batch_size, training.max_length, training.lora_rank, training.optimizer, trial.objective)
+        sizes = (*sizes, trial.rectifier.parts)
         kind = (trial.method, trial.rectifier.name, trial.benchmark.split, *sizes)
         kinds.setdefault(kind, trial)
         asked[trial.study()] += 1

@@ -182,6 +182,7 @@ _RECTIFIERS = (  # in the order of tables and legends
     _two("mgda", "MGDA"),
     _two("cagrad", "CAGrad", (*_RULE, "kappa")),
     _two("sago", "SAGO", _MEMORY),
+    _two("gu", "GU", _MEMORY),
     _two("orthograd", "OrthoGrad", ("parts",), parts=4),
     RectifierRow("gem", "GEM", (RETAIN_PASS,), takes=("parts",), parts=4),
     RectifierRow("gru", "GRU", (RETAIN_PASS,), takes=SETTINGS),

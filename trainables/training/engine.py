@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from trainables.common.hidden_modules import without_modules
 from trainables.config.settings import Resources, Training
-from trainables.methods.rectifiers import Segments
+from trainables.methods.rectifiers import Metric, Segments
 from trainables.training import memory
 
 if not torch.cuda.is_available():
@@ -128,6 +128,19 @@ class Engine:
             )
             begin = end
         return Segments(len(numbers), cuts)
+
+    def metric(self) -> Metric | None:
+        """Return Adam's second moments of the elements of `shard()`; None of another optimizer."""
+        optimizer, keys = self.inner.optimizer, [p for p in self.module.parameters() if p.requires_grad]
+        if self.stage > 0:  # 0.19.8: of the fp32 weights of each group, this rank's part, flat
+            whole = self.stage == 1 and self.resources.precision == "bf16" and not self.resources.offload_optimizer
+            name = "fp32_groups_flat_partition" if whole else "single_partition_of_fp32_groups"
+            keys = getattr(optimizer, "fp32_partitioned_groups_flat" if self.stage == 3 else name)
+        base = optimizer.optimizer if self.stage > 0 else optimizer
+        moments = [base.state.get(key, {}).get("exp_avg_sq") for key in keys]
+        if any(moment is None for moment in moments):
+            return None
+        return Metric(moments, base.param_groups[0]["eps"])
 
     def _offloaded(self) -> list[torch.Tensor]:
         """Return the gradients on the CPU, where the last micro-batch copies the sum of all and `step()` reads it."""

@@ -226,6 +226,8 @@ def _rectified_gradient(
         record |= {"observed_cos": cosine, "observed_retain_loss": passed.observed_loss}
     if task.rectifier.by_tensor:
         task.rectifier.segments = engine.segments
+    if task.rectifier.needs_metric:
+        task.rectifier.metric = engine.metric()
     try:
         outcome = task.rectifier.apply(engine.shard(), engine.reduce)
     except FloatingPointError as error:

@@ -18,7 +18,7 @@ from scipy import optimize
 from tests.trainables.methods.test_rectification import Pair, alone, normal, pairs, whole
 from trainables.config.method_tables import RECTIFIERS
 from trainables.methods import rectifiers
-from trainables.methods.rectifiers import DEGENERATE, Outcome, Segments
+from trainables.methods.rectifiers import DEGENERATE, Metric, Outcome, Segments
 
 Vector = torch.Tensor
 ROUNDING = 1e-5
@@ -92,11 +92,16 @@ def hamu_u(u: Vector, r: Vector, share: float = 1.0) -> Vector:
     return hamu_q(r, u, share)
 
 
+def gu(u: Vector, r: Vector) -> Vector:
+    """Before Adam has moments."""
+    return r + off(u, r)
+
+
 def sago(u: Vector, r: Vector) -> Vector:
     return torch.tensor([b if a * b < 0 else a for a, b in zip(u.tolist(), r.tolist(), strict=True)], dtype=u.dtype)
 
 
-STATED = {rule.__name__: rule for rule in (pcgrad, pcgrad_symmetric, blur, bisector, mgda, cagrad, sago)}
+STATED = {rule.__name__: rule for rule in (pcgrad, pcgrad_symmetric, blur, bisector, mgda, cagrad, gu, sago)}
 STATED |= {
     name: lambda u, r, rule=rule: rule(clip(u), clip(r)) for name, rule in (("hamu_q", hamu_q), ("hamu_u", hamu_u))
 }
@@ -313,6 +318,28 @@ def test_sago_agrees_with_the_retain_gradient_in_every_element() -> None:
     assert told.forget_share == pytest.approx(float((found[~against] ** 2).sum() / (found**2).sum()), rel=1e-4)
 
 
+def test_gu_disentangles_what_adam_makes_of_the_gradients() -> None:
+    """In the coordinates z = g / sqrt(h), as derived: the step h^-1 g of the forget part is across the retain gradient.
+
+    Adam's moments lie in other parts than the gradient, as with ZeRO.
+    """
+    pair = normal(14, (40, 60))
+    moments = torch.rand(100, generator=torch.Generator().manual_seed(1)) ** 4 * 1e-3
+    rectifier = rectifiers.make_rectifier("gu")
+    rectifier.update_average(pair.retain)
+    rectifier.metric = Metric(list(moments.split([10, 0, 75, 15])), 1e-4)
+    gradient = [part.clone() for part in pair.gradient]
+    outcome = rectifier.apply(gradient, alone)
+    u, r = vectors(pair)
+    h = moments.double().sqrt() + 1e-4
+    found = torch.from_numpy(whole(gradient))
+    expected = h.sqrt() * off(u / h.sqrt(), r / h.sqrt()) + r
+    assert close(found, expected, u, r)
+    assert not close(found, gu(u, r), u, r)
+    assert abs(float((found - r) / h @ r)) <= ROUNDING * float((u / h).norm() * r.norm())
+    assert outcome.forget_share == pytest.approx(float(u @ u / (found @ found)), rel=1e-4)
+
+
 @pytest.mark.parametrize("name", [name for name in RULES if not name.startswith("hamu")])
 def test_a_rule_does_not_depend_on_the_scale_of_both(name: str) -> None:
     """No epsilon beside squared norms: tiny gradients are treated as large ones."""
@@ -377,7 +404,15 @@ def test_zero_gradients_have_finite_results(name: str, scope: str) -> None:
         assert bool(found.isfinite().all())
         assert not told.degenerate
     assert not apply(name, Pair(zero, zero), **chosen)[0].any()
-    unchanged = {"mgda": 0.0, "hamu_q": 0.0, "sago": 1.0, "blur": 1.0, "pcgrad": 1.0, "pcgrad_symmetric": 1.0}
+    unchanged = {
+        "mgda": 0.0,
+        "hamu_q": 0.0,
+        "sago": 1.0,
+        "gu": 1.0,
+        "blur": 1.0,
+        "pcgrad": 1.0,
+        "pcgrad_symmetric": 1.0,
+    }
     if name in unchanged:
         found, _ = apply(name, Pair(pair.gradient, zero), **chosen)
         assert np.allclose(found, unchanged[name] * vectors(pair)[0])

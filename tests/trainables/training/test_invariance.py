@@ -36,8 +36,11 @@ RULES: tuple[dict[str, Any], ...] = (
     {"name": "cagrad", "gamma": None},
     {"name": "sago", "gamma": None},
     {"name": "gem", "gamma": None, "parts": 3},
+    {"name": "gu", "gamma": None},
 )
-RULE_JOBS = [{**job, "rule": rule} for rule in RULES for job in TWO]
+ADAM = {"gu": {"optimizer": "adamw", "lr": 1e-3}}
+"""In whose metric it works."""
+RULE_JOBS = [{**job, "rule": rule, **ADAM.get(rule["name"], {})} for rule in RULES for job in TWO]
 OTHER_RULES = [
     {"name": name, "gamma": None, "scope": scope}
     for name, row in RECTIFIERS.items()
@@ -54,7 +57,7 @@ JOBS = {
     "writes": WRITES,
     "adapters on one": [{"stage": 1, **ADAPTERS}],
     "adapters": [{"stage": stage, "micro_batch": stage, **ADAPTERS} for stage in (1, 2, 3)],
-    "rules on one": [{"stage": 1, "rule": rule} for rule in RULES],
+    "rules on one": [{"stage": 1, "rule": rule, **ADAM.get(rule["name"], {})} for rule in RULES],
     "rules": RULE_JOBS,
     "bf16": [{"stage": stage, "precision": "bf16"} for stage in (1, 2, 3)],
     "bf16 offloaded": [{"stage": stage, "precision": "bf16", "offload": True} for stage in (1, 2, 3)],

@@ -24,7 +24,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
-from trainables.storage.atomic_files import write_json
+from trainables.storage.atomic_files import read_rows, write_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import PROGRESS, RESULT, STEPS
 from trainables.storage.opening import open_storage
@@ -64,6 +64,23 @@ def write_config(place: Path, trial: Trial) -> Path:
     path = place / "config.json"
     path.write_text(trial.model_dump_json())
     return path
+
+
+def test_a_result_tells_what_a_rule_of_two_gradients_does(trial: Trial, tmp_path: Path) -> None:
+    rule = Rectifier(name="hamu_q", gamma=0.5)
+    ruled = trial.model_copy(update={"rectifier": rule, "training": trial.training.model_copy(update={"max_steps": 2})})
+    assert run._run(write_config(tmp_path, ruled), str(tmp_path / "runs")) == 0
+    store = Storage(tmp_path / "runs")
+    result = store.result(ruled.id()) or {}
+    assert result["adds_retain"]
+    assert {name: result["config"]["rectifier"][name] for name in ("scope", "memory", "gamma")} == {
+        "scope": "tensor",
+        "memory": "average",
+        "gamma": 0.5,
+    }
+    steps = read_rows(store.trial(ruled.id()) / STEPS)
+    assert 0 < steps[0]["conflict_share"] < 1, "of many tensors"
+    assert all(step["forget_share"] > 0 < step["retain_loss"] for step in steps)
 
 
 def test_trial_runs_without_ray_and_twice_the_same_bit_for_bit(

@@ -6,13 +6,35 @@ from typing import Any
 
 from trainables.methods import custom
 from trainables.methods.rectifiers import two_gradients
-from trainables.methods.rectifiers.base import DEGENERATE, Outcome, Rectifier, Reduce, Segments, Shard, inner, products
+from trainables.methods.rectifiers.base import (
+    DEGENERATE,
+    Metric,
+    Outcome,
+    Rectifier,
+    Reduce,
+    Segments,
+    Shard,
+    inner,
+    products,
+)
 from trainables.methods.rectifiers.gru import AGEM, GRU
 from trainables.methods.rectifiers.none_and_clip import Plain
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
 from trainables.methods.rectifiers.two_gradients import TwoGradients
 
-__all__ = ["AGEM", "DEGENERATE", "GRU", "Outcome", "Plain", "Rectifier", "Reduce", "Segments", "Shard", "TwoGradients"]
+__all__ = [
+    "AGEM",
+    "DEGENERATE",
+    "GRU",
+    "Metric",
+    "Outcome",
+    "Plain",
+    "Rectifier",
+    "Reduce",
+    "Segments",
+    "Shard",
+    "TwoGradients",
+]
 __all__ += ["inner", "make_rectifier", "products"]
 
 PUBLISHED: dict[str, Any] = {
@@ -28,6 +50,7 @@ PUBLISHED: dict[str, Any] = {
     "mgda": two_gradients.MGDA,
     "cagrad": two_gradients.CAGrad,
     "sago": two_gradients.SAGO,
+    "gu": two_gradients.GU,
     "orthograd": OrthoGrad,
     "gem": GEM,
     "gru": GRU,

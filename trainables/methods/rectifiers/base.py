@@ -7,8 +7,9 @@ over all trainable parameters. Only `Reduce` knows that there are other ranks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -33,6 +34,13 @@ class Segments(NamedTuple):
 
     tensors: int
     cuts: list[list[tuple[int, int, int]]]
+
+
+class Metric(NamedTuple):
+    """Adam's second moments of this rank's shard, as many elements in other parts, and its eps."""
+
+    moments: list[torch.Tensor]
+    eps: float
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,9 @@ class Rectifier(Protocol):
     by_tensor: bool = False
     """It decides for each tensor, and finds those of the shard in `segments`."""
     segments: Segments | None = None
+    needs_metric: bool = False
+    """It works in the metric of Adam, which it finds in `metric`."""
+    metric: Metric | None = None
 
     def update_average(self, retain: Shard) -> None:
         """Take the retain gradient of this step."""
@@ -141,6 +152,20 @@ def products(gradient: Shard, average: Shard) -> torch.Tensor:
             g = g.to(m.dtype)
             total += torch.stack((torch.dot(g, m), torch.dot(m, m), torch.dot(g, g))).double()
     return total
+
+
+def align(*shards: Shard) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield views of the same stretch of each shard, flat; they hold as many elements in different parts."""
+    ends = sorted({end for shard in shards for end in accumulate(part.numel() for part in shard)})
+
+    def cut(shard: Shard) -> Iterator[torch.Tensor]:
+        begin = 0
+        for part in shard:
+            inside = [end - begin for end in ends if begin < end <= begin + part.numel()]
+            yield from part.view(-1).split([end - start for start, end in pairwise([0, *inside])])
+            begin += part.numel()
+
+    return zip(*map(cut, shards), strict=True)
 
 
 def inner(a: Shard, b: Shard) -> torch.Tensor:

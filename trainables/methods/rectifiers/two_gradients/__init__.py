@@ -6,9 +6,22 @@ from trainables.methods.rectifiers.two_gradients.base import TwoGradients
 from trainables.methods.rectifiers.two_gradients.bisector import Bisector
 from trainables.methods.rectifiers.two_gradients.blur import BLUR
 from trainables.methods.rectifiers.two_gradients.cagrad import CAGrad
+from trainables.methods.rectifiers.two_gradients.gu import GU
 from trainables.methods.rectifiers.two_gradients.hamu import HAMUQ, HAMUU
 from trainables.methods.rectifiers.two_gradients.mgda import MGDA
 from trainables.methods.rectifiers.two_gradients.pcgrad import PCGrad, SymmetricPCGrad
 from trainables.methods.rectifiers.two_gradients.sago import SAGO
 
-__all__ = ["BLUR", "HAMUQ", "HAMUU", "MGDA", "SAGO", "Bisector", "CAGrad", "PCGrad", "SymmetricPCGrad", "TwoGradients"]
+__all__ = [
+    "BLUR",
+    "GU",
+    "HAMUQ",
+    "HAMUU",
+    "MGDA",
+    "SAGO",
+    "Bisector",
+    "CAGrad",
+    "PCGrad",
+    "SymmetricPCGrad",
+    "TwoGradients",
+]

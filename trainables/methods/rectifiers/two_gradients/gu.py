@@ -1,0 +1,62 @@
+"""GU (arXiv 2511.17100): what is forgotten is disentangled from what is retained in the optimizer's own geometry."""
+
+from __future__ import annotations
+
+import torch
+
+from trainables.methods.rectifiers.base import (
+    Averaging,
+    Outcome,
+    Reduce,
+    Shard,
+    align,
+    check_finite,
+    chunks,
+    describe,
+    inner,
+    products,
+)
+
+
+class GU(Averaging):
+    """g <- g_r + g_u - <g_u, g_r>_H / <g_r, g_r>_H g_r with <a, b>_H = sum a_i b_i / h_i, in conflict or not.
+
+    h = sqrt(v) + eps with v Adam's second moments, so that Adam's step for the forget part changes the retain loss by
+    nothing to first order (without its momentum). Without moments (SGD, and before the first step) h is 1. This is
+    the rank-one variant of the authors' derivation; the bias correction of v is a factor that cancels.
+    """
+
+    adds_retain = True
+    needs_metric = True
+
+    def __init__(self, gamma: float | None = None, tau: None = None) -> None:
+        super().__init__(gamma)
+
+    def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
+        """Combine in place. Raises FloatingPointError where the retain gradient is not finite."""
+        measured = torch.cat((products(gradient, self.average), self._weighted(gradient)))
+        dot, retain_square, square, in_metric, retain_in_metric = reduce(measured).tolist()
+        check_finite(retain_square)
+        weight = 1 - in_metric / retain_in_metric if retain_in_metric > 0 else 1.0
+        for part, mean in zip(gradient, self.average, strict=True):
+            part.add_(mean.to(part.dtype), alpha=weight)
+        after = reduce(products(gradient, self.average)).tolist()
+        return describe(
+            (dot, retain_square, square),
+            after,
+            coefficient=weight,
+            rectified=dot < 0,
+            conflict_share=float(dot < 0),
+            forget_share=square / after[2] if after[2] > 0 else 0.0,
+        )
+
+    def _weighted(self, gradient: Shard) -> torch.Tensor:
+        """Return <g_u, g_r>_H and <g_r, g_r>_H of this shard: (2,) in fp64."""
+        if self.metric is None:
+            return torch.stack((inner(gradient, self.average), inner(self.average, self.average)))
+        total = torch.zeros(2, dtype=torch.float64, device=gradient[0].device if gradient else None)
+        for stretch in align(gradient, self.average, self.metric.moments):
+            for g, m, moment in zip(*map(chunks, stretch), strict=True):
+                scaled = m / (moment.float().sqrt() + self.metric.eps)
+                total += torch.stack((torch.dot(g.float(), scaled), torch.dot(m, scaled))).double()
+        return total
