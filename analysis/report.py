@@ -22,6 +22,7 @@ from analysis.page.paper_layout_sections import Source
 from analysis.prose import verdict
 from analysis.prose.caveats import list_caveats, list_decisive
 from analysis.prose.verdict import explain_verdict, write_verdict
+from analysis.prose.which_rectifier import summarise_rectifiers
 from analysis.stats import attacks
 from analysis.stats.sweep_results import read_results
 from analysis.tables import detail_tables
@@ -95,7 +96,8 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
     write_lists(report)
     recommended = trial_to_ship.find_recommended(results)
     subject, decisive, answer = verdict.describe_trials(results.runs), list_decisive(results), write_verdict(results)
-    answer = [*answer, *verdict.describe_attacks(attacks.last_steps(report.attacks))]
+    answer += summarise_rectifiers(report.rectifiers) if report.rectifiers else []
+    answer += verdict.describe_attacks(attacks.last_steps(report.attacks))
     if recommended:
         rows = trial_to_ship.list_recoverable(report, recommended)
         decisive = [*trial_to_ship.describe_recommended(results, recommended, rows), *decisive]

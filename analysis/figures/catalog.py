@@ -18,14 +18,16 @@ from analysis.figures import (
     equal_utility,
     heatmap,
     panel_data,
+    rectifiers,
     sensitivity,
     task_vector_strength,
     tradeoff,
     training,
 )
-from analysis.labels import describe_method, join_names
+from analysis.labels import describe_method, join_names, split_label
 from analysis.load.goal_columns import Goals, find_goals, full_title
 from analysis.stats.chosen_settings import STUDY_COLUMNS
+from analysis.stats.rectifier_comparison import OWN, Comparison
 from analysis.stats.sweep_results import Results
 
 PAPER: dict[str, tuple[str, ...]] = {
@@ -96,6 +98,20 @@ def draw_slices(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Pic
 def draw_attacks(points: pd.DataFrame) -> Picture:
     """Return what attacks bring back, from `attacks.mean_shares`."""
     return _make_picture("attacks", attacks.draw(points), points)
+
+
+def draw_rectifiers(comparison: Comparison) -> Iterator[Picture]:
+    """Yield a forest plot for each split, and the mean ranks for each split and ranked goal at own best settings."""
+    points, ranks = rectifiers.difference_points(comparison), comparison.ranks
+    draw = partial(rectifiers.draw_differences, goals=comparison.goals)
+    yield from _draw_splits("forest", points, draw, "rectifiers")
+    for split in dict.fromkeys(ranks["split"] if len(ranks) else ()):
+        for goal in comparison.ranked:
+            here = ranks.loc[(ranks["split"] == split) & (ranks["metric"] == goal.metric) & (ranks["basis"] == OWN)]
+            if len(here):
+                figure = rectifiers.draw_ranks(here, f"{split_label(split)}: mean ranks by {goal.short}")
+                words = {"stem": f"ranks-{split}-{goal.metric}", "goal": goal.short, "split": split}
+                yield _make_picture("ranks", figure, here, **words)
 
 
 def draw_mixtures(points: pd.DataFrame) -> Iterator[Picture]:

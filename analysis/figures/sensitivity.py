@@ -15,6 +15,7 @@ from analysis.labels import describe_method
 from analysis.load.goal_columns import Goals
 from analysis.number_format import plain_setting, setting_text
 from analysis.stats.importance import is_numeric, is_wide, varied_settings
+from analysis.stats.significance import SIDES
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
 COLUMNS += ["value", "sd", "n", "chosen"]
@@ -44,9 +45,12 @@ def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
 
 
 def target_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the FQ of the chosen settings' mixtures over UWC's targets; the original model has no target."""
+    """Return the FQ of the chosen settings' mixtures over UWC's targets, alone and with GRU as in the paper.
+
+    The original model has no target.
+    """
     rows = panel_data.select_goals(frame)
-    rows = rows.loc[rows["chosen"] & (rows["metric"] == "forget_quality")]
+    rows = rows.loc[rows["chosen"] & (rows["metric"] == "forget_quality") & rows["rectifier"].isin(SIDES)]
     mixed = rows.loc[rows["target"].notna()]
     models = rows.loc[(rows["method"] == "original") & rows["split"].isin(mixed["split"])].drop_duplicates(CURVE)
     return pd.concat([models.assign(knob="target").reindex(columns=COLUMNS), _list_curves(mixed, "target")])

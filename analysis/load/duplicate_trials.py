@@ -58,4 +58,4 @@ def _without_planning(value: Any) -> Any:
         return value
     later = ("eval_every", "stop_above", "stop_below", "scope", "memory", "kappa", "ratio", "parts")
     unset = [name for name in later if value.get(name) is None]
-    return {key: _without_planning(item) for key, item in value.items() if key not in [*PLANNING, *unset]}
+    return {key: _without_planning(item) for key, item in value.items() if key not in [*PLANNING, "seeds", *unset]}

@@ -17,10 +17,12 @@ from analysis.figures import catalog, equal_utility
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
 from analysis.labels import OTHER_REFERENCES
-from analysis.stats import attacks, hypervolume, task_vector_strength, tidy
+from analysis.load.goal_columns import full_title
+from analysis.prose.which_rectifier import explain_rectifiers
+from analysis.stats import attacks, hypervolume, rectifier_comparison, task_vector_strength, tidy
 from analysis.stats.importance import LEAST_SETTINGS, list_points, measure_importance
 from analysis.stats.sweep_results import Results
-from analysis.tables import detail_tables, paper_tables, table_definitions
+from analysis.tables import detail_tables, paper_tables, rectifier_tables, table_definitions
 from analysis.tables.layout import Layout
 from analysis.tables.markdown_latex import Table
 from analysis.tables.paper_tables import make_sheet
@@ -77,6 +79,13 @@ class Report:
     def attacks(self) -> pd.DataFrame:
         """Return what attacks on the chosen trials brought back: `attacks.mean_shares`."""
         return attacks.mean_shares(self.results)
+
+    @cached_property
+    def rectifiers(self) -> rectifier_comparison.Comparison | None:
+        """Return what rectifiers change; None where no objective has two of them and none: the verdict is on one."""
+        studies = self.results.chosen.groupby(["benchmark.split", "method"])["rectifier.name"]
+        several = any("none" in set(names) and len(set(names)) > 2 for _, names in studies)
+        return rectifier_comparison.compare(self.results) if several else None
 
     def save_table(self, layout: Layout, frame: pd.DataFrame) -> Table:
         """Write a tidy frame in this layout as tables/NAME.csv, .md and .tex, and return it as printed."""
@@ -159,6 +168,20 @@ def _write_importance(report: Report) -> Section | None:
     return Section("Which setting matters", (table,), tuple(pictures))
 
 
+def _write_rectifiers(report: Report) -> Section | None:
+    """Every rectifier against none, where there are several."""
+    comparison = report.rectifiers
+    if comparison is None or comparison.differences.empty:
+        return None
+    report.save_frame("rectifiers", comparison.differences.merge(comparison.costs, on=["split", "method", "rectifier"]))
+    report.save_frame("rectifier_ranks", comparison.ranks)
+    found = [(goal, rectifier_tables.list_rectifiers(comparison, goal)) for goal in comparison.ranked]
+    items = [TableItem(frame, title=full_title(goal)) for goal, frame in found]
+    items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))
+    pictures = tuple(report.save_picture(picture) for picture in catalog.draw_rectifiers(comparison))
+    return Section("Which rectifier helps", tuple(items), pictures, " ".join(explain_rectifiers(comparison)))
+
+
 def _write_attacks(report: Report) -> Section | None:
     """What attacks bring back of what the chosen trials removed, where any was attacked."""
     points = report.attacks
@@ -203,6 +226,7 @@ def _write_calibration(report: Report) -> Section | None:
 
 
 SECTION_WRITERS: tuple[Callable[[Report], Section | None], ...] = (
+    _write_rectifiers,
     _write_attacks,
     _write_hypervolume,
     _write_importance,

@@ -28,10 +28,18 @@ def rule_text(goals: Goals, rule: Selection) -> str:
     return f"Shown of each split, method and rectifier: {stated}. {seeds}"
 
 
-def average(runs: pd.DataFrame) -> pd.DataFrame:
+def is_reported(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.Series:
+    """Return which trials are reported: all, but for those of `Selection.seeds` where their setting ran with others."""
+    fresh = ~runs["seed"].isin(rule.seeds)
+    again = set(runs.loc[fresh & evaluated(runs), "configuration"].dropna())
+    return pd.Series(fresh | ~runs["configuration"].isin(list(again)))
+
+
+def average(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
-    Averaged are what tables show, `removal` where that is of several goals, and what the selection rule goes by.
+    Averaged are what tables show, `removal` where that is of several goals, and what the selection rule goes by: the
+    first two over the trials of `is_reported`, the last over the rule's own seeds, where any trial has one.
     A stopped trial counts only where no other seed of its configuration does: its goals are those of an earlier step.
     `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds` lists those used.
     """
@@ -39,6 +47,10 @@ def average(runs: pd.DataFrame) -> pd.DataFrame:
     able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
     whole = able & (runs["status"] != STOPPED)
     able = whole | (able & ~runs["configuration"].isin(runs.loc[whole, "configuration"]))
+    asked = able & runs["seed"].isin(rule.seeds)
+    choice = runs.loc[asked if asked.any() else able].groupby("configuration")[CHOICE].mean()
+    reported = is_reported(runs, rule)
+    runs, able = runs.loc[reported], able & reported
     shown = list(dict.fromkeys([*goals.metrics, goals.removal.metric]))
     stats = {"": "mean", "_sd": "std", "_n": "count"}
     averaged = {f"{metric}{end}": (metric, stat) for metric in shown for end, stat in stats.items()}
@@ -55,11 +67,12 @@ def average(runs: pd.DataFrame) -> pd.DataFrame:
             chosen_step=("chosen_step", _texts),
             n=("id", "size"),
             **averaged,
-            **{column: (column, "mean") for column in [*CHOICE, "relative_change"]},
+            relative_change=("relative_change", "mean"),
         )
     )
     planned = runs["configuration"].value_counts()
-    return rows.reset_index().assign(planned=lambda frame: frame["configuration"].map(planned))
+    found = rows.reset_index().assign(planned=lambda frame: frame["configuration"].map(planned))
+    return found.join(choice, on="configuration")
 
 
 def _texts(numbers: pd.Series) -> str:
@@ -81,6 +94,7 @@ def choose(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Se
     configurations["bar"] = rule.share * np.where(original > 0, original, np.nan)
     configurations["original"] = models[goals.retention.metric].to_numpy(dtype=float)
     configurations["kept"] = configurations["choice.utility"] >= configurations["bar"]
+    configurations = configurations.dropna(subset=["choice.utility"])  # none of its trials has a seed that is chosen on
     studies = configurations.groupby(STUDY_COLUMNS)
     configurations["settings"] = studies["id"].transform("size")
     chosen = [choose_row(study, rule) for _, study in studies]

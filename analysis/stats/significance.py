@@ -47,9 +47,9 @@ def tests(runs: pd.DataFrame, pairs: pd.DataFrame, goals: Goals, resampled: Mapp
             row = {"split": split, "method": method, "metric": goal.metric}
             row |= _paired(plain[goal.metric], gru[goal.metric])
             if goal.metric == "forget_quality":
-                row["ks_steps"] = _count_ks_steps(plain, gru)
+                row["ks_steps"] = count_ks_steps(plain, gru)
             if goal == goals.retention:
-                row |= _bound_by_rows(plain["id"], gru["id"], resampled)
+                row |= bound_by_rows(plain["id"], gru["id"], resampled)
             rows.append(row | {"sign": _find_sign(row, goal)})
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.assign(adjusted=holm(pd.Series(frame["p"], dtype=float)))
@@ -70,7 +70,7 @@ def _paired(plain: pd.Series, gru: pd.Series) -> dict[str, Any]:
     return row
 
 
-def _count_ks_steps(plain: pd.DataFrame, gru: pd.DataFrame) -> float:
+def count_ks_steps(plain: pd.DataFrame, gru: pd.DataFrame) -> float:
     """Return the change of the mean KS distance over the seeds in common in steps of 1/n; NaN if it is not known."""
     common = plain.index.intersection(gru.index)
     first, second = (side.reindex(index=common, columns=KS).to_numpy(dtype=float) for side in (plain, gru))
@@ -78,7 +78,7 @@ def _count_ks_steps(plain: pd.DataFrame, gru: pd.DataFrame) -> float:
     return float(abs((second - first)[:, 0].mean()) * rows.min()) if len(common) else math.nan
 
 
-def _bound_by_rows(plain: pd.Series, gru: pd.Series, resampled: Mapping[str, Array]) -> dict[str, float]:
+def bound_by_rows(plain: pd.Series, gru: pd.Series, resampled: Mapping[str, Array]) -> dict[str, float]:
     """Return the interval of the mean difference over resamples of the rows, from the ids of both sides by seed."""
     pairs = pd.concat([plain, gru], axis=1, join="inner").itertuples(index=False)
     gains = [resampled[with_gru] - resampled[alone] for alone, with_gru in pairs if {alone, with_gru} <= set(resampled)]

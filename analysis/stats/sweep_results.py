@@ -38,7 +38,7 @@ class Results:
     @cached_property
     def means(self) -> pd.DataFrame:
         """Return `selection.average` of the trials."""
-        return chosen_settings.average(self.runs)
+        return chosen_settings.average(self.runs, self.rule)
 
     @cached_property
     def chosen(self) -> pd.DataFrame:
@@ -48,7 +48,8 @@ class Results:
     @cached_property
     def chosen_trials(self) -> pd.DataFrame:
         """Return the evaluated trials, one row for each seed, of the chosen settings, in table order."""
-        kept = evaluated(self.runs) & self.runs["configuration"].isin(self.chosen["configuration"])
+        kept = evaluated(self.runs) & chosen_settings.is_reported(self.runs, self.rule)
+        kept &= self.runs["configuration"].isin(self.chosen["configuration"])
         return chosen_settings.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
     @cached_property
@@ -60,7 +61,8 @@ class Results:
     @cached_property
     def tests(self) -> pd.DataFrame:
         """Return what GRU changes of the chosen settings: `significance.tests`."""
-        return significance.tests(self.runs, self.pairs, self.goals, self.resampled)
+        reported = self.runs.loc[chosen_settings.is_reported(self.runs, self.rule)]
+        return significance.tests(reported, self.pairs, self.goals, self.resampled)
 
     @cached_property
     def resampled(self) -> dict[str, row_bootstrap.Array]:

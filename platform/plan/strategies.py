@@ -126,6 +126,7 @@ def _make_space(
     if row.strength:  # such a trial takes no steps
         training, observe = training.model_copy(update={"eval_every": None, "stop_below": None}), None
     fixed: dict[str, Any] = {name: getattr(sweep, name) for name in ("calibration", "selection", "resources")}
+    fixed["selection"] = sweep.selection.model_copy(update={"seeds": ()})  # of a trial's own seed there is one
     fixed |= {"method": method, "benchmark": benchmark, "target": target, "retain_evaluation": retain_evaluation}
     fixed |= {"observe": observe, "observe_in_id": False}
     fixed |= {"rectifier": {"name": rectifier, "scope": None}, "objective": dict(sweep.objective)}

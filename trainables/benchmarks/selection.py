@@ -73,8 +73,10 @@ def pareto_front(points: Sequence[Point]) -> list[str]:
 
 
 def candidates(results: Results, benchmark: str, chosen: Selection) -> list[Candidate]:
-    """Return the results that the rule may choose: those with an evaluation."""
+    """Return the results that the rule may choose: those with an evaluation, of the rule's seeds where any is."""
     evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED}
+    asked = [key for key, result in evaluated.items() if chosen.seeds and result["config"]["seed"] in chosen.seeds]
+    evaluated = {key: evaluated[key] for key in asked or evaluated}
     found = (candidate(key, benchmark, metrics_of(result, chosen)) for key, result in evaluated.items())
     return [one for one in found if one]
 
@@ -114,7 +116,8 @@ def describe_rule(chosen: Selection, removal: str = "removal", utility: str = "u
     rows = "the same evaluation rows that are reported, which favours the chosen one"
     if chosen.halves:
         rows = "every other evaluation row, reported on the remaining ones"
-    return f"{rules[chosen.rule]}; ties go to the higher other value; chosen on {rows}"
+    seeds = f"; chosen on seeds {', '.join(map(str, chosen.seeds))}, reported on others, where there are any"
+    return f"{rules[chosen.rule]}; ties go to the higher other value; chosen on {rows}{seeds if chosen.seeds else ''}"
 
 
 def _removal(one: Candidate) -> float:

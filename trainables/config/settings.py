@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from trainables.config.benchmark_names import BenchmarkName
 from trainables.config.method_tables import RECTIFIERS, RULE_SETTINGS, SETTINGS, RectifierName
-from trainables.config.types import Count, Decay, Mark, NotNegative, Place, Positive, Share, Text, Whole
+from trainables.config.types import Count, Decay, Mark, NotNegative, Place, Positive, Seed, Share, Text, Whole
 
 Dialect = Literal["paper", "open-unlearning"]
 Precision = Literal["fp32", "bf16"]
@@ -303,12 +303,14 @@ class Selection(Value):
     """Rule that chooses among a study's trials, or among a trial's steps (trainables.benchmarks.selection).
 
     `utility_floor`: the most removal among those that keep `share` of the target model's utility, else the most
-    utility. With `halves` it is chosen on one half of the evaluation rows and reported on the other.
+    utility. With `halves` it is chosen on one half of the evaluation rows and reported on the other, with `seeds` on
+    the trials of these seeds and reported on those of others, where there are any. None: on all that are reported.
     """
 
     rule: Literal["utility_floor", "highest_removal", "highest_utility"] = "utility_floor"
     share: Share = 0.9
     halves: bool = False
+    seeds: tuple[Seed, ...] = ()
 
 
 class RetainEvaluation(Value):

@@ -1,0 +1,92 @@
+"""Tables of what rectifiers change against none: one for each goal, rectifiers by rank."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.labels import method_label, rectifier_label, split_label
+from analysis.load.goal_columns import ARROWS
+from analysis.number_format import DASH, format_number
+from analysis.stats.rectifier_comparison import EQUAL, MIXED, RESAMPLES, STUDY, Comparison
+from trainables.benchmarks import Goal
+
+
+def list_rectifiers(comparison: Comparison, goal: Goal) -> pd.DataFrame:
+    """Return every rectifier's change of one goal as texts, the best of each split, method and settings first."""
+    changes = _by_key(comparison.differences, goal)
+    ranks = _by_key(comparison.ranks, goal)
+    costs = {(row["split"], row["method"], row["rectifier"]): row for row in comparison.costs.to_dict("records")}
+    rows: list[tuple[Any, dict[str, str]]] = []
+    values = comparison.values.dropna(subset=[goal.metric])
+    for place, (study, group) in enumerate(values.groupby(STUDY, sort=False)):
+        for name, own in group.groupby("rectifier", sort=False):
+            key: Any = (*study, name)  # type: ignore[misc]
+            value = float(np.mean(own[goal.metric]))
+            line = _print_line(key, goal, value, changes.get(key, {}), ranks.get(key, {}))
+            rank = ranks.get(key, {}).get("rank", math.inf)
+            rows.append(((place, rank, -goal.gain(value)), line | _print_cost(costs[key[1:]])))
+    frame = pd.DataFrame([line for _, line in sorted(rows, key=lambda row: row[0])], dtype="str")
+    if frame.empty:
+        return frame
+    unused = [column for column in ("GB", "Unmixed", "Below floor") if set(frame[column]) <= {DASH, "0"}]
+    return frame.drop(columns=[*unused, *["Settings"] * (EQUAL not in set(values["basis"]))])
+
+
+def _by_key(frame: pd.DataFrame, goal: Goal) -> dict[Any, dict[Any, Any]]:
+    rows = frame.to_dict("records") if len(frame) else []
+    return {tuple(row[name] for name in [*STUDY, "rectifier"]): row for row in rows if row["metric"] == goal.metric}
+
+
+def _print_line(
+    key: tuple[str, ...], goal: Goal, value: float, change: dict[Any, Any], rank: dict[Any, Any]
+) -> dict[str, str]:
+    basis, split, method, name = key
+    digits = goal.digits
+    known = not pd.isna(change.get("low", math.nan))
+    return {
+        "Split": split_label(split),
+        "Method": method_label(method),
+        "Settings": "as none" if basis == EQUAL else basis,
+        "Rectifier": rectifier_label(name, "none").removeprefix("w/ "),
+        "Rank": f"{rank['rank']:.1f}" if rank else DASH,
+        goal.short + ARROWS[goal.best]: format_number(value),
+        "Change": f"{change['difference']:+.{digits}f}" if change.get("n") else DASH,
+        "95% interval": f"{change['low']:+.{digits}f} to {change['high']:+.{digits}f}" if known else DASH,
+        "d_z": f"{change['effect']:+.1f}" if known and not pd.isna(change["effect"]) else DASH,
+        "Adjusted p": f"{change['adjusted']:.2g}" if known else DASH,
+        "n": f"{change['n']}" if change else DASH,
+        "Below floor": f"{change['below']}" if change else DASH,
+        "Unmixed": f"{change['unmixed']}" if change else DASH,
+    }
+
+
+def _print_cost(cost: dict[Any, Any]) -> dict[str, str]:
+    seconds = DASH if pd.isna(cost["seconds"]) else f"{cost['seconds']:.3g}"
+    slower = "" if pd.isna(cost["slower"]) else f" (x {cost['slower']:.2f})"
+    return {"s a step": seconds + slower, "GB": DASH if pd.isna(cost["memory"]) else f"{cost['memory'] / 1e9:.1f}"}
+
+
+def explain_rectifiers(comparison: Comparison) -> str:
+    """Return what the columns of `list_rectifiers` mean."""
+    mixed = any(goal.metric.startswith(MIXED) for goal in comparison.ranked)
+    rule = comparison.results.rule
+    equal = EQUAL in set(comparison.values["basis"])
+    texts = [
+        "Rank: mean over the seeds that all have, 1 is best. Change: against none, mean over the n seeds that both",
+        f"have. 95% interval: bootstrap over these seeds (BCa, {RESAMPLES:,} resamples). d_z: the change over the",
+        "standard deviation of the seeds' changes. p: exact sign-flip permutation test, adjusted by Holm over all",
+        f"rectifiers of one split, objective{', settings' * equal} and goal: each such family has a 5% chance of a",
+        "false find. s a step: median over seeds, in brackets times none's.",
+    ]
+    if equal:
+        texts.append("as none: all settings but the rectifier's own are those chosen without a rectifier.")
+    if mixed:
+        texts.append("Unmixed: seeds at which a side keeps more utility than asked for, so that it was not mixed.")
+    if rule.seeds:
+        seeds = ", ".join(map(str, rule.seeds))
+        texts.append(f"Settings were chosen on seeds {seeds}, which are not counted where others were run.")
+    return " ".join(texts)

@@ -1,0 +1,231 @@
+"""Which rectifier helps: tests, intervals, effects and ranks over seeds, held beside formulas written out."""
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis.stats import rectifier_comparison as comparison
+from analysis.stats.rectifier_comparison import EQUAL, OWN, compare, measure_gains, measure_ranks
+from analysis.stats.significance import LEVEL
+from tests.support.arena_store import NAMES, write_arena
+
+SHIFTS = {"none": 0.0, "gru": 3.0, "pcgrad": -2.0, "blur": 0.05}
+numbers = st.floats(-50, 50).map(lambda value: round(value, 3))
+
+
+def noisy(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
+    """Return an FQ that differs by seed and, less so, by rectifier within a seed; MU 0.85."""
+    dice = np.random.default_rng([seed, *name.encode()])
+    return -12 + SHIFTS.get(name, 0.0) + np.random.default_rng(seed).normal(0, 3) + dice.normal(0, 0.3), 0.85
+
+
+def flip_signs(gains: list[float]) -> float:
+    """Return the share of all sign patterns whose mean is at least as far from 0."""
+    means = [np.mean(np.multiply(signs, gains)) for signs in itertools.product((1, -1), repeat=len(gains))]
+    return float(np.mean([abs(mean) >= abs(np.mean(gains)) * (1 - 1e-9) for mean in means]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(numbers, min_size=5, max_size=9).filter(lambda values: np.ptp(values) > 1e-3))
+def test_p_counts_sign_patterns(gains: list[float]) -> None:
+    found = measure_gains(tuple(gains))
+    assert found["p"] == pytest.approx(flip_signs(gains))
+    assert found["p"] >= 2 / 2 ** len(gains)
+    assert found["effect"] == pytest.approx(np.mean(gains) / np.std(gains, ddof=1))
+    assert min(gains) <= found["low"] <= found["high"] <= max(gains)
+    turned = measure_gains(tuple(-gain for gain in gains))
+    assert (turned["p"], turned["effect"]) == pytest.approx((found["p"], -found["effect"]))
+
+
+def test_ten_seeds_that_all_gain() -> None:
+    """The smallest p of ten seeds; Wilcoxon's exact test agrees, where it has the same patterns to count."""
+    gains = tuple(1.0 + 0.1 * place for place in range(10))
+    found = measure_gains(gains)
+    assert found["p"] == pytest.approx(2 / 1024)
+    assert list(stats.wilcoxon(gains))[1] == pytest.approx(found["p"])
+    assert measure_gains(gains) is found, "the same seeds are measured once"
+
+
+def test_few_seeds_and_equal_gains() -> None:
+    assert all(math.isnan(value) for value in measure_gains((1.0, 2.0, 3.0, 4.0)).values())
+    found = measure_gains((0.5,) * 6)
+    assert (found["low"], found["high"], found["p"]) == (0.5, 0.5, 2 / 64)
+    assert math.isnan(found["effect"])
+    assert measure_gains((0.0,) * 6)["p"] == 1
+
+
+def test_intervals_hold_the_mean_about_as_often_as_they_say() -> None:
+    """Of ten draws from a normal distribution BCa holds it somewhat less often than in 95 of 100."""
+    dice = np.random.default_rng(0)
+    samples = [measure_gains(tuple(dice.normal(1, 1, 10))) for _ in range(300)]
+    held = np.mean([one["low"] <= 1 <= one["high"] for one in samples])
+    assert 0.85 < held < 0.97
+
+
+def test_critical_difference_of_demsar() -> None:
+    """His table 5(a): q of two to ten classifiers at 5 %; CD = 2.78 and 1.25 are sqrt(k (k + 1) / 6 N) times them."""
+    quantiles = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728, 10: 3.164}
+    for columns, quantile in quantiles.items():
+        table = pd.DataFrame(np.random.default_rng(columns).normal(size=(14, columns)))
+        expected = quantile * math.sqrt(columns * (columns + 1) / (6 * 14))
+        assert measure_ranks(table)["distance"] == pytest.approx(expected, rel=5e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(5, 9), st.integers(3, 6), st.integers(0, 1000))
+def test_ranks_and_friedman(rows: int, columns: int, seed: int) -> None:
+    """Friedman's chi-square written out for tables without ties; ranks are those of counting."""
+    table = pd.DataFrame(np.random.default_rng(seed).normal(size=(rows, columns)), columns=list("abcdef")[:columns])
+    found = measure_ranks(table)
+    counted = {
+        name: np.mean([1 + sum(row > row[place]) for row in table.to_numpy()]) for place, name in enumerate(table)
+    }
+    assert found["ranks"] == pytest.approx(counted)
+    squares = sum(rank**2 for rank in counted.values()) - columns * (columns + 1) ** 2 / 4
+    chi = 12 * rows / (columns * (columns + 1)) * squares
+    assert found["friedman"] == pytest.approx(stats.chi2.sf(chi, columns - 1))
+    assert measure_ranks(table * 7 - 3)["ranks"] == pytest.approx(found["ranks"])
+
+
+def test_ties_share_a_rank_and_few_rows_are_not_tested() -> None:
+    found = measure_ranks(pd.DataFrame({"a": [1.0, 1.0], "b": [1.0, 2.0]}))
+    assert found["ranks"] == {"a": 1.75, "b": 1.25}
+    assert math.isnan(found["friedman"])
+    assert math.isnan(found["distance"])
+
+
+@pytest.mark.parametrize(("rectifiers", "seeds"), [(1, 6), (2, 7), (6, 8), (12, 9), (13, 10), (25, 10), (26, 11)])
+def test_how_many_seeds_so_many_rectifiers_take(rectifiers: int, seeds: int) -> None:
+    assert comparison.count_least_seeds(rectifiers) == seeds
+    assert rectifiers * 2 / 2**seeds <= LEVEL < rectifiers * 2 / 2 ** (seeds - 1)
+
+
+def test_differences_of_a_sweep(tmp_path: Path) -> None:
+    found = compare(write_arena(tmp_path, noisy))
+    rows = found.differences.set_index(["rectifier", "metric"])
+    assert set(found.differences["basis"]) == {OWN}
+    quality = rows.xs("forget_quality", level="metric")
+    for name in NAMES[1:]:
+        gains = [noisy("npo", name, seed, 0)[0] - noisy("npo", "none", seed, 0)[0] for seed in range(10)]
+        row = quality.loc[name]
+        assert row["gains"] == pytest.approx(gains)
+        assert (row["n"], row["difference"], row["p"]) == pytest.approx((10, np.mean(gains), flip_signs(gains)))
+    assert quality["sign"].to_dict() == {"gru": 1, "pcgrad": -1, "blur": 0}
+    ordered = pd.Series(quality["p"]).sort_values()
+    raised = np.maximum.accumulate([p * (3 - place) for place, p in enumerate(ordered)])
+    assert quality["adjusted"].loc[ordered.index].tolist() == pytest.approx(np.minimum(raised, 1).tolist())
+    utility = rows.xs("model_utility", level="metric")
+    assert set(utility["p"]) == {1}, "MU is the same everywhere"
+
+
+def test_ranks_of_a_sweep(tmp_path: Path) -> None:
+    found = compare(write_arena(tmp_path, noisy))
+    assert [goal.metric for goal in found.ranked] == ["forget_quality", "model_utility"]
+    ranks = found.ranks.loc[found.ranks["metric"] == "forget_quality"].set_index("rectifier")["rank"]
+    values = np.array([[noisy("npo", name, seed, 0)[0] for name in NAMES] for seed in range(10)])
+    counted = [np.mean([1 + sum(row > row[place]) for row in values]) for place in range(4)]
+    assert [ranks[name] for name in NAMES] == pytest.approx(counted)
+
+
+def test_equal_utility_and_extraction_strength_rank(tmp_path: Path) -> None:
+    """A model that keeps more than the target by itself stays as it is, and is counted."""
+
+    def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
+        return -10 + SHIFTS[name] + 0.1 * seed, 0.88 if name == "gru" else 0.5
+
+    found = compare(write_arena(tmp_path, value, mixed=True, extraction=True))
+    assert [goal.short for goal in found.ranked] == [*(f"FQ at {share}% MU" for share in (85, 90, 95)), "ES"]
+    rows = found.differences.set_index(["metric", "rectifier"])
+    mixed = rows.loc["forget_quality_at_0.9"]
+    assert mixed["unmixed"].to_dict() == {"gru": 10, "pcgrad": 0, "blur": 0}
+    weight = math.sqrt(0.1 * 0.9 / (0.9 - 0.5))  # of calibrated's parabola of MU
+    gains = [0.05 * weight] * 10
+    assert mixed.loc["blur", "gains"] == pytest.approx(gains)
+    assert rows.loc[("forget_quality", "blur"), "below"] == 10
+    assert mixed.loc["blur", "below"] == 0
+    strength = rows.loc["forget_extraction_strength"]
+    assert np.sign(strength["difference"]).to_dict() == {"gru": -1, "pcgrad": 1, "blur": -1}
+    assert strength.loc["gru", "sign"] == 1, "less can be extracted"
+
+
+def test_seeds_without_a_pair_are_named(tmp_path: Path) -> None:
+    def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float] | None:
+        gone = (name == "gru" and seed in (3, 4)) or (name == "none" and seed == 9) or name == "blur"
+        return None if gone else noisy(method, name, seed, lr)
+
+    found = compare(write_arena(tmp_path, value))
+    rows = found.differences.set_index(["metric", "rectifier"]).loc["forget_quality"]
+    assert "blur" not in rows.index, "it has no setting that could be chosen"
+    assert rows["n"].to_dict() == {"gru": 7, "pcgrad": 9}
+    assert rows.loc["gru", "lacking"] == "3 (with it: diverged), 4 (with it: diverged), 9 (none: diverged)"
+    assert set(found.ranks["blocks"]) == {7}
+
+
+CHOOSING = {"seeds": [0, 1, 2]}
+SEARCHED = {1e-3: [0, 1, 2, *range(10, 20)], 2e-3: [0, 1, 2, *range(10, 20)], 4e-3: [0, 1, 2]}
+
+
+def tuned(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
+    """Return values that are best at 1e-3 without a rectifier and at 2e-3 with GRU; luck at seeds 0 to 2 at 4e-3."""
+    best = 2e-3 if name == "gru" else 1e-3
+    luck = -20.0 if lr == 4e-3 else 0.0
+    return -40.0 - (5.0 if lr != best else 0.0) + luck + 0.01 * seed + (20 if seed > 2 else 0), 0.85
+
+
+def test_settings_are_chosen_on_their_own_seeds_and_reported_on_others(tmp_path: Path) -> None:
+    """At seeds from 10 on all FQs are 20 higher: what is chosen stays, what is reported is of these alone."""
+    found = compare(write_arena(tmp_path, tuned, names=("none", "gru", "pcgrad"), seeds=SEARCHED, selection=CHOOSING))
+    assert set(found.values["seed"]) == set(range(10, 20))
+    rows = found.differences.set_index(["basis", "metric", "rectifier"])
+    assert rows.loc[(OWN, "forget_quality", "gru"), "difference"] == pytest.approx(0)
+    assert rows.loc[(EQUAL, "forget_quality", "gru"), "difference"] == pytest.approx(-5)
+    assert rows.loc[(EQUAL, "forget_quality", "pcgrad"), "difference"] == pytest.approx(0)
+    chosen = found.results.chosen.set_index("rectifier.name")
+    assert chosen.loc["none", "forget_quality"] == pytest.approx(-20 + 0.01 * 14.5)
+    assert chosen.loc["none", "choice.removal"] == pytest.approx(-40 + 0.01)
+    assert set(chosen["settings"]) == {3}
+
+
+def test_without_such_a_rule_all_seeds_are_chosen_on_and_reported(tmp_path: Path) -> None:
+    found = compare(write_arena(tmp_path, tuned, names=("none", "gru"), seeds={1e-3: range(3), 2e-3: range(3)}))
+    assert set(found.values["seed"]) == {0, 1, 2}
+
+
+def test_a_setting_that_was_run_on_new_seeds_alone_is_not_chosen(tmp_path: Path) -> None:
+    seeds = {1e-3: [0, 1, 2], 2e-3: [10, 11]}
+    found = write_arena(tmp_path, lambda *at: (-1.0 if at[3] == 2e-3 else -9.0, 0.85), seeds=seeds, selection=CHOOSING)
+    assert set(found.chosen["forget_quality"]) == {-9.0}
+    assert set(found.chosen_trials["seed"]) == {0, 1, 2}, "which has no others"
+
+
+def test_an_objective_with_a_retain_term_is_one_more_rival(tmp_path: Path) -> None:
+    """GD beside GA with rules that may put the retain gradient back; not where GRU alone is compared."""
+    methods = {"ga": NAMES, "gd": ("none",), "npo": ("none", "gru"), "npo_gd": ("none",)}
+    found = compare(write_arena(tmp_path, noisy, methods=methods)).values
+    names = {method: set(rows["rectifier"]) for method, rows in found.groupby("method")}
+    assert names == {"ga": {*NAMES, comparison.RETAIN_TERM}, "npo": {"none", "gru"}}
+
+
+def test_costs(tmp_path: Path) -> None:
+    """Seconds of training over steps; memory of GPUs alone."""
+    results = write_arena(tmp_path, noisy, names=("none", "gru"))
+    slow = results.runs["rectifier.name"] == "gru"
+    device = results.runs.assign(**{"seconds.training": np.where(slow, 60.0, 30.0), "topology.device": "NVIDIA"})
+    for key in results.runs.loc[slow, "id"]:
+        table = pyarrow.table({"step": [1, 2], "peak_memory_bytes": [2 * 10**9, 5 * 10**9]})
+        pyarrow.parquet.write_table(table, tmp_path / "trials" / key / "steps.parquet")
+    costs = compare(results.with_runs(device)).costs.set_index("rectifier")
+    assert costs["seconds"].tolist() == pytest.approx([30 / 31, 60 / 31])
+    assert costs["slower"].tolist() == pytest.approx([1, 2])
+    assert math.isnan(costs.loc["none", "memory"])
+    assert costs.loc["gru", "memory"] == 5e9
+    assert not any(compare(results).costs["memory"].notna()), "of a process on a CPU it is not the trial's own"
