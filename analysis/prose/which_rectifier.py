@@ -56,7 +56,8 @@ def explain_rectifiers(comparison: Comparison) -> list[str]:
     costs: Any = comparison.costs.loc[comparison.costs["rectifier"] != "none"].groupby("rectifier")["slower"].median()
     found = sorted((round(float(cost), 2), rectifier_label(str(name))[3:]) for name, cost in costs.dropna().items())
     if found:
-        ends = " to ".join(f"{cost:g} ({name})" for cost, name in dict(found[:1] + found[-1:]).items())
+        least, most = found[0], found[-1]
+        ends = f"{least[0]:g} ({least[1]}) to {most[0]:g} ({most[1]})" if least[0] < most[0] else f"{most[0]:g}"
         texts.append(f"A training step takes {ends} times as long as without a rectifier.")
     return [*texts, *_count_below(comparison), *_name_lacking(comparison)]
 

@@ -25,6 +25,7 @@ from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, is_reported
 from analysis.stats.significance import KS, LEAST, LEVEL, bound_by_rows, count_ks_steps, holm, resolution
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
+from trainables.config.method_tables import RECTIFIERS
 from trainables.storage.names import STEPS
 
 OWN, EQUAL = "own best", "equal"
@@ -40,7 +41,7 @@ RETAINED = {"ga": "gd", "npo": "npo_gd", "simnpo": "simnpo_gd"}
 RETAIN_TERM = "retain term"
 """Objectives and their forms with a retain term, and what such a form is called beside rectifiers.
 
-Rules that take two gradients mostly put the retain gradient back: the plain objective alone would be no fair rival."""
+Beside rectifiers that add the retain gradient (`adds_retain`) the plain objective alone would be no fair rival."""
 PEAK = "peak_memory_bytes"
 RESAMPLES, FLIPS, SEED = 2000, 2**14, 0
 """Bootstrap samples; sign flips, all 2^n up to 14 seeds, else so many at random; the seed of both."""
@@ -213,12 +214,14 @@ def _find_settings(results: Results) -> pd.DataFrame:
     """Return basis, split, method, rectifier and configuration of the chosen settings of objectives.
 
     With EQUAL: all settings but the rectifier's own as chosen without one. There is no such basis where the chosen
-    settings are alike in these. Where a method has several rectifiers, its form with a retain term is one more.
+    settings are alike in these. Beside rectifiers that add the retain gradient, a method's form with a retain term is
+    one more.
     """
     chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_COLUMNS, "configuration"]]
     chosen = chosen.rename(columns=SHORT).assign(basis=OWN)
-    several = chosen.groupby(["split", "method"])["rectifier"].transform("nunique") > 2
-    names = {form: name for name, form in RETAINED.items() if name in set(chosen.loc[several, "method"])}
+    adding = [name for name, row in RECTIFIERS.items() if row.adds_retain]
+    rivals = set(chosen.loc[chosen["rectifier"].isin(adding), "method"])
+    names = {form: name for name, form in RETAINED.items() if name in rivals}
     forms = chosen.loc[chosen["method"].isin(list(names)) & (chosen["rectifier"] == "none")]
     forms = forms.assign(method=forms["method"].map(names), rectifier=RETAIN_TERM)
     compared = chosen.groupby(["split", "method"])["rectifier"].transform("nunique") > 1

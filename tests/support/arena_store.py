@@ -10,7 +10,7 @@ from tests.support.sweep_store import calibrated, read, write_sweep, write_trial
 
 Value = Callable[[str, str, int, float], tuple[float, float] | None]
 """FQ and MU of a method, rectifier, seed and learning rate; None: the trial diverged."""
-NAMES = ("none", "gru", "pcgrad", "blur")
+NAMES = ("none", "gru", "sago", "blur")
 
 
 def write_arena(

@@ -14,7 +14,7 @@ from analysis.stats.rectifier_comparison import Comparison, compare
 from tests.support.arena_store import write_arena
 from tests.support.figure_texts import labels, overlapping
 
-SHIFTS = {"none": 0.0, "gru": 3.0, "pcgrad": -2.0, "blur": 0.05, "clip": 1.0}
+SHIFTS = {"none": 0.0, "gru": 3.0, "sago": -2.0, "blur": 0.05, "clip": 1.0}
 
 
 def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
@@ -25,7 +25,7 @@ def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    methods = {"ga": ("none", "gru", "pcgrad", "blur"), "npo": ("none", "gru", "pcgrad", "blur")}
+    methods = {"ga": ("none", "gru", "sago", "blur"), "npo": ("none", "gru", "sago", "blur")}
     seeds = {1e-3: range(8), 2e-3: range(8)}
     store = tmp_path_factory.mktemp("arena")
     return compare(write_arena(store, value, methods=methods, seeds=seeds, extraction=True))
@@ -58,7 +58,7 @@ def test_forest_plot(comparison: Comparison) -> None:
     assert panels[2].xaxis_inverted(), "less can be extracted: better is to the right everywhere"
     assert not panels[0].xaxis_inverted()
     assert labels(forest.figure) == {*rectifiers.WORDS.values(), "each at its own best", "at the settings of none"}
-    assert [text.get_text() for text in panels[0].get_yticklabels()] == ["PCGrad", "GRU", "blur"]
+    assert [text.get_text() for text in panels[0].get_yticklabels()] == ["BLUR", "SAGO", "GRU"]
     assert not overlapping(forest.figure)
     widths = [max(box[2] for box in part) for row in list_rows(forest.figure) for part in row]
     assert max(widths) < 400, "each column of panels fits a phone"
@@ -105,7 +105,7 @@ def test_groups(ranks: list[float], distance: float, groups: list[tuple[int, int
 
 
 def test_fourteen_rectifiers_can_be_read(tmp_path: Path) -> None:
-    names = ("none", "gru", "pcgrad", *(f"a_long_name_{place}" for place in range(11)))
+    names = ("none", "gru", "sago", *(f"a_long_name_{place}" for place in range(11)))
     seeds = {1e-3: range(10)}
 
     def spread(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:

@@ -38,9 +38,9 @@ TWO = "2 comparisons (an objective on a split each)"
     ("value", "words"),
     [
         (shifted(), "better than none is no rectifier; worse than none is no rectifier"),
-        (shifted(gru=5.0, ga_blur=4.0), "better than none are GRU in 2, blur in 1; worse than none is no rectifier"),
-        (shifted(gru=-5.0, npo_blur=4.0), "better than none is blur in 1; worse than none is GRU in 2"),
-        (shifted(gru=-5.0, pcgrad=-5.0), "better than none is no rectifier; worse than none are GRU and PCGrad in 2"),
+        (shifted(gru=5.0, ga_blur=4.0), "better than none are GRU in 2, BLUR in 1; worse than none is no rectifier"),
+        (shifted(gru=-5.0, npo_blur=4.0), "better than none is BLUR in 1; worse than none is GRU in 2"),
+        (shifted(gru=-5.0, sago=-5.0), "better than none is no rectifier; worse than none are GRU and SAGO in 2"),
     ],
 )
 def test_the_sentence_counts_what_the_tests_find(tmp_path: Path, value: Value, words: str) -> None:
@@ -63,7 +63,7 @@ def test_what_the_section_says_beside(tmp_path: Path) -> None:
     def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float] | None:
         gone = name == "blur" and seed == 4
         quality, _ = shifted(tuned=True)(method, name, seed, lr) or (0.0, 0.0)
-        return None if gone else (quality, 0.5 if name == "pcgrad" else 0.85)
+        return None if gone else (quality, 0.5 if name == "sago" else 0.85)
 
     seeds = {1e-3: range(10), 2e-3: range(10)}
     found = compare(write_arena(tmp_path, value, seeds=seeds))
@@ -72,18 +72,18 @@ def test_what_the_section_says_beside(tmp_path: Path) -> None:
     assert "worse than none is GRU" not in first
     assert second.startswith("By FQ over 9 to 10 seeds, all at the training.lr chosen without a rectifier, in one")
     assert "worse than none is GRU" in second
-    assert cost == "A training step takes 1 (blur) times as long as without a rectifier."
+    assert cost == "A training step takes 1 times as long as without a rectifier."
     assert below.startswith("10 of the 49 models keep less than 90% of the original model's MU: ")
-    assert lacking == "Without a pair: NPO w/ blur on forget05: seeds 4 (with it: diverged)."
+    assert lacking == "Without a pair: NPO w/ BLUR on forget05: seeds 4 (with it: diverged)."
 
 
 def test_tables_rank_and_name_all(tmp_path: Path) -> None:
     seeds = {1e-3: range(10), 2e-3: range(10)}
-    found = compare(write_arena(tmp_path, shifted(tuned=True, gru=5.0, pcgrad=-5.0), seeds=seeds))
+    found = compare(write_arena(tmp_path, shifted(tuned=True, gru=5.0, sago=-5.0), seeds=seeds))
     table = list_rectifiers(found, found.goals[0])
     assert table["Settings"].tolist() == ["own best"] * 4 + ["as none"] * 4
     assert table["Rectifier"].tolist()[0] == "GRU"
-    assert table["Rectifier"].tolist()[3] == "PCGrad"
+    assert table["Rectifier"].tolist()[3] == "SAGO"
     assert table.loc[table["Rectifier"] == "none", "Change"].tolist() == ["—", "—"]
     row = table.iloc[0]
     rows = found.differences.loc[(found.differences["rectifier"] == "gru") & (found.differences["basis"] != EQUAL)]
@@ -111,7 +111,7 @@ def test_the_report_has_the_part_where_there_are_several(tmp_path: Path, drawn_f
     assert set(pd.read_csv(tmp_path / "report/tables/rectifier_ranks.csv")["rectifier"]) == set(NAMES)
 
 
-@pytest.mark.parametrize("names", [("none", "gru"), ("clip", "gru", "pcgrad")])
+@pytest.mark.parametrize("names", [("none", "gru"), ("clip", "gru", "sago")])
 def test_one_rectifier_or_no_plain_method_has_no_such_part(
     tmp_path: Path, names: tuple[str, ...], drawn_figures: Callable[[], None]
 ) -> None:

@@ -18,7 +18,7 @@ from analysis.stats.rectifier_comparison import EQUAL, OWN, compare, measure_gai
 from analysis.stats.significance import LEVEL
 from tests.support.arena_store import NAMES, write_arena
 
-SHIFTS = {"none": 0.0, "gru": 3.0, "pcgrad": -2.0, "blur": 0.05}
+SHIFTS = {"none": 0.0, "gru": 3.0, "sago": -2.0, "blur": 0.05}
 numbers = st.floats(-50, 50).map(lambda value: round(value, 3))
 
 
@@ -119,7 +119,7 @@ def test_differences_of_a_sweep(tmp_path: Path) -> None:
         row = quality.loc[name]
         assert row["gains"] == pytest.approx(gains)
         assert (row["n"], row["difference"], row["p"]) == pytest.approx((10, np.mean(gains), flip_signs(gains)))
-    assert quality["sign"].to_dict() == {"gru": 1, "pcgrad": -1, "blur": 0}
+    assert quality["sign"].to_dict() == {"gru": 1, "sago": -1, "blur": 0}
     ordered = pd.Series(quality["p"]).sort_values()
     raised = np.maximum.accumulate([p * (3 - place) for place, p in enumerate(ordered)])
     assert quality["adjusted"].loc[ordered.index].tolist() == pytest.approx(np.minimum(raised, 1).tolist())
@@ -146,14 +146,14 @@ def test_equal_utility_and_extraction_strength_rank(tmp_path: Path) -> None:
     assert [goal.short for goal in found.ranked] == [*(f"FQ at {share}% MU" for share in (85, 90, 95)), "ES"]
     rows = found.differences.set_index(["metric", "rectifier"])
     mixed = rows.loc["forget_quality_at_0.9"]
-    assert mixed["unmixed"].to_dict() == {"gru": 10, "pcgrad": 0, "blur": 0}
+    assert mixed["unmixed"].to_dict() == {"gru": 10, "sago": 0, "blur": 0}
     weight = math.sqrt(0.1 * 0.9 / (0.9 - 0.5))  # of calibrated's parabola of MU
     gains = [0.05 * weight] * 10
     assert mixed.loc["blur", "gains"] == pytest.approx(gains)
     assert rows.loc[("forget_quality", "blur"), "below"] == 10
     assert mixed.loc["blur", "below"] == 0
     strength = rows.loc["forget_extraction_strength"]
-    assert np.sign(strength["difference"]).to_dict() == {"gru": -1, "pcgrad": 1, "blur": -1}
+    assert np.sign(strength["difference"]).to_dict() == {"gru": -1, "sago": 1, "blur": -1}
     assert strength.loc["gru", "sign"] == 1, "less can be extracted"
 
 
@@ -165,7 +165,7 @@ def test_seeds_without_a_pair_are_named(tmp_path: Path) -> None:
     found = compare(write_arena(tmp_path, value))
     rows = found.differences.set_index(["metric", "rectifier"]).loc["forget_quality"]
     assert "blur" not in rows.index, "it has no setting that could be chosen"
-    assert rows["n"].to_dict() == {"gru": 7, "pcgrad": 9}
+    assert rows["n"].to_dict() == {"gru": 7, "sago": 9}
     assert rows.loc["gru", "lacking"] == "3 (with it: diverged), 4 (with it: diverged), 9 (none: diverged)"
     assert set(found.ranks["blocks"]) == {7}
 
@@ -183,12 +183,12 @@ def tuned(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
 
 def test_settings_are_chosen_on_their_own_seeds_and_reported_on_others(tmp_path: Path) -> None:
     """At seeds from 10 on all FQs are 20 higher: what is chosen stays, what is reported is of these alone."""
-    found = compare(write_arena(tmp_path, tuned, names=("none", "gru", "pcgrad"), seeds=SEARCHED, selection=CHOOSING))
+    found = compare(write_arena(tmp_path, tuned, names=("none", "gru", "sago"), seeds=SEARCHED, selection=CHOOSING))
     assert set(found.values["seed"]) == set(range(10, 20))
     rows = found.differences.set_index(["basis", "metric", "rectifier"])
     assert rows.loc[(OWN, "forget_quality", "gru"), "difference"] == pytest.approx(0)
     assert rows.loc[(EQUAL, "forget_quality", "gru"), "difference"] == pytest.approx(-5)
-    assert rows.loc[(EQUAL, "forget_quality", "pcgrad"), "difference"] == pytest.approx(0)
+    assert rows.loc[(EQUAL, "forget_quality", "sago"), "difference"] == pytest.approx(0)
     chosen = found.results.chosen.set_index("rectifier.name")
     assert chosen.loc["none", "forget_quality"] == pytest.approx(-20 + 0.01 * 14.5)
     assert chosen.loc["none", "choice.removal"] == pytest.approx(-40 + 0.01)
