@@ -10,14 +10,17 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from trainables.config.method_tables import RECTIFIERS
 
 GREY = "#666666"
-DASHED = (0, (4, 1.5))
-LOOKS: dict[str, tuple[str, str, Any]] = {
+DASHED, DOTTED = (0, (4, 1.5)), (0, (1, 1))
+BOW_TIE = ((-1, -1), (-1, 1), (1, -1), (1, 1), (-1, -1))
+HOURGLASS = ((-1, -1), (1, -1), (-1, 1), (1, 1), (-1, -1))
+LOOKS: dict[str, tuple[str, Any, Any]] = {
     "ga": ("#D55E00", "o", "-"),
     "gd": ("#009E73", "^", "-"),
     "wga": ("#CC79A7", "D", "-"),
@@ -30,6 +33,12 @@ LOOKS: dict[str, tuple[str, str, Any]] = {
     "simnpo": ("#0072B2", "s", DASHED),
     "npo_gd": ("#E69F00", "X", DASHED),
     "npo_kl": ("#56B4E9", "P", DASHED),
+    "idk_dpo": ("#D55E00", (4, 1, 0), DOTTED),
+    "idk_nll": ("#009E73", BOW_TIE, DOTTED),
+    "undial": ("#CC79A7", HOURGLASS, DOTTED),
+    "satimp": ("#0072B2", (5, 0, 180), DOTTED),
+    "ceu": ("#E69F00", (6, 1, 0), DOTTED),
+    "pdu": ("#56B4E9", "H", DOTTED),
 }
 """Each method's colour, marker and line: no two share a marker, none that share a colour share a line.
 
@@ -124,13 +133,16 @@ def rectifier_look(rectifier: str) -> RectifierLook:
 
 
 def marker(method: str, rectifier: str) -> dict[str, Any]:
-    """Return keywords for a method's marker: hollow for the plain method, full with GRU, half full with others."""
-    return {
-        "color": colour(method),
-        "marker": LOOKS.get(method, OTHER)[1],
-        "fillstyle": rectifier_look(rectifier).fill,
-        "linestyle": "none",
-    }
+    """Return keywords for a method's marker: hollow for the plain method, full with GRU, half full with others.
+
+    A marker given by its corners has no halves and is pale then.
+    """
+    shape, fill = LOOKS.get(method, OTHER)[1], rectifier_look(rectifier).fill
+    look = {"color": colour(method), "marker": shape, "fillstyle": fill, "linestyle": "none"}
+    if isinstance(shape, tuple) and fill not in ("none", "full"):
+        pale = tuple(0.6 + 0.4 * part for part in to_rgb(colour(method)))
+        look |= {"fillstyle": "full", "markerfacecolor": pale}
+    return look
 
 
 def opaque(method: str, rectifier: str) -> dict[str, Any]:

@@ -38,11 +38,9 @@ def describe_field(path: str, sweep: Sweep) -> dict[str, str]:
         read = value is not None
     else:
         value = sweep.axes.get(path, read_setting(sweep, path))
-        read = (
-            any(has_effect(path, *cell, sweep.axes) for cell in cells)
-            if axis
-            else path not in FILES or sweep.name == "own"
-        )
+        read = path not in FILES or sweep.name == "own"
+        if axis or path.startswith("objective."):
+            read = any(has_effect(path, *cell, sweep.axes) for cell in cells)
         schema = value_type(path, Sweep).json_schema()
         accepts = describe_schema(schema, schema.get("$defs", {}))
     note = ("may be an axis" if axis else "") if read else "nothing here reads it"

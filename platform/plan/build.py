@@ -7,7 +7,7 @@ from typing import Any
 
 from platform.plan import hub_requirements, overrides, resolve_benchmark
 from platform.plan.costs import Budget, estimate_budget
-from platform.plan.models import ModelRecipes, Reference, find_shape
+from platform.plan.models import ModelRecipes, Reference, absolute_path, find_shape
 from platform.plan.plan import Plan
 from platform.plan.strategies import STRATEGIES, check_steered_layer, list_spaces, list_trials, sample_trials
 from search_spaces.schema.axes import STUDY, Range
@@ -19,7 +19,7 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
 from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.config.trial import Trial
-from trainables.data import prompts
+from trainables.data import idk_answers, prompts
 from trainables.methods import custom
 from trainables.robustness import attacks
 from trainables.storage.folder_storage import Storage
@@ -63,6 +63,7 @@ def make_plan(
     """Resolve a sweep. Raises InputError with every problem found."""
     if strategy not in STRATEGIES:
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, STRATEGIES)}")
+    sweep = _locate_answers(sweep)
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     targets = {split: _models_of(references, store) for split, references in found.items()}
     every = list_spaces(sweep, strategy, benchmarks, targets)
@@ -96,6 +97,15 @@ def make_plan(
     )
 
 
+def _locate_answers(sweep: Sweep) -> Sweep:
+    """Return the sweep with the absolute path and the fingerprint of `objective.idk`. Raises InputError."""
+    idk = sweep.objective.idk
+    if idk is None:
+        return sweep
+    named = {"idk": absolute_path(idk), "idk_fingerprint": idk_answers.fingerprint_answers(idk)}
+    return sweep.model_copy(update={"objective": sweep.objective.model_copy(update=named)})
+
+
 def _resolve_data_and_models(
     sweep: Sweep, store: Storage
 ) -> tuple[dict[str, Benchmark], ModelRecipes, dict[str, list[Reference]]]:
@@ -123,6 +133,8 @@ def _check_trials(
     """Return the trials' model's sizes and their costs. Raises InputError with every problem."""
     for trial in trials:
         problems.collect(check_steered_layer, trial, recipes)
+    for benchmark in dict.fromkeys(trial.benchmark for trial in trials if "idk" in METHODS[trial.method].reads):
+        problems.collect(kinds.find(benchmark.name).check_questions, benchmark)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
         problems.collect(custom.load_part, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):

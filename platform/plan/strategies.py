@@ -17,9 +17,10 @@ from search_spaces.schema.settings_with_effect import has_effect, requires_value
 from search_spaces.schema.sweep import Published, Sweep
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
-from trainables.config.settings import Benchmark, Model, RetainEvaluation
+from trainables.config.settings import Benchmark, Model, Objective, RetainEvaluation
 from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
+from trainables.data import idk_answers
 from trainables.methods import method_constants
 
 STRATEGIES = ("grid", "paper", "optuna")
@@ -129,7 +130,8 @@ def _make_space(
     fixed["selection"] = sweep.selection.model_copy(update={"seeds": ()})  # of a trial's own seed there is one
     fixed |= {"method": method, "benchmark": benchmark, "target": target, "retain_evaluation": retain_evaluation}
     fixed |= {"observe": observe, "observe_in_id": False}
-    fixed |= {"rectifier": {"name": rectifier, "scope": None}, "objective": dict(sweep.objective)}
+    objective = _identify_answers(sweep.objective, method)
+    fixed |= {"rectifier": {"name": rectifier, "scope": None}, "objective": objective}
     fixed |= {"training": dict(training), "task_vector": dict(sweep.task_vector) if row.strength else None}
     seeds = sweep.axes["seed"]
     fixed["seed"] = seeds.low if isinstance(seeds, Range) else seeds[0]
@@ -142,6 +144,16 @@ def _make_space(
         if strategy == "paper" and path in sweep.searched:
             axes[path] = (published[path],)
     return Space(sweep.name, fixed, axes, published)
+
+
+def _identify_answers(objective: Objective, method: str) -> dict[str, Any]:
+    """Return the objective's settings with a name of its answers' content; without them, if it reads none.
+
+    Raises InputError.
+    """
+    if "idk" in METHODS[method].reads:
+        return {**dict(objective), "idk_fingerprint": idk_answers.fingerprint_answers(objective.idk)}
+    return dict(objective) | ({} if METHODS[method].custom else {"idk": None, "idk_fingerprint": None})
 
 
 def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], axes: dict[str, Axis]) -> dict[str, Any]:

@@ -23,6 +23,8 @@ SECTIONS: dict[str, type[Value]] = {
 SINGLE = ("method", "seed")
 PAIR = "training.betas"
 """A setting whose one value is two numbers."""
+FILE = ("objective.idk", "objective.idk_fingerprint")
+"""A file, whose content a plan names once for all trials."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ Axis = tuple[Any, ...] | Range
 def axis_paths() -> tuple[str, ...]:
     """Return the configuration paths that may be axes: what a trial is measured by is the same in a whole sweep."""
     inside = {f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields}
-    return tuple(sorted({*SINGLE, "benchmark.split", *inside} - {PAIR}))
+    return tuple(sorted({*SINGLE, "benchmark.split", *inside} - {PAIR, *FILE}))
 
 
 @cache

@@ -99,7 +99,7 @@ def test_an_added_objective_and_rectifier_are_planned_in_any_sweep(run: Run, sma
     assert row["bytes"]["average"] > row["bytes"]["frozen"] == 0, "what the files say of their needs"
     refused = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=knowm", "rectifier.name=agre"))
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "'tru' or 'known' (got 'knowm')" in refused.stderr
+    assert "'pdu' or 'known' (got 'knowm')" in refused.stderr
     assert "'gru' or 'agree' (got 'agre')" in refused.stderr
 
 

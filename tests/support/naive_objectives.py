@@ -7,6 +7,7 @@ depend on what is to the right of them. Used by test_objectives.py as the truth.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from trainables.common.tokenized_row import Example
+from trainables.common.tokenized_row import AnsweredExample, Example
 from trainables.methods.method_constants import FIXED_PAD, Constants
 from trainables.methods.objectives import Objective, Term
 from trainables.training import forward_backward
@@ -33,6 +34,8 @@ class Row:
     frozen_logits: torch.Tensor
     hidden: torch.Tensor
     frozen_hidden: torch.Tensor
+    other: Row | None = None
+    """The row with another answer."""
 
     @property
     def length(self) -> int:
@@ -60,6 +63,19 @@ def rows(seed: int, lengths: Sequence[tuple[int, int]] = UNEQUAL, hidden: int = 
             Row(Example((NAME + number, *ids), start), leaf(WORDS), leaf(WORDS), leaf(hidden), leaf(hidden)),
         )
     return made
+
+
+def with_others(batch: Sequence[Row], others: Sequence[Row]) -> list[Row]:
+    """Rows with others as their other answers, which come after them on the tape."""
+    for number, (row, other) in enumerate(zip(batch, others, strict=True), len(batch)):
+        second = Example((NAME + number, *other.example.input_ids[1:]), other.start)
+        row.example = AnsweredExample(row.example.input_ids, row.start, second)
+        row.other = other
+    return list(batch)
+
+
+def others_of(batch: Sequence[Row]) -> list[Row]:
+    return [row.other for row in batch if row.other is not None]
 
 
 def leaves(*batches: Sequence[Row]) -> list[torch.Tensor]:
@@ -104,7 +120,7 @@ def of_term(
 ) -> torch.Tensor:
     """A term's loss as the loop takes it: over `world` ranks and in micro-batches of `size`, in a mixed order."""
     order = sorted(range(len(side)), key=lambda number: number * 7 % 5)
-    examples = [row.example for row in side]
+    examples, side = [row.example for row in side], [*side, *others_of(side)]
     losses = []
     for rank in range(world):
         tape = Tape(side, rank, world)
@@ -118,7 +134,10 @@ def of_term(
 def of_objective(
     objective: Objective, forget: Sequence[Row], retain: Sequence[Row], size: int | None = None, world: int = 1
 ) -> torch.Tensor:
-    reference = sums(forget, frozen=True).tolist() if objective.needs_reference else None
+    reference = sums(forget, frozen=True) if objective.needs_reference else None
+    if reference is not None and objective.needs_other_answers:
+        reference = reference - sums(others_of(forget), frozen=True)
+    reference = None if reference is None else reference.tolist()
     return torch.stack(
         [of_term(term, forget if term.side == "forget" else retain, reference, size, world) for term in objective.terms]
     ).sum()
@@ -199,6 +218,56 @@ def rmu(forget: Sequence[Row], retain: Sequence[Row], c: Constants, vector: torc
     return steered + c.alpha * kept
 
 
+def idk_dpo(batch: Sequence[Row], beta: float) -> torch.Tensor:
+    """2/beta mean log(1 + (r / r')^beta), r and r' the ratios pi / pi0 of a row's own and of its other answer."""
+    own, other = (torch.exp(sums(side, frozen=True) - sums(side)) for side in (batch, others_of(batch)))
+    return 2 / beta * torch.log(1 + (own / other) ** beta).mean()
+
+
+def undial(batch: Sequence[Row], beta: float, reduction: str) -> torch.Tensor:
+    """Cross entropy against p0 with the odds of the true token divided by e^beta; without a label, of token V - 100."""
+    longest = {"all_positions": max(row.length for row in batch), "all_positions_fixed_pad": 500}.get(reduction, 0)
+    parts = []
+    for row in batch:
+        places = (
+            range(row.start - 1, row.length - 1) if reduction == "labels" else range((longest or row.length + 1) - 1)
+        )
+        for place in places:
+            labelled = row.start <= place + 1 < row.length
+            true = row.example.input_ids[place + 1] if labelled else (WORDS - 100) % WORDS
+            p0 = torch.softmax(row.frozen_logits.detach()[place], 0)
+            odds = torch.where(torch.arange(WORDS) == true, p0 * math.exp(-beta), p0)
+            parts.append(-(odds / odds.sum() * torch.softmax(row.logits[place], 0).log()).sum())
+    return torch.stack(parts).mean()
+
+
+def satimp(batch: Sequence[Row], beta: float, beta2: float) -> torch.Tensor:
+    losses = torch.cat([token_losses(row) for row in batch])
+    p = torch.exp(-losses).detach()
+    return -(p**beta * (1 - p) ** beta2 * losses).mean()
+
+
+def later_labels(batch: Sequence[Row]) -> list[tuple[torch.Tensor, int]]:
+    """The logits and the token of every label but the first of each row."""
+    return [
+        (row.logits[place - 1], row.example.input_ids[place])
+        for row in batch
+        for place in range(row.start + 1, row.length)
+    ]
+
+
+def ceu(batch: Sequence[Row]) -> torch.Tensor:
+    """Unlikelihood, 0 where no row has a second label."""
+    parts = [-torch.log(1 - torch.softmax(logits, 0)[true]) for logits, true in later_labels(batch)]
+    return torch.stack(parts).mean() if parts else 0 * sum(row.logits.sum() for row in batch)  # type: ignore[return-value]
+
+
+def flat(batch: Sequence[Row]) -> torch.Tensor:
+    """PDU's forget term, at the answers' own places."""
+    answers = torch.cat([row.logits[row.start : row.length] for row in batch])
+    return torch.stack([(logits.max() - logits.sum() / WORDS) ** 2 for logits in answers]).mean()
+
+
 NAIVE: dict[str, Callable[[Sequence[Row], Sequence[Row], Constants], torch.Tensor]] = {
     "nll": lambda f, r, c: nll(f),
     "ga": lambda f, r, c: -c.forget_coefficient * nll(f),
@@ -209,5 +278,11 @@ NAIVE: dict[str, Callable[[Sequence[Row], Sequence[Row], Constants], torch.Tenso
     "npo_kl": lambda f, r, c: c.forget_coefficient * npo(f, c.beta) + c.kl_coefficient * kl(r, c.kl_reduction),
     "npo_gd": lambda f, r, c: c.forget_coefficient * npo(f, c.beta) + c.retain_coefficient * nll(r),
     "simnpo": lambda f, r, c: c.forget_coefficient * simnpo(f, c.beta, c.margin),
+    "idk_dpo": lambda f, r, c: c.forget_coefficient * idk_dpo(f, c.beta) + c.retain_coefficient * nll(r),
+    "idk_nll": lambda f, r, c: c.forget_coefficient * nll(others_of(f)) + c.retain_coefficient * nll(r),
+    "undial": lambda f, r, c: c.forget_coefficient * undial(f, c.beta, c.kl_reduction) + c.retain_coefficient * nll(r),
+    "satimp": lambda f, r, c: c.forget_coefficient * satimp(f, c.beta, c.beta2) + c.retain_coefficient * nll(r),
+    "ceu": lambda f, r, c: c.forget_coefficient * ceu(f),
+    "pdu": lambda f, r, c: c.forget_coefficient * flat(f) + c.retain_coefficient * nll(r),
     "simnpo_gd": lambda f, r, c: c.forget_coefficient * simnpo(f, c.beta, c.margin) + c.retain_coefficient * nll(r),
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from trainables.common.errors import InputError, closest
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
-from trainables.data import raw_rows
+from trainables.data import prompts, raw_rows
 from trainables.data.hub_folders import HubRequirement
 
 if TYPE_CHECKING:
@@ -157,6 +157,17 @@ class BenchmarkBase(ABC):
     @abstractmethod
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
         """Return forget rows and retain rows as tokens, at most `max_length` each."""
+
+    def check_questions(self, benchmark: Benchmark) -> None:
+        """Raise InputError unless each forget row is a question with its answer. Leaves the hub alone."""
+        raise InputError(f"method: another answer needs questions to forget; {self.name} has texts")
+
+    def encode_answers(
+        self, benchmark: Benchmark, tokenizer: Any, pairs: Sequence[tuple[str, str]], max_length: int
+    ) -> Examples:
+        """Return questions with answers as tokens, as `training_examples` has them."""
+        template = prompts.resolve_template(benchmark.template, tokenizer)
+        return prompts.encode_all(tokenizer, template, pairs, max_length=max_length, tag_is_answer=False)
 
     @abstractmethod
     def measure(

@@ -15,3 +15,10 @@ class Example:
     @property
     def answer_tokens(self) -> int:
         return len(self.input_ids) - self.answer_start
+
+
+@dataclass(frozen=True)
+class AnsweredExample(Example):
+    """A row, and its question with another answer."""
+
+    other: Example

@@ -35,6 +35,7 @@ def without_paths(node: Any) -> Any:
         return node
     kept = {key: without_paths(item) for key, item in node.items()}
     places = {"fingerprint": ("path", "data", "sources", "tokenizer"), "data_fingerprint": ("data",)}
+    places["idk_fingerprint"] = ("idk",)
     for fingerprint, paths in places.items():
         for path in paths if kept.get(fingerprint) else ():
             kept.pop(path, None)

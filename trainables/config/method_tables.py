@@ -21,6 +21,13 @@ frozen_model: a copy of the target model, and its forward pass beside one with g
 distributions: both models' distributions over the vocabulary there.
 reference_sums: S_i^0, one forward pass of the target model over the forget rows that the steps draw.
 """
+PUBLISHED_NEEDS = ("pairs", "frozen_on_forget", "retain_multiplier")
+"""Further needs, of published objectives alone.
+
+pairs: each forget row once more with another answer, in one pass with it; S_i^0 of these too, another one each epoch.
+frozen_on_forget: the frozen model reads the forget rows, beside the pass that there is anyhow.
+retain_multiplier: the retain term has a pass of its own, whose gradient is kept until its weight is known.
+"""
 RETAIN_PASS = "retain_pass"
 """Need of a rectifier: each step a forward and backward pass on retain rows, and its fp32 moving average."""
 SETTINGS = ("gamma", "tau")
@@ -45,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MethodRow(Row):
-    """An objective that is trained, or a task vector. `needs`: of NEEDS."""
+    """An objective that is trained, or a task vector. `needs`: of NEEDS and PUBLISHED_NEEDS."""
 
     _: KW_ONLY
     reads: tuple[str, ...] = ()
@@ -85,7 +92,13 @@ class RectifierRow(Row):
         return f"takes {' and '.join(self.takes)}{f' and no {others[0]}' if others else ''}{self.note}"
 
 
+def _all_presets(**numbers: Any) -> dict[str, dict[str, Any]]:
+    """Return numbers that hold in every preset: of methods that the GRU paper does not run, or with a single source."""
+    return dict.fromkeys(("paper", "authors", "open-unlearning"), numbers)
+
+
 _KL = ("kl_coefficient", "kl_reduction")
+_COEFFICIENTS = ("forget_coefficient", "retain_coefficient")
 _OPEN_KL = {"open-unlearning": {"kl_reduction": "all_positions"}}
 
 _METHODS = (  # in the order of the paper's main table
@@ -159,6 +172,57 @@ _METHODS = (  # in the order of the paper's main table
     ),
     MethodRow("tv", "TV", strength="strength"),
     MethodRow("tru", "TRU", strength="stg", batched=True),
+    # the paper does not run those below; its preset has open-unlearning's numbers
+    MethodRow(
+        "idk_dpo",
+        "IdkDPO",
+        ("reference_sums", "retain_loss", "pairs"),
+        reads=("beta", *_COEFFICIENTS, "idk"),
+        # TOFU's loss has no factor 2 / beta, at its beta of 0.1, and no retain term
+        presets={"authors": {"forget_coefficient": 0.05, "retain_coefficient": 0.0}},
+    ),
+    MethodRow(
+        "idk_nll",
+        "IdkNLL",
+        ("retain_loss",),
+        reads=(*_COEFFICIENTS, "idk"),
+        presets={"open-unlearning": {"retain_coefficient": 0.0}},  # fine-tuning on its forget rows with these answers
+    ),
+    MethodRow(
+        "undial",
+        "UNDIAL",
+        ("frozen_model", "distributions", "retain_loss", "frozen_on_forget"),
+        reads=("beta", "kl_reduction", *_COEFFICIENTS),
+        presets=_all_presets(beta=10.0, retain_coefficient=0.0, kl_reduction="labels")
+        | {"open-unlearning": {"beta": 10.0, "retain_coefficient": 0.0, "kl_reduction": "all_positions"}},
+    ),
+    MethodRow(
+        "satimp",
+        "SatImp",
+        ("retain_loss",),
+        reads=("beta", "beta2", *_COEFFICIENTS),
+        presets=_all_presets(beta=5.0, beta2=1.0, forget_coefficient=0.1)
+        | {"authors": {"beta": 5.0, "beta2": 0.1, "retain_coefficient": 0.1}},
+    ),
+    MethodRow("ceu", "CE-U", reads=("forget_coefficient",)),
+    MethodRow(
+        "pdu",
+        "PDU",
+        ("retain_loss", "retain_multiplier"),
+        reads=(*_COEFFICIENTS, "retain_bound", "dual_rate", "dual_warmup"),
+        # on TOFU its authors step by 5 in each of 4 micro-batches of an optimizer step
+        presets=_all_presets(retain_coefficient=100.0, retain_bound=0.3, dual_rate=20.0, dual_warmup=5.0)
+        | {
+            f"{preset}/{split}": {
+                "retain_coefficient": 50.0,
+                "retain_bound": bound,
+                "dual_rate": 1.0,
+                "dual_warmup": 3.0,
+            }
+            for preset in ("paper", "authors", "open-unlearning")
+            for split, bound in (("news", 1.5), ("books", 0.1))
+        },
+    ),
 )
 _MEMORY = ("memory", "gamma")
 _RULE = ("scope", *_MEMORY)

@@ -142,6 +142,17 @@ class Objective(Value):
     steering: Positive | None = None
     alpha: NotNegative | None = None
     rmu_reduction: Literal["all_positions", "labels"] | None = None
+    beta2: NotNegative | None = None
+    """SatImp's exponent of 1 - p."""
+    retain_bound: NotNegative | None = None
+    """PDU's bound of the retain loss, in nats a token; above it the weight of the retain term grows."""
+    dual_rate: Positive | None = None
+    """PDU's rate of that weight, which begins at `retain_coefficient`, an optimizer step."""
+    dual_warmup: NotNegative | None = None
+    """Epochs in which that weight stays as it is."""
+    idk: Place | None = None
+    """Text file of answers like "I do not know", one a line; none: the project's own (trainables/data/idk.txt)."""
+    idk_fingerprint: Mark | None = None
 
 
 class Benchmark(Value):

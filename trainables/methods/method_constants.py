@@ -33,20 +33,25 @@ class Constants:
     steering: float = 6.5
     alpha: float = 1200.0
     rmu_reduction: Literal["all_positions", "labels"] = "all_positions"
+    beta2: float = 1.0
+    retain_bound: float = 0.3
+    dual_rate: float = 1.0
+    dual_warmup: float = 0.0
 
 
 def constants(method: str, settings: Settings, split: str) -> Constants:
     """Return the numbers of `method`: the preset's, and over them those that the configuration states."""
     presets = METHODS[method].presets
     published = {**presets.get(settings.preset, {}), **presets.get(f"{settings.preset}/{split}", {})}
-    return replace(Constants(), **published | settings.model_dump(exclude={"preset"}, exclude_none=True))
+    stated = settings.model_dump(exclude={"preset", "idk", "idk_fingerprint"}, exclude_none=True)
+    return replace(Constants(), **published | stated)
 
 
 def has_retain_term(method: str, settings: Settings, split: str) -> bool:
     """Return whether an objective has terms on retain rows, as its row says; one of weight 0 is none."""
     needs = METHODS[method].needs
     weighted = "retain_loss" in needs and constants(method, settings, split).retain_coefficient > 0
-    return weighted or "frozen_model" in needs
+    return weighted or "retain_multiplier" in needs or ("frozen_model" in needs and "frozen_on_forget" not in needs)
 
 
 def check_counted_once(rectifier: str, method: str, settings: Settings, split: str) -> None:

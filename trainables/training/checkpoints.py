@@ -44,7 +44,10 @@ def save(
     tag = f"step-{state.step}"
     engine.save(folder, tag)
     average = {f"{number:05}": part.contiguous() for number, part in enumerate(task.rectifier.state())}
-    save_file({**average, "step": torch.tensor(state.step)}, folder / tag / f"average-{engine.rank}.safetensors")
+    average["step"] = torch.tensor(state.step)
+    if state.multiplier is not None:
+        average["multiplier"] = torch.tensor(state.multiplier, dtype=torch.float64)
+    save_file(average, folder / tag / f"average-{engine.rank}.safetensors")
     dist.barrier()
     if engine.rank == 0:
         write_rows(folder / tag / STEPS, records)
@@ -121,10 +124,12 @@ def _restore(
     engine.restore(folder, tag)
     parts = load_file(folder / tag / f"average-{engine.rank}.safetensors", device=str(engine.shard_device))
     parts.pop("step")
+    multiplier = parts.pop("multiplier", None)
     task.rectifier.restore([parts[name] for name in sorted(parts)])
     path = folder / tag / "reference.safetensors"
     reference = None
     if path.is_file():
         kept = load_file(path)
         reference = dict(zip(kept["rows"].tolist(), kept["reference"].tolist(), strict=True))
-    return loop.TrainingState(reference, meta["step"]), read_rows(folder / tag / STEPS)
+    state = loop.TrainingState(reference, meta["step"], None if multiplier is None else float(multiplier))
+    return state, read_rows(folder / tag / STEPS)

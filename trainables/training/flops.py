@@ -64,12 +64,17 @@ def operations(trial: Trial, shape: Shape, points: int, tokens: float) -> float:
     steps = sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps)
     settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
     row, needs, custom = once * tokens, METHODS[trial.method].needs, METHODS[trial.method].custom
-    if RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs:
+    if RETAIN_PASS in RECTIFIERS[trial.rectifier.name].needs or "retain_multiplier" in needs:
+        row += once * tokens
+    if "pairs" in needs:
         row += once * tokens
     if "retain_loss" in needs and settings.retain_coefficient and (custom or not memory.shares_retain_pass(trial)):
         row += once * tokens
     if "frozen_model" in needs:
         row += (once + FORWARD) * max(tokens, memory.padded_to(trial))
-    rows = FORWARD * min(points, steps * training.batch_size) * tokens if "reference_sums" in needs else 0
+    if "frozen_on_forget" in needs:
+        row -= once * tokens
+    drawn = steps * training.batch_size
+    rows = FORWARD * (min(points, drawn) + ("pairs" in needs) * drawn) * tokens if "reference_sums" in needs else 0
     observed = -(-steps // trial.observe) if trial.observe else 0
     return size * (training.batch_size * (steps * row + observed * once * tokens) + rows)

@@ -47,9 +47,11 @@ def accumulate_gradient(
     `task` has pad, micro_batch and frozen. `reference`: a forget row's summed loss before training, by row number.
     Raises KeyError where it lacks a row.
     """
-    micro_batches, tokens = [], 0
-    for term, rows, numbers in terms:
-        totals = count_totals([rows[number] for number in numbers])
+    micro_batches: list[Any] = []
+    tokens = 0
+    for term, side, numbers in terms:
+        rows = {number: side[number] for number in numbers}
+        totals = count_totals(term.select([rows[number] for number in numbers]))
         tokens += totals.tokens
         share = -(-len(numbers) // engine.world)
         ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
@@ -86,7 +88,7 @@ def forward(
     model sees it: without a mask only the outputs at padding differ, and attention needs no matrix of who sees whom.
     """
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
-    batch = {name: tensor.to(engine.device) for name, tensor in collate(rows, task.pad, width).items()}
+    batch = {name: tensor.to(engine.device) for name, tensor in collate(term.select(rows), task.pad, width).items()}
     where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
     inputs = {
         "input_ids": batch["input_ids"],
@@ -113,9 +115,14 @@ def forward(
 
 @torch.no_grad()
 def row_sums(
-    engine: PassEngine, rows: Sequence[Example], numbers: Sequence[int], task: Any, size: int
+    engine: PassEngine,
+    rows: Sequence[Example],
+    numbers: Sequence[int],
+    task: Any,
+    size: int,
+    term: Term = objectives.NLL,
 ) -> dict[int, float]:
-    """Return S_i, the summed loss over the labels, of the rows `numbers`, by row number.
+    """Return S_i, the summed loss over the labels that `term` reads, of the rows `numbers`, by row number.
 
     Each rank scores its share of them in passes of `size` rows; all ranks run as many passes, also where rows run out.
     """
@@ -125,7 +132,7 @@ def row_sums(
     for start in range(0, share, size):
         places = mine[start : start + size]
         batch = [rows[numbers[min(place, len(numbers) - 1)]] for place in places]
-        found = forward(engine, objectives.NLL, batch, task, count_totals(batch)).losses.double().sum(1)
+        found = forward(engine, term, batch, task, count_totals(batch)).losses.double().sum(1)
         for place, value in zip(places, found, strict=True):
             if place < len(numbers):
                 sums[place] = value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from operator import mul
 from typing import Any
 
@@ -21,6 +21,7 @@ from trainables.training.engine import Engine
 MAX_ATTEMPTS = 10
 OBSERVED = 1 << 20
 """Added to the seed of the rows that `observe` measures on, so that they are not the step's own."""
+OTHER_ANSWERS = objectives.Term("forget", objectives.nll, answers="other")
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,12 @@ class TrainingTask:
 
     def forget_batch(self, step: int, attempt: int) -> list[int]:
         """Return the step's forget rows. Another attempt takes only rows of `sampled_rows`, which have an S_i^0."""
-        if attempt == 0:
-            return sampling.forget_batch(self.seed, step, 0, len(self.forget), self.training.batch_size)
-        known = self.sampled_rows()
-        again = sampling.forget_batch(self.seed, step, attempt, len(known), self.training.batch_size)
-        return [known[number] for number in again]
+        size = self.training.batch_size
+        known: Sequence[int] = range(len(self.forget)) if attempt == 0 else self.sampled_rows()
+        drawn = [known[number] for number in sampling.forget_batch(self.seed, step, attempt, len(known), size)]
+        if isinstance(self.forget, sampling.AnsweredRows):
+            return self.forget.number(drawn, step * size)
+        return drawn
 
     def rows(self, side: objectives.Side) -> Sequence[Example]:
         return self.forget if side == "forget" else self.retain
@@ -64,15 +66,20 @@ class TrainingTask:
 
 @dataclass
 class TrainingState:
-    """The part that changes from step to step, apart from weights and optimizer. `reference`: S_i^0 by row number."""
+    """The part that changes from step to step, apart from weights and optimizer.
+
+    `reference`: S_i^0 by row number, less that of its other answer where there is one. `multiplier`: of the retain
+    term, if the objective has a dual.
+    """
 
     reference: dict[int, float] | None
     step: int = 0
+    multiplier: float | None = None
 
 
 @dataclass(frozen=True)
 class RetainPasses:
-    """A step's retain rows, and what was found there: by `observe`, and by the rectifier's pass if it has one.
+    """A step's retain rows, and what was found there: by `observe`, and by the rectifier's or dual's pass, if any.
 
     `gradient` is kept only where a term of the objective is the same loss (`Term.nll_weight`), which then has no pass.
     """
@@ -90,13 +97,20 @@ def initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
 
     They are of the rows of the run alone: 20 steps see a fortieth of WMDP's texts.
     """
+    state = TrainingState(None, multiplier=task.objective.dual and task.objective.dual.start)
     if not task.objective.needs_reference:
-        return TrainingState(None)
-    size = task.micro_batch or task.training.batch_size // engine.world
+        return state
+    rows, numbers, batch = task.forget, task.sampled_rows(), task.training.batch_size
+    size = task.micro_batch or batch // engine.world
     engine.module.eval()
-    reference = forward_backward.row_sums(engine, task.forget, task.sampled_rows(), task, size)
+    state.reference = forward_backward.row_sums(engine, rows, numbers, task, size)
+    if isinstance(rows, sampling.AnsweredRows):
+        epochs = -(-task.count_steps() * batch // len(rows))
+        items = [epoch * len(rows) + number for epoch in range(epochs) for number in numbers]
+        others = forward_backward.row_sums(engine, rows, items, task, size, OTHER_ANSWERS)
+        state.reference = {item: state.reference[item % len(rows)] - others[item] for item in items}
     engine.module.train()
-    return TrainingState(reference)
+    return state
 
 
 def train(engine: Engine, task: TrainingTask, state: TrainingState | None = None) -> Iterator[dict[str, Any]]:
@@ -113,12 +127,12 @@ def train(engine: Engine, task: TrainingTask, state: TrainingState | None = None
 def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) -> dict[str, Any]:
     started, step = time.perf_counter(), state.step
     passed = _retain_passes(engine, task, step)
-    record, outcome = _rectified_gradient(engine, task, state.reference, passed, step, 0)
+    record, outcome = _rectified_gradient(engine, task, state, passed, step, 0)
     attempts = 1
     while outcome.degenerate and attempts < MAX_ATTEMPTS:  # other forget rows; the average has its retain gradient
         engine.clear()
         _seed_noise(engine, task.seed, step, attempts)
-        record, outcome = _rectified_gradient(engine, task, state.reference, passed, step, attempts)
+        record, outcome = _rectified_gradient(engine, task, state, passed, step, attempts)
         attempts += 1
     lr = learning_rate(task.training, step, steps, task.count_warmup_steps())
     if outcome.degenerate:
@@ -126,6 +140,10 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
     else:
         engine.step(lr)
     state.step = step + 1
+    if task.objective.dual is not None and state.multiplier is not None:
+        record["retain_multiplier"] = state.multiplier
+        if step >= task.objective.dual.warmup * len(task.forget) // task.training.batch_size:
+            state.multiplier = task.objective.dual.update(state.multiplier, passed.loss)
     tokens = record.pop("tokens")
     return {
         "step": step + 1,
@@ -176,14 +194,15 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
     rows = []
     if task.rectifier.needs_retain or task.objective.needs_retain:
         rows = sampling.retain_batch(task.seed, step, 0, len(task.retain), task.training.batch_size)
-    if not task.rectifier.needs_retain:
+    if not task.rectifier.needs_retain and task.objective.dual is None:
         return RetainPasses(rows, observed_loss, observed)
     parts = task.rectifier.parts
     shared = parts == 1 and any(map(_is_retain_nll, task.objective.terms))
     losses, counts, gradient = [], [], None
     for part in range(parts):
         loss, tokens = _retain_pass(engine, task, rows[part::parts], "retain loss", step)
-        task.rectifier.update_average(engine.shard())
+        if task.rectifier.needs_retain:
+            task.rectifier.update_average(engine.shard())
         gradient = [each.clone() for each in engine.shard()] if shared else None
         engine.clear()
         losses.append(loss)
@@ -202,7 +221,7 @@ def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int], name: str,
 def _rectified_gradient(
     engine: Engine,
     task: TrainingTask,
-    reference: dict[int, float] | None,
+    state: TrainingState,
     passed: RetainPasses,
     step: int,
     attempt: int,
@@ -210,11 +229,14 @@ def _rectified_gradient(
     """Leave the rectified gradient of one attempt in the engine."""
     forget, terms, weight = task.forget_batch(step, attempt), [], 0.0
     for term in task.objective.terms:
+        if _is_retain_nll(term) and state.multiplier is not None:
+            loss = objectives.scaled(objectives.nll, state.multiplier)
+            term = replace(term, loss=loss, nll_weight=state.multiplier)
         if _is_retain_nll(term) and passed.gradient is not None:
             weight += term.nll_weight or 0.0
         else:
             terms.append((term, task.rows(term.side), forget if term.side == "forget" else passed.rows))
-    loss, tokens = forward_backward.accumulate_gradient(engine, terms, task, reference)
+    loss, tokens = forward_backward.accumulate_gradient(engine, terms, task, state.reference)
     if passed.gradient is not None:
         loss += weight * passed.loss
         for part, kept in zip(engine.shard(), passed.gradient, strict=True):

@@ -133,7 +133,7 @@ def count_retain_shards(trial: Trial) -> int:
 
 
 def shares_retain_pass(trial: Trial) -> bool:
-    """Return whether the rectifier's retain pass may serve a term of the objective too (trainables.training.loop).
+    """Return whether a retain pass of its own may serve a term of the objective too (trainables.training.loop).
 
     Of an objective in custom/ with a retain term, what its gradient takes is planned, and the pass that it may save.
     """
@@ -141,7 +141,10 @@ def shares_retain_pass(trial: Trial) -> bool:
         METHODS[trial.method],
         method_constants.constants(trial.method, trial.objective, trial.benchmark.split),
     )
-    return count_retain_shards(trial) == 1 and "retain_loss" in method.needs and settings.retain_coefficient > 0
+    shards, coefficient = count_retain_shards(trial), settings.retain_coefficient
+    if "retain_multiplier" in method.needs:
+        return shards <= 1
+    return shards == 1 and "retain_loss" in method.needs and coefficient > 0
 
 
 def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
@@ -181,7 +184,8 @@ def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak
     with LoRA one that has the adapters folded in.
     """
     resources, method = trial.resources, METHODS[trial.method]
-    width, ranks, tokens = WIDTH[resources.precision], resources.ranks, rows * length
+    width, ranks = WIDTH[resources.precision], resources.ranks
+    tokens = rows * length * (2 if "pairs" in method.needs else 1)
     activations = tokens * (all_layers_bytes(trial, shape, length) + 5 * width * shape.hidden)
     logits = tokens * loss_bytes(trial, shape, length)
     if method.strength is not None:

@@ -7,9 +7,46 @@ replacement, one for each forget row (as TOFU's published code draws them). A se
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
 import numpy as np
 
-FORGET, RETAIN, AGAIN, NOISE = 1, 2, 3, 4
+from trainables.common.tokenized_row import AnsweredExample, Example
+
+FORGET, RETAIN, AGAIN, NOISE, ANSWER = 1, 2, 3, 4, 5
+
+
+class AnsweredRows(Sequence[Example]):
+    """Rows with another answer beside their own, drawn anew each epoch: item `epoch * len(rows) + row`.
+
+    The answer is a function of (seed, epoch, row) alone. `encode` turns a row's number and an answer into tokens.
+    """
+
+    def __init__(
+        self, rows: Sequence[Example], answers: Sequence[str], encode: Callable[[int, str], Example], seed: int
+    ) -> None:
+        self.rows = rows
+        self.answers = answers
+        self.encode = encode
+        self.seed = seed
+
+    def __len__(self) -> int:
+        """Return the number of rows, whatever the epochs."""
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Example]:
+        return (self[row] for row in range(len(self)))
+
+    def __getitem__(self, at: Any) -> Any:
+        epoch, row = divmod(at, len(self))
+        drawn = int(_generator(self.seed, ANSWER, epoch, row).integers(len(self.answers)))
+        own = self.rows[row]
+        return AnsweredExample(own.input_ids, own.answer_start, self.encode(row, self.answers[drawn]))
+
+    def number(self, rows: Sequence[int], start: int) -> list[int]:
+        """Return the items of rows that stand from place `start` on in the stream of epochs."""
+        return [row + (start + place) // len(self) * len(self) for place, row in enumerate(rows)]
 
 
 def forget_batch(seed: int, step: int, attempt: int, rows: int, batch_size: int) -> list[int]:

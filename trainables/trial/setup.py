@@ -13,14 +13,16 @@ import torch.distributed as dist
 from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
+from trainables.common.tokenized_row import Example
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial, check_runnable
+from trainables.data.idk_answers import fingerprint_answers, read_answers
 from trainables.inference.padded_batch import pad_of
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import read_json
-from trainables.training import checkpoints, loop, memory, model_files
+from trainables.training import checkpoints, loop, memory, model_files, sampling
 from trainables.training.engine import Engine
 from trainables.training.runtime import device_memory
 
@@ -34,6 +36,10 @@ def check_inputs(trial: Trial) -> None:
     method_constants.check_counted_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
     evaluation.check_data(trial.benchmark)
     model_files.check_model(trial.target)
+    objective = trial.objective
+    if objective.idk_fingerprint and fingerprint_answers(objective.idk) != objective.idk_fingerprint:
+        which = f"'{objective.idk}'" if objective.idk else "the project's answers"
+        raise InputError(f"objective.idk: {which} changed after this trial was planned; plan it again")
     known = trial.target.fingerprint or ""
     if known.startswith("files:") and model_files.fingerprint_model(trial.target) != known:
         raise InputError(f"target: '{trial.target.path}' has changed since this trial was planned; plan it again")
@@ -82,6 +88,8 @@ def make_task(
     rectifier = rectifiers.make_rectifier(**trial.rectifier.model_dump())
     if rectifier.adds_retain and objective.needs_retain:  # of files in custom/, whose rows may not say so
         raise InputError("rectifier.name: it adds the retain gradient; the objective's retain term would count twice")
+    if objective.needs_other_answers:
+        forget = add_other_answers(trial, forget, tokenizer)
     frozen = copy.deepcopy(network).to(device).eval().requires_grad_(False) if objective.needs_frozen else None
     if METHODS[trial.method].steers:
         train_only_rmu_weights(network, constants.layer)
@@ -99,6 +107,19 @@ def make_task(
         observe=trial.observe,
         frozen=frozen,
     )
+
+
+def add_other_answers(trial: Trial, forget: benchmarks.Examples, tokenizer: Any) -> sampling.AnsweredRows:
+    """Return the forget rows with answers of `objective.idk`. Raises InputError where a row is a text."""
+    benchmark, chosen = trial.benchmark, benchmarks.find(trial.benchmark.name)
+    chosen.check_questions(benchmark)
+    questions = [row["question"] for row in chosen.training_rows(benchmark)[0]]
+
+    def encode(row: int, answer: str) -> Example:
+        pairs = [(questions[row], answer)]
+        return chosen.encode_answers(benchmark, tokenizer, pairs, trial.training.max_length)[0]
+
+    return sampling.AnsweredRows(forget, read_answers(trial.objective.idk), encode, trial.seed)
 
 
 def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:

@@ -252,6 +252,22 @@ def test_operations_by_hand() -> None:
     padded = 31 * 32 * SEVEN.parameters * (6 * 80 + 8 * 500)
     assert flops.operations(trial(method="ga_kl"), SEVEN, 200, 80) == pytest.approx(padded)
     assert flops.hours(0.35 * 312e12 * 3600, "bf16") == pytest.approx(1)
+    peers = {
+        "idk_dpo": 18 * step + 2 * first + 2 * step,  # S^0 of another answer each epoch
+        "idk_nll": 12 * step,
+        "undial": 8 * step,  # without a retain term
+        "satimp": 12 * step,
+        "ceu": 6 * step,
+        "pdu": 12 * step,
+    }
+    for method, operations in peers.items():
+        assert flops.operations(trial(method=method), SEVEN, 200, 80) == pytest.approx(operations)
+    rectified = flops.operations(trial(method="pdu", rectifier=GRU), SEVEN, 200, 80)
+    assert rectified == pytest.approx(peers["pdu"])
+    parted = trial(method="pdu", rectifier={"name": "gem", "parts": 2})
+    assert flops.operations(parted, SEVEN, 200, 80) == pytest.approx(18 * step)
+    wide = trial(method="undial", objective={"kl_reduction": "all_positions_fixed_pad"})
+    assert flops.operations(wide, SEVEN, 200, 80) == pytest.approx(31 * 32 * 8 * 500 * SEVEN.parameters)
 
 
 def test_hours_of_evaluations_by_hand() -> None:

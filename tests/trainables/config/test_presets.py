@@ -37,6 +37,19 @@ open-unlearning simnpo_gd forget05,forget10 beta=4.5 margin=0 forget_coefficient
 paper rmu bio_cyber layer=7 steering=6.5 alpha=100 rmu_reduction=all_positions
 authors rmu forget05 layer=7 steering=6.5 alpha=1200 rmu_reduction=all_positions
 open-unlearning rmu forget05 layer=7 steering=2 alpha=1 rmu_reduction=labels
+paper,open-unlearning idk_dpo forget05 beta=0.1 forget_coefficient=1 retain_coefficient=1
+authors idk_dpo forget05 beta=0.1 forget_coefficient=0.05 retain_coefficient=0
+paper,authors idk_nll forget05 forget_coefficient=1 retain_coefficient=1
+open-unlearning idk_nll forget05 forget_coefficient=1 retain_coefficient=0
+paper,authors undial forget05 beta=10 forget_coefficient=1 retain_coefficient=0 kl_reduction=labels
+open-unlearning undial forget05 beta=10 forget_coefficient=1 retain_coefficient=0 kl_reduction=all_positions
+paper,open-unlearning satimp forget05 beta=5 beta2=1 forget_coefficient=0.1 retain_coefficient=1
+authors satimp forget05 beta=5 beta2=0.1 forget_coefficient=1 retain_coefficient=0.1
+paper,authors,open-unlearning ceu forget05 forget_coefficient=1
+paper,authors,open-unlearning pdu forget05 forget_coefficient=1 retain_coefficient=100 retain_bound=0.3 dual_warmup=5
+paper,authors,open-unlearning pdu forget05 dual_rate=20
+paper,authors,open-unlearning pdu news retain_coefficient=50 retain_bound=1.5 dual_rate=1 dual_warmup=3
+authors pdu books retain_coefficient=50 retain_bound=0.1 dual_rate=1 dual_warmup=3
 """
 
 
@@ -61,6 +74,10 @@ STATED: dict[str, Any] = {
     "steering": 11.0,
     "alpha": 0.0,
     "rmu_reduction": "labels",
+    "beta2": 0.0,
+    "retain_bound": 0.0,
+    "dual_rate": 7.0,
+    "dual_warmup": 0.0,
 }
 
 

@@ -34,10 +34,12 @@ CONSTANTS = Constants(
     layer=naive.LAYER,
     steering=3.0,
     alpha=40.0,
+    beta2=0.4,
 )
 RETAIN = ((5, 2), (11, 4), (8, 7), (3, 1))
 CASES = [(name, CONSTANTS) for name in naive.NAIVE]
 CASES += [("npo_kl", replace(CONSTANTS, kl_reduction=reduction)) for reduction in REDUCTIONS]
+CASES += [("undial", replace(CONSTANTS, kl_reduction=reduction)) for reduction in REDUCTIONS]
 CASES += [("rmu", replace(CONSTANTS, rmu_reduction=reduction)) for reduction in ("all_positions", "labels")]
 
 
@@ -46,6 +48,12 @@ def expected(method: str, c: Constants, forget: list[Row], retain: list[Row]) ->
         return naive.NAIVE[method](forget, retain, c)
     steering = objectives.make_objective("rmu", replace(c, rmu_reduction="labels")).terms[0]
     return naive.rmu(forget, retain, c, naive.control(steering))
+
+
+def forget_rows(method: str, seed: int, lengths: Any = naive.UNEQUAL) -> list[Row]:
+    """Rows, with others as their other answers, of the lengths in another order, where an objective reads these."""
+    made = rows(seed, lengths)
+    return naive.with_others(made, rows(seed + 100, lengths[::-1])) if method.startswith("idk") else made
 
 
 def gradients(loss: torch.Tensor, variables: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -62,9 +70,9 @@ def compare(found: torch.Tensor, wanted: torch.Tensor, variables: list[torch.Ten
 @pytest.mark.parametrize(("method", "c"), CASES)
 def test_loss_and_gradient_row_by_row(method: str, c: Constants, size: int | None, world: int) -> None:
     """In one piece, in micro-batches, over two ranks; nothing reaches the frozen model."""
-    forget, retain = rows(0), rows(1, RETAIN)
+    forget, retain = forget_rows(method, 0), rows(1, RETAIN)
     found = of_objective(objectives.make_objective(method, c), forget, retain, size, world)
-    compare(found, expected(method, c, forget, retain), leaves(forget, retain))
+    compare(found, expected(method, c, forget, retain), leaves(forget, naive.others_of(forget), retain))
 
 
 def test_every_method_is_compared() -> None:
@@ -82,13 +90,13 @@ shapes = st.lists(
 def test_any_split_into_micro_batches_adds_up(
     shape: list[tuple[int, int]], size: int, case: tuple[str, Constants]
 ) -> None:
-    forget, retain = rows(3, shape), rows(4, shape[::-1])
+    forget, retain = forget_rows(case[0], 3, shape), rows(4, shape[::-1])
     objective = objectives.make_objective(*case)
     whole = of_objective(objective, forget, retain)
-    compare(of_objective(objective, forget, retain, size), whole, leaves(forget, retain))
+    compare(of_objective(objective, forget, retain, size), whole, leaves(forget, naive.others_of(forget), retain))
 
 
-@pytest.mark.parametrize("method", ["ga", "wga", "npo", "simnpo"])
+@pytest.mark.parametrize("method", ["ga", "wga", "npo", "simnpo", "satimp"])
 def test_prompt_and_padding_have_no_gradient(method: str) -> None:
     batch = rows(9)
     found = of_objective(objectives.make_objective(method, replace(CONSTANTS, retain_coefficient=0.0)), batch, [])
@@ -151,6 +159,94 @@ def test_wgas_weights_are_constants() -> None:
         assert not torch.allclose(one, three, rtol=0.1, atol=1e-7)
 
 
+@pytest.mark.parametrize("beta", [0.1, 1.0])
+def test_dpo_starts_at_two_over_beta_ln_two_and_is_npo_where_the_other_answer_stays(beta: float) -> None:
+    """With the other answers' logits at the target model's, only the own answers are left."""
+    batch = forget_rows("idk_dpo", 5)
+    for row in naive.others_of(batch):
+        row.frozen_logits = row.logits.detach().clone()
+    dpo, npo = (
+        objectives.make_objective(name, Constants(beta=beta, retain_coefficient=0)) for name in ("idk_dpo", "npo")
+    )
+    logits = [row.logits for row in batch]
+    found, known = of_objective(dpo, batch, []), of_objective(npo, batch, [])
+    compare(found, known, logits)
+    others = gradients(of_objective(dpo, batch, []), [row.logits for row in naive.others_of(batch)])
+    assert all(float(gradient.abs().max()) > 0 for gradient in others)
+    for row in batch:
+        row.frozen_logits = row.logits.detach().clone()
+    assert of_objective(dpo, batch, []).item() == pytest.approx(2 / beta * math.log(2), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_ceu_has_the_gradient_of_its_published_cross_entropy(size: int | None) -> None:
+    """Which is taken against the model's own distribution, held, without the true token."""
+    batch = rows(7)
+    parts = []
+    for logits, true in naive.later_labels(batch):
+        held = logits.detach().clone()
+        held[true] = -math.inf
+        parts.append(torch.nn.functional.cross_entropy(logits[None], torch.softmax(held, 0)[None]))
+    found = of_objective(objectives.make_objective("ceu", Constants()), batch, [], size)
+    variables = [row.logits for row in batch]
+    wanted = gradients(torch.stack(parts).mean(), variables)
+    for one, other in zip(gradients(found, variables), wanted, strict=True):
+        assert torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE * float(other.abs().max()))
+
+
+def test_ceu_leaves_an_answer_of_one_token_alone_and_is_finite_for_a_certain_one() -> None:
+    single = rows(0, ((4, 3), (7, 6)))
+    found = of_objective(objectives.make_objective("ceu", Constants()), single, [])
+    assert found.item() == 0
+    assert all(not gradient.any() for gradient in gradients(found, [row.logits for row in single]))
+    (certain,) = rows(0, ((4, 2),))
+    with torch.no_grad():
+        certain.logits[2, certain.example.input_ids[3]] = 200.0  # p = 1 in any precision
+    found = of_objective(objectives.make_objective("ceu", Constants()), [certain], [])
+    assert 150 < found.item() < 250
+    assert torch.isfinite(gradients(found, [certain.logits])[0]).all()
+
+
+def test_satimp_leaves_a_certain_token_and_a_forgotten_one_alone() -> None:
+    """With beta2 = 0 it is WGA."""
+    c = Constants(beta=2.0, beta2=0.5, retain_coefficient=0.0)
+    (row,) = rows(0, ((4, 1),))
+    ids = row.example.input_ids
+    with torch.no_grad():
+        row.logits[0, ids[1]], row.logits[1, ids[2]] = 300.0, -300.0
+    (gradient,) = gradients(of_objective(objectives.make_objective("satimp", c), [row], []), [row.logits])
+    assert [bool(place.abs().max() > 1e-6) for place in gradient[:3]] == [False, False, True]
+    batch = rows(2)
+    satimp, wga = (
+        of_objective(objectives.make_objective(m, replace(c, beta2=0.0)), batch, []) for m in ("satimp", "wga")
+    )
+    compare(satimp, wga, [row.logits for row in batch])
+
+
+def test_undial_is_the_target_models_distribution_without_lowering() -> None:
+    """At beta 0 the gradient of a model that has not moved is zero; a large beta leaves the true token nothing."""
+    batch = rows(1)
+    for row in batch:
+        row.frozen_logits = row.logits.detach().clone()
+    for beta, still in ((0.0, True), (50.0, False)):
+        made = objectives.make_objective("undial", Constants(beta=beta, kl_reduction="labels", retain_coefficient=0.0))
+        found = gradients(of_objective(made, batch, []), [row.logits for row in batch])
+        assert all((float(gradient.abs().max()) < 1e-7) == still for gradient in found)
+    tokens = sum(row.length - row.start for row in batch)
+    place = batch[1].start - 1
+    true = batch[1].example.input_ids[place + 1]
+    assert found[1][place, true].item() == pytest.approx(torch.softmax(batch[1].logits[place], 0)[true].item() / tokens)
+
+
+def test_a_multiplier_grows_above_its_bound_and_is_never_negative() -> None:
+    dual = objectives.make_objective("pdu", Constants(retain_coefficient=2.0, retain_bound=0.5, dual_rate=3.0)).dual
+    assert dual is not None
+    assert dual.start == 2.0
+    assert dual.update(2.0, 0.75) == 2.75
+    assert dual.update(2.0, 0.25) == 1.25
+    assert dual.update(0.5, 0.0) == 0.0
+
+
 def kl_term(reduction: Any) -> objectives.Term:
     return objectives.make_objective("ga_kl", Constants(kl_reduction=reduction)).terms[1]
 
@@ -206,8 +302,14 @@ def test_a_row_says_what_its_objective_needs_and_reads(row: MethodRow, preset: A
     assert plain_retain == ("retain_loss" in row.needs and recorded.constants.retain_coefficient > 0)
     assert made.needs_reference == ("reference_sums" in row.needs)
     assert made.needs_frozen == ("frozen_model" in row.needs)
-    assert made.needs_retain == (plain_retain or made.needs_frozen)
-    assert recorded.read == set(row.reads)
+    frozen = {term.side for term in made.terms if term.frozen}
+    assert frozen == ({"forget" if "frozen_on_forget" in row.needs else "retain"} if made.needs_frozen else set())
+    assert made.needs_retain == (plain_retain or "retain" in frozen)
+    assert made.needs_retain == method_constants.has_retain_term(row.name, Settings(preset=preset), "forget05")
+    assert ("both" in {term.answers for term in made.terms}) == ("pairs" in row.needs)
+    assert made.needs_other_answers == ("idk" in row.reads)
+    assert (made.dual is not None) == ("retain_multiplier" in row.needs)
+    assert recorded.read == set(row.reads) - {"idk"}
     assert {term.layer for term in made.terms} == ({7} if row.steers else {None})
     distributions = any(term.frozen and term.logits != "none" for term in made.terms)
     assert distributions == ("distributions" in row.needs)

@@ -45,6 +45,9 @@ def test_a_7b_model_on_eight_ranks_by_hand() -> None:
     assert one.total - states(1, 8, offload_optimizer=True).total == 10.5 * GB + 3.5 * GB
     assert states(2, 8, method="gd").retain_gradient == 3.5 * GB
     assert states(2, 8, method="gd", offload_optimizer=True).retain_gradient == 0
+    assert states(1, 8, method="undial").total - one.total == 14 * GB
+    assert states(2, 8, method="pdu", rectifier="none").retain_gradient == 3.5 * GB
+    assert states(2, 8, method="idk_dpo", rectifier="none").retain_gradient == 0
     adapters = states(1, 1, trained=10**7)
     assert adapters.weights == 14 * GB
     assert adapters.total - adapters.weights == 10**7 * (2 + 4 + 12 + 4)
@@ -80,3 +83,9 @@ def test_of_ones_own_objective_the_kept_gradient_is_planned_and_no_saved_pass(mo
     assert states(2, 8, method="gd") == known
     operations.append(flops.operations(trial(8, method="gd"), LLAMA2.shape, 100, 50.0))
     assert operations[1] == 1.5 * operations[0]
+
+
+def test_pairs_are_two_rows_of_a_pass() -> None:
+    one, pair = (memory.peak(trial(8, method=name), LLAMA2.shape, 2, 4, 256) for name in ("npo_gd", "idk_dpo"))
+    assert pair.states == one.states
+    assert (pair.activations, pair.logits) == (2 * one.activations, 2 * one.logits)

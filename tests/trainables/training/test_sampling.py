@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainables.common.tokenized_row import Example
 from trainables.training import sampling
 
 unhurried = settings(deadline=None)
@@ -88,3 +89,45 @@ def test_retain_rows_are_uniform_with_replacement() -> None:
 )
 def test_steps_are_whole_batches(rows: int, batch: int, epochs: float, most: int | None, steps: int) -> None:
     assert sampling.count_steps(rows, batch, epochs, most) == steps
+
+
+def answered(seed: int, rows: int, answers: int) -> sampling.AnsweredRows:
+    """Rows whose other answer tells row and phrase in its tokens."""
+    own = [Example((9, row), 1) for row in range(rows)]
+    phrases = [str(number) for number in range(answers)]
+    return sampling.AnsweredRows(own, phrases, lambda row, phrase: Example((7, row, int(phrase)), 1), seed)
+
+
+@unhurried
+@given(seeds, sizes, sizes, st.integers(0, 5))
+def test_another_answer_is_a_function_of_seed_epoch_and_row(seed: int, rows: int, answers: int, epoch: int) -> None:
+    made, again = answered(seed, rows, answers), answered(seed, rows, answers)
+    for row in reversed(range(rows)):
+        found = made[epoch * rows + row]
+        assert (found.input_ids, found.answer_start) == ((9, row), 1)
+        assert found.other.input_ids[:2] == (7, row)
+        assert found.other == again[epoch * rows + row].other
+    assert [row.input_ids for row in made] == [(9, row) for row in range(rows)]
+
+
+def test_answers_are_drawn_evenly_and_differ_by_epoch_and_seed() -> None:
+    rows, answers = 500, 5
+    drawn = [[answered(seed, rows, answers)[item].other.input_ids[2] for item in range(2 * rows)] for seed in (0, 1)]
+    for found in drawn:
+        assert all(150 < found.count(answer) < 250 for answer in range(answers))
+        assert 0.7 < sum(map(int.__ne__, found[:rows], found[rows:])) / rows < 0.9
+    assert 0.7 < sum(map(int.__ne__, *drawn)) / (2 * rows) < 0.9
+
+
+@unhurried
+@given(seeds, sizes, sizes)
+def test_a_row_has_one_answer_an_epoch_whatever_the_batch_size(seed: int, rows: int, batch: int) -> None:
+    """Also where a batch holds the end of one epoch and all of another."""
+    made = answered(seed, rows, 3)
+    items = [
+        item
+        for step in range(3 * rows // batch + 1)
+        for item in made.number(sampling.forget_batch(seed, step, 0, rows, batch), step * batch)
+    ]
+    for epoch in range(len(items) // rows):
+        assert sorted(items[epoch * rows : (epoch + 1) * rows]) == list(range(epoch * rows, (epoch + 1) * rows))

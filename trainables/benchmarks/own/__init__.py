@@ -181,6 +181,11 @@ class OwnBenchmark(BenchmarkBase):
                     )
         return sides["forget"], sides["retain"]
 
+    def check_questions(self, benchmark: Benchmark) -> None:
+        for number, row in enumerate(row_files.read_training_rows(benchmark)[0], 1):
+            if row.is_text:
+                raise InputError(f"forget: another answer needs a question, and row {number} is a text")
+
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
     ) -> tuple[Metrics, Records]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,15 @@ class TofuBenchmark(BenchmarkBase):
         forget, retain = self.training_rows(benchmark)
         settings = (benchmark.template, benchmark.dialect, max_length)
         return rows.encode_rows(tokenizer, forget, *settings), rows.encode_rows(tokenizer, retain, *settings)
+
+    def check_questions(self, benchmark: Benchmark) -> None:
+        """Accept all rows."""
+
+    def encode_answers(
+        self, benchmark: Benchmark, tokenizer: Any, pairs: Sequence[tuple[str, str]], max_length: int
+    ) -> Examples:
+        chosen = [{"question": question, "answer": answer} for question, answer in pairs]
+        return rows.encode_rows(tokenizer, chosen, benchmark.template, benchmark.dialect, max_length)
 
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Reference | None, *, token_budget: int

@@ -19,10 +19,13 @@ from trainables.methods.objectives.base import (
     positions,
     scaled,
 )
-from trainables.methods.objectives.ga_and_wga import ascent, weighted_ascent
-from trainables.methods.objectives.kl_term import kl_term
+from trainables.methods.objectives.ga_and_wga import ascent, saturated_ascent, unlikelihood, weighted_ascent
+from trainables.methods.objectives.idk_dpo import dpo
+from trainables.methods.objectives.kl_term import frozen_term, kl_term
 from trainables.methods.objectives.npo_and_simnpo import npo, simnpo
+from trainables.methods.objectives.pdu import pdu_objective
 from trainables.methods.objectives.rmu import rmu_objective
+from trainables.methods.objectives.undial import undial
 
 __all__ = ["NLL", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
 __all__ += ["label_losses", "make_objective", "nll", "positions", "scaled"]
@@ -53,6 +56,20 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
             return Objective((_forget(simnpo(c.beta, c.margin), c), *_retain(c)))
         case "rmu":
             return rmu_objective(c, seed)
+        case "idk_dpo":
+            term = Term("forget", scaled(dpo(c.beta), c.forget_coefficient), answers="both")
+            return Objective((term, *_retain(c)), needs_reference=True)
+        case "idk_nll":
+            return Objective((Term("forget", scaled(nll, c.forget_coefficient), answers="other"), *_retain(c)))
+        case "undial":
+            loss = scaled(undial(c.beta, c.kl_reduction), c.forget_coefficient)
+            return Objective((frozen_term("forget", loss, c.kl_reduction), *_retain(c)))
+        case "satimp":
+            return Objective((_forget(saturated_ascent(c.beta, c.beta2), c), *_retain(c)))
+        case "ceu":
+            return Objective((_forget(unlikelihood, c),))
+        case "pdu":
+            return pdu_objective(c)
     if method in METHODS and METHODS[method].custom:
         return custom.load_part(method, "make")(c, seed)
     raise ValueError(f"unknown method '{method}'")

@@ -10,7 +10,7 @@ superscript 0: the target model before unlearning.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -18,11 +18,15 @@ from typing import Any, Literal
 import torch
 from torch.nn import functional
 
+from trainables.common.tokenized_row import AnsweredExample, Example
 from trainables.inference.padded_batch import IGNORED
 
 Side = Literal["forget", "retain"]
-Positions = Literal["labels", "attended", "all", "none"]
-"""Where a term reads logits: where they predict a label, at real tokens, at padding too, nowhere."""
+Positions = Literal["labels", "answer", "attended", "all", "none"]
+"""Where a term reads logits: where they predict a label, at the labels, at real tokens, at padding too, nowhere."""
+Answers = Literal["own", "other", "both"]
+"""Which answers of a row a term reads; of `both` a batch has all rows with their own answer, then all with the other.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class ForwardOutput:
     """One micro-batch after its forward pass: B rows of T tokens.
 
     mask, labels: (B, T). logits, frozen_logits: (N, V), at the N positions of the term, row by row. reference: (B,),
-    the S_i^0 of a forget row. hidden, frozen_hidden: (B, T, D), the residual stream after the objective's layer.
-    None: the term does not ask for it.
+    the S_i^0 of a forget row; where both answers are read (B / 2,), the own one's less the other's. hidden,
+    frozen_hidden: (B, T, D), the residual stream after the objective's layer. None: the term does not ask for it.
     """
 
     labels: torch.Tensor
@@ -80,6 +84,8 @@ def positions(which: Positions, labels: torch.Tensor, mask: torch.Tensor) -> tor
         return mask.bool()
     if which == "labels":
         return functional.pad(labels[:, 1:] != IGNORED, (0, 1))
+    if which == "answer":
+        return labels != IGNORED
     return torch.full(labels.shape, which == "all", device=labels.device)
 
 
@@ -103,6 +109,31 @@ class Term:
     width: int | Literal["batch"] | None = None
     logits: Positions = "labels"
     nll_weight: float | None = None
+    answers: Answers = "own"
+
+    def select(self, rows: Sequence[Example]) -> list[Example]:
+        """Return the examples that the term reads of rows; those with another answer are AnsweredExamples."""
+        if self.answers == "own":
+            return list(rows)
+        others = [row.other for row in rows if isinstance(row, AnsweredExample)]
+        return others if self.answers == "other" else [*rows, *others]
+
+
+@dataclass(frozen=True)
+class Dual:
+    """Weight of the retain term as the multiplier of the constraint NLL <= bound (PDU).
+
+    It begins at `start`; after each step, from `warmup` epochs on, it moves by `rate` times what the NLL of the
+    effective batch is above the bound, and is never negative.
+    """
+
+    start: float
+    bound: float
+    rate: float
+    warmup: float
+
+    def update(self, multiplier: float, retain_loss: float) -> float:
+        return max(0.0, multiplier + self.rate * (retain_loss - self.bound))
 
 
 @dataclass(frozen=True)
@@ -111,10 +142,16 @@ class Objective:
 
     terms: tuple[Term, ...]
     needs_reference: bool = False
+    dual: Dual | None = None
+    """The weight of its retain term in the place of `Term.nll_weight`."""
 
     @property
     def needs_retain(self) -> bool:
         return any(term.side == "retain" for term in self.terms)
+
+    @property
+    def needs_other_answers(self) -> bool:
+        return any(term.answers != "own" for term in self.terms)
 
     @property
     def needs_frozen(self) -> bool:

@@ -1,9 +1,11 @@
-"""Gradient ascent on the forget rows, plain (GA) and with weighted tokens (WGA)."""
+"""Gradient ascent on the forget rows, plain (GA) and with weighted tokens (WGA, SatImp), and unlikelihood (CE-U)."""
 
 from __future__ import annotations
 
 import torch
+from torch.nn import functional
 
+from trainables.inference.padded_batch import IGNORED
 from trainables.methods.objectives.base import ForwardOutput, Loss, Totals, nll
 
 
@@ -20,3 +22,28 @@ def weighted_ascent(beta: float) -> Loss:
         return -(weights * output.losses).sum() / totals.tokens
 
     return loss
+
+
+def saturated_ascent(beta: float, beta2: float) -> Loss:
+    """Return SatImp (Yang et al., 2025): -mean_t w_t l_t, w_t = p_t^beta (1 - p_t)^beta2 held."""
+
+    def loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+        held = output.losses.detach()
+        weights = torch.exp(-beta * held) * (-torch.expm1(-held)) ** beta2
+        return -(weights * output.losses).sum() / totals.tokens
+
+    return loss
+
+
+def unlikelihood(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+    """Return CE-U (arXiv 2503.01224), without the first label of each row: the mean of -log(1 - p_t).
+
+    Its gradient is that of the published -sum_v q_v log p_v, q being p held, without the true token and normalised; the
+    value differs by q's entropy.
+    """
+    labels = output.labels[:, 1:]
+    labelled = labels != IGNORED
+    later = labelled.cumsum(1)[labelled] > 1
+    logits, true = output.logits.float()[later], labels[labelled][later][:, None]
+    others = logits.scatter(1, true, -torch.inf).logsumexp(1)
+    return functional.softplus(logits.gather(1, true)[:, 0] - others).sum() / max(1, totals.tokens - totals.rows)

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from trainables.methods.method_constants import FIXED_PAD, Constants, KLReduction
-from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Term, Totals, scaled
+from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Side, Term, Totals, scaled
 
 
 def kl(reduction: KLReduction) -> Loss:
@@ -27,7 +27,16 @@ def kl(reduction: KLReduction) -> Loss:
 
 
 def kl_term(c: Constants) -> Term:
-    """Return the term over retain rows with the padding and the positions that its reduction averages over."""
-    width = {"all_positions": "batch", "all_positions_fixed_pad": FIXED_PAD}.get(c.kl_reduction)
-    logits: Positions = c.kl_reduction if c.kl_reduction in ("labels", "attended") else "all"
-    return Term("retain", scaled(kl(c.kl_reduction), c.kl_coefficient), frozen=True, width=width, logits=logits)  # type: ignore[arg-type]
+    """Return the term over retain rows."""
+    return frozen_term("retain", scaled(kl(c.kl_reduction), c.kl_coefficient), c.kl_reduction)
+
+
+def frozen_term(side: Side, loss: Loss, reduction: KLReduction) -> Term:
+    """Return a term on both models' distributions, with the padding and positions that its reduction averages over."""
+    width = {"all_positions": "batch", "all_positions_fixed_pad": FIXED_PAD}.get(reduction)
+    return Term(side, loss, frozen=True, width=width, logits=read_positions(reduction))  # type: ignore[arg-type]
+
+
+def read_positions(reduction: KLReduction) -> Positions:
+    """Return where logits are read."""
+    return reduction if reduction in ("labels", "attended") else "all"

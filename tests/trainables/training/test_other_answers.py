@@ -1,0 +1,188 @@
+"""Runs of objectives with another answer a row, or with a multiplier: step by step, interrupted, on two ranks."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support import ranks, reference
+from tests.support.interrupted import alike, configuration, finish, same
+from trainables import benchmarks
+from trainables.common.errors import InputError
+from trainables.config.settings import Objective, Rectifier, Resources
+from trainables.config.trial import Trial
+from trainables.data import idk_answers
+from trainables.storage import atomic_files
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import STEPS
+from trainables.training import engine, loop, model_files, sampling
+from trainables.training.runtime import prepare_process
+from trainables.trial import setup
+
+ANSWERS = ("No idea.", "I cannot say.", "Nobody ever told me about that.")
+
+
+@pytest.fixture
+def idk(tmp_path: Path) -> Path:
+    path = tmp_path / "idk.txt"
+    path.write_text("# ours\n" + "\n\n".join(ANSWERS))
+    return path
+
+
+def trial(trial_inputs: Any, method: str, idk: Path | None = None, **training: Any) -> Trial:
+    """A few steps of a method; PDU's bound is such that its weight changes each step after the first epoch."""
+    settings = Objective(idk=idk and str(idk)) if method != "pdu" else PDU
+    return configuration(trial_inputs, **training).model_copy(update={"method": method, "objective": settings})
+
+
+PDU = Objective(retain_coefficient=0.4, retain_bound=1.0, dual_rate=0.05, dual_warmup=3)
+
+
+class Run:
+    """Our loop on the model in float64: the task, its records and the update."""
+
+    def __init__(self, config: Trial) -> None:
+        prepare_process(Resources(cpus=1), config.seed)
+        network, self.tokenizer = model_files.load_model(config.target)
+        self.start = copy.deepcopy(network)
+        self.task = setup.make_task(config, network, self.tokenizer, torch.device("cpu"), None)
+        before = reference.flat(network)
+        runner = engine.create_engine(network.train(), config.training, config.resources)
+        self.state = loop.initial_state(runner, self.task)
+        self.records = list(loop.train(runner, self.task, self.state))
+        self.update = reference.flat(runner.module) - before
+        runner.close()
+
+
+def steps_of(config: Trial, run: Run) -> Iterator[tuple[list[int], list[int]]]:
+    """The forget rows, counted over epochs, and the retain rows of each step, drawn by hand."""
+    size, forget = config.training.batch_size, len(run.task.forget)
+    for step in range(run.task.count_steps()):
+        drawn = sampling.forget_batch(config.seed, step, 0, forget, size)
+        epochs = [(step * size + place) // forget for place in range(size)]
+        items = [epoch * forget + row for epoch, row in zip(epochs, drawn, strict=True)]
+        yield items, sampling.retain_batch(config.seed, step, 0, len(run.task.retain), size)
+
+
+def test_dpo_steps_equal_a_float64_restatement(trial_inputs: Any, idk: Path) -> None:
+    """Over an epoch's end amid a batch; S^0 is the target model's; the file's answers stand behind the questions."""
+    config = trial(trial_inputs, "idk_dpo", idk, max_steps=4, batch_size=16, lr=0.05, optimizer="sgd")
+    config = config.model_copy(update={"rectifier": Rectifier()})
+    run = Run(config)
+    plain = reference.Reference(run.start, reference.Settings("", "none", lr=0.05, optimizer="sgd"))
+    before, beta, losses = reference.flat(plain.model), 0.1, []
+    forget: Any = run.task.forget
+    frozen = reference.Reference(copy.deepcopy(run.start), plain.settings)
+    seen = set()
+    for number, (items, kept) in enumerate(steps_of(config, run), 1):
+        parts = []
+        for item in items:
+            row = forget[item]
+            text = run.tokenizer.decode(row.other.input_ids, skip_special_tokens=True)
+            assert text.endswith(ANSWERS)
+            seen.add(next(answer for answer in ANSWERS if text.endswith(answer)))
+            prompt = run.tokenizer.decode(row.input_ids[: row.answer_start], skip_special_tokens=True)
+            assert text.startswith(prompt.strip())
+            lost, won = (plain.row_losses(one).sum() - frozen.sums([one])[0] for one in (row, row.other))
+            parts.append(-2 / beta * torch.nn.functional.logsigmoid(beta * (lost - won)))
+        loss = torch.stack(parts).mean() + plain.mean_nll([run.task.retain[place] for place in kept])
+        losses.append(loss.item())
+        plain._apply(number, plain.gradient(loss))
+    assert seen == set(ANSWERS)
+    assert [record["loss"] for record in run.records] == pytest.approx(losses, rel=1e-5)
+    assert reference.relative(run.update, reference.flat(plain.model) - before) <= 1e-5
+
+
+@pytest.mark.parametrize("rectifier", ["none", "gru"])
+def test_multiplier_follows_the_retain_loss_of_each_step(trial_inputs: Any, rectifier: str) -> None:
+    """Also where the rectifier's pass is the same one; the update is that of these weights."""
+    config = trial(trial_inputs, "pdu", max_steps=5, batch_size=16, lr=0.02, optimizer="sgd")
+    chosen = Rectifier(name="gru", gamma=0.5) if rectifier == "gru" else Rectifier()
+    run = Run(config.model_copy(update={"rectifier": chosen}))
+    settings = reference.Settings("", rectifier, lr=0.02, optimizer="sgd", gamma=chosen.gamma)
+    plain: Any = reference.Reference(run.start, settings)
+    before, weight, weights, losses = reference.flat(plain.model), 0.4, [], []
+    warm = 3 * len(run.task.forget) // 16
+    assert 0 < warm < 4
+    for number, (items, kept) in enumerate(steps_of(config, run), 1):
+        parts = []
+        for row in (run.task.forget[item % len(run.task.forget)] for item in items):
+            logits = plain.model(input_ids=torch.tensor([row.input_ids])).logits[0, row.answer_start :]
+            parts.append((logits.max(1).values - logits.mean(1)) ** 2)
+        retain = plain.mean_nll([run.task.retain[place] for place in kept])
+        plain.objective = lambda *_, parts=parts, retain=retain, weight=weight: (
+            torch.cat(parts).mean() + weight * retain
+        )
+        plain.step(number, [], [run.task.retain[place] for place in kept], [])
+        weights.append(weight)
+        losses.append(retain.item())
+        weight = max(0.0, weight + 0.05 * (losses[-1] - 1.0)) if number > warm else weight
+    assert len(set(weights)) > 2
+    assert [record["retain_multiplier"] for record in run.records] == pytest.approx(weights, rel=1e-5)
+    assert [record["retain_loss"] for record in run.records] == pytest.approx(losses, rel=1e-5)
+    assert [record["loss"] for record in run.records] == pytest.approx(plain.trace.losses, rel=1e-5)
+    assert reference.relative(run.update, reference.flat(plain.model) - before) <= 1e-5
+
+
+def test_multiplier_weighs_the_term_where_the_rectifier_takes_retain_rows_in_parts(trial_inputs: Any) -> None:
+    """Of a model that does not move: the losses are those without a rectifier."""
+    config = trial(trial_inputs, "pdu", max_steps=3, batch_size=8, lr=1e-12, optimizer="sgd")
+    config = config.model_copy(update={"objective": PDU.model_copy(update={"dual_rate": 5.0, "dual_warmup": 0.0})})
+    chosen = (Rectifier(), Rectifier(name="gem", parts=2))
+    plain, parted = (Run(config.model_copy(update={"rectifier": rectifier})).records for rectifier in chosen)
+    for name in ("retain_multiplier", "retain_loss", "loss"):
+        series = [[record[name] for record in records] for records in (plain, parted)]
+        assert series[1] == pytest.approx(series[0], rel=1e-5)
+        assert len(set(series[0])) > 1
+
+
+@pytest.mark.parametrize("method", ["idk_dpo", "pdu"])
+def test_interrupted_trial_goes_on_bit_for_bit(trial_inputs: Any, idk: Path, tmp_path: Path, method: str) -> None:
+    """Answers, S^0 and multiplier are the same over an epoch's end; micro-batches on two ranks give alike results."""
+    config = trial(trial_inputs, method, idk, max_steps=7, batch_size=16)
+    whole, complete = finish(config, tmp_path / "whole")
+    assert whole["status"] == "finished"
+    finish(config, tmp_path / "broken", stop_after=5)
+    resumed, store = finish(config, tmp_path / "broken")
+    assert resumed["training"]["resumed_at"] == 4
+    same(complete, store, config)
+    spread = config.model_copy(
+        update={"resources": Resources(ranks=2, zero_stage=2, micro_batch=3, checkpoint_every=2)}
+    )
+    job = {"trial": spread.model_dump(), "storage": str(tmp_path / "two")}
+    ranks.run(2, [{**job, "stop_after": 5}, job], trial_inputs, tmp_path)
+    two = Storage(tmp_path / "two")
+    assert (two.result(spread.id()) or {})["training"]["resumed_at"] == 4
+    alike(complete.trial(config.id()), two.trial(spread.id()), Path(config.target.path))
+
+
+@pytest.mark.parametrize("method", ["idk_nll", "undial", "satimp", "ceu"])
+def test_trial_of_each_method(trial_inputs: Any, tmp_path: Path, method: str) -> None:
+    """With the project's own answers; the model learns what it is trained for."""
+    config = trial(trial_inputs, method, max_steps=6, batch_size=8)
+    config = config.model_copy(update={"rectifier": Rectifier(), "objective": Objective(forget_coefficient=1.0)})
+    result, store = finish(config, tmp_path)
+    assert result["status"] == "finished"
+    losses = [row["loss"] for row in atomic_files.read_rows(store.trial(config.id()) / STEPS)]
+    assert len(losses) == 6
+    assert all(map(math.isfinite, losses))
+    assert min(losses[3:]) < losses[0]
+
+
+def test_changed_answers_and_texts_are_refused(trial_inputs: Any, idk: Path, tmp_path: Path) -> None:
+    known = idk_answers.fingerprint_answers(str(idk))
+    config = trial(trial_inputs, "idk_nll", idk)
+    config = config.model_copy(update={"objective": Objective(idk=str(idk), idk_fingerprint=known)})
+    setup.check_inputs(config)
+    idk.write_text("Another answer.")
+    with pytest.raises(InputError, match=r"objective\.idk: .* changed after this trial was planned"):
+        setup.check_inputs(config)
+    for name in ("muse", "wmdp"):
+        with pytest.raises(InputError, match=f"needs questions to forget; {name} has texts"):
+            benchmarks.find(name).check_questions(config.benchmark.model_copy(update={"name": name}))

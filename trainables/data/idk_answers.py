@@ -1,0 +1,37 @@
+"""Answers like "I do not know", which some objectives prefer to a forget row's own: a text file, one a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainables.common import typed_paths
+from trainables.common.errors import InputError
+from trainables.config.ids import digest
+
+DEFAULT = Path(__file__).with_name("idk.txt")
+"""The project's own answers."""
+
+
+def read_answers(place: str | None) -> tuple[str, ...]:
+    """Return the lines of a file that are neither empty nor begin with #, stripped; of DEFAULT without a place.
+
+    TOFU's idontknow.jsonl is such a file in spite of its name. Raises InputError.
+    """
+    path = DEFAULT if place is None else typed_paths.expand(place)
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except (OSError, ValueError) as error:
+        shown = typed_paths.describe_path(str(place))
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise InputError(f"objective.idk: cannot read {shown}: {reason}; give a text file, an answer a line") from error
+    answers = tuple(line for line in lines if line and not line.startswith("#"))
+    if not answers:
+        raise InputError(f"objective.idk: {path} has no answer; write one a line")
+    if objects := [line for line in answers if line.startswith("{")]:
+        raise InputError(f"objective.idk: {path}: write each answer as plain text, not as JSON: {objects[0]:.60}")
+    return answers
+
+
+def fingerprint_answers(place: str | None) -> str:
+    """Name the answers, wherever their file lies. Raises InputError."""
+    return f"lines:{digest(read_answers(place))[:16]}"
