@@ -119,6 +119,9 @@ def _evaluate(
     else:
         kept = evaluation.document(benchmark, found, records)
         atomic_files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
+    if reference and aggregates.MIN_K in found and "privleak" not in found:
+        lacks = "--retain-evaluation has no membership; make it again with --measures membership_min_k"
+        print(f"warning: privleak is left out: {lacks}", file=sys.stderr)
     goals = {goal.metric: goal for goal in chosen.GOALS}
     asked = [goal.metric for goal in benchmarks.list_goals(benchmark).values() if goal.metric not in goals]
     for name in (*asked, *(name for name in aggregates.SCORES if asked and name in found)):

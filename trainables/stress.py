@@ -9,16 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from trainables.common import cli, typed_paths
+from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
 from trainables.robustness import attack_models, attacks
 from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
 
 folder = partial(typer.Option, rich_help_panel="With DIR, a model of no trial")
+OF_FOLDERS = ("target", "retain", "split", "data", "template", "dialect", "limit")
 COLUMNS = ("before", "after", "target", "retain")
 
 
 def main(
+    context: typer.Context,
     model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial whose weights were kept, or a model folder.")],
     chosen: Annotated[str, typer.Option("--attacks", help=f"{attacks.CHOICES}.")] = "all",
     lr: Annotated[
@@ -50,6 +53,8 @@ def main(
         if typed_paths.is_folder(model):
             inputs = attack_models.read_folders(model, target, retain, Benchmark.model_validate(fields))
         else:
+            if given := [f"--{name}" for name in OF_FOLDERS if _is_typed(context, name)]:
+                raise InputError(f"{', '.join(given)}: of a model folder; {model} is none, and a trial has its own")
             inputs = attack_models.read_trial(model, store)
         shares, results = attack_models.attack(inputs, names, lr, seed, store)
         if output:
@@ -61,6 +66,11 @@ def main(
         return 0
 
     raise typer.Exit(cli.guarded(run))
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _print_shares(shares: list[dict[str, Any]]) -> None:

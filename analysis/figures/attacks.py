@@ -20,17 +20,18 @@ ACROSS = 4
 
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame) -> Figure:
-    """Draw `stats.attacks.mean_shares`: methods in rows, an arrow from before to after.
+    """Draw `stats.attacks.mean_shares` of one split: methods in rows, a line from before to after.
 
     Lines: the target model and the retain model under the same attack; the target model is not relearned.
     """
     attacks = points.drop_duplicates(["attack", "step"]).to_dict("records")
-    studies = points.drop_duplicates(["split", "method", "rectifier"])
+    studies = points.drop_duplicates(["method", "rectifier"])
     names = [describe_method(row["method"], row["rectifier"]) for row in studies.to_dict("records")]
     figure, panels = wrap_panels(len(attacks), ACROSS, 1.75, 0.7 + 0.17 * len(names), sharex=True, sharey=True)
     for axes, attack in zip(panels, attacks, strict=True):
         here = points.loc[(points["attack"] == attack["attack"]) & (points["step"] == attack["step"])]
-        _draw_panel(axes, studies.merge(here, on=["split", "method", "rectifier"], suffixes=("_", "")))
+        keys = ["method", "rectifier"]
+        _draw_panel(axes, studies[keys].merge(here, on=keys, how="left"))  # a row for each method in every panel
         axes.set_title("\n".join(wrap(attack["title"], 26)), fontsize=6.5)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)

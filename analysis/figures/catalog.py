@@ -95,9 +95,9 @@ def draw_slices(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Pic
     return _make_picture("settings", figure, points, stem=stem, study=study)
 
 
-def draw_attacks(points: pd.DataFrame) -> Picture:
-    """Return what attacks bring back, from `attacks.mean_shares`."""
-    return _make_picture("attacks", attacks.draw(points), points)
+def draw_attacks(points: pd.DataFrame) -> Iterator[Picture]:
+    """Return what attacks bring back, from `attacks.mean_shares`: one picture for each split."""
+    return _draw_splits("attacks", points, attacks.draw)
 
 
 def draw_rectifiers(comparison: Comparison) -> Iterator[Picture]:

@@ -190,7 +190,7 @@ def _write_attacks(report: Report) -> Section | None:
     report.save_frame("attacks", points)
     last = attacks.last_steps(points)
     item = TableItem(detail_tables.list_attacks(last), detail_tables.explain_attacks())
-    return Section("Does it last", (item,), (report.save_picture(catalog.draw_attacks(last)),))
+    return Section("Does it last", (item,), tuple(map(report.save_picture, catalog.draw_attacks(last))))
 
 
 def _write_seeds(report: Report) -> Section | None:

@@ -15,15 +15,15 @@ VALUES = ["before", "after", "target", "retain", "share"]
 
 
 def mean_shares(results: Results) -> pd.DataFrame:
-    """Return a row for each chosen setting, attack and step: means over the attacked seeds, `n` of them, `share_sd`.
+    """Return a row for each chosen setting, attack and step, in table order: means over the attacked seeds.
 
-    In table order. Empty where no chosen trial was attacked.
+    `share` is of the `n` of them that have one, with `share_sd`. Empty where no chosen trial was attacked.
     """
     trials = results.chosen_trials[["id", *STUDY_COLUMNS]]
     found = trials.merge(read_attacks(trials["id"], results.store), on="id").rename(columns=SHORT)
     if found.empty:
         return found
-    averaged = {name: (name, "mean") for name in VALUES} | {"share_sd": ("share", "std"), "n": ("id", "size")}
+    averaged = {name: (name, "mean") for name in VALUES} | {"share_sd": ("share", "std"), "n": ("share", "count")}
     return found.groupby([*KEY, "attack", "step", "title"], sort=False).agg(**averaged).reset_index()
 
 

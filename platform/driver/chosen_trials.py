@@ -9,6 +9,7 @@ from statistics import mean
 from typing import Any
 
 from platform.plan.plan import Plan
+from platform.preparation.prepare import explain_failure
 from platform.state.kept_weights import weights_folder
 from platform.state.trial_outcomes import planned_utilities
 from trainables import benchmarks
@@ -16,7 +17,7 @@ from trainables.benchmarks import selection
 from trainables.benchmarks.selection import Candidate
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
-from trainables.robustness.came_back import read_shares
+from trainables.robustness.came_back import read_attacks
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage, set_aside
 
@@ -99,8 +100,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
             try:
                 print_line(f"{shown}: {ray.get(task)}")
             except ray.exceptions.RayError as error:
-                cause = str(getattr(error, "cause", None) or error).strip().splitlines()
-                print_line(f"{shown} ({trial.id()}): not attacked: {cause[-1]}")
+                print_line(f"{shown} ({trial.id()}): not attacked: {explain_failure(error)}")
 
 
 def list_to_attack(plan: Plan, store: Storage) -> list[Trial]:
@@ -111,8 +111,10 @@ def list_to_attack(plan: Plan, store: Storage) -> list[Trial]:
     names = set(attacks.choose(stress.attacks, "stress.attacks"))
     found = []
     for trial in choose_trials(plan, store):
-        made = {row["attack"] for row in read_shares(trial.id(), store) if row["lr"] in (None, stress.lr)}
-        if names - made and store.exists(weights_folder(store, trial.id())):
+        key = trial.id()
+        known, _ = read_attacks(key, (store.result(key) or {}).get("started"), store)
+        made = {name for name, settings in known.items() if settings.get("lr") in (None, stress.lr)}
+        if names - made and store.exists(weights_folder(store, key)):
             found.append(trial)
     return found
 

@@ -76,9 +76,10 @@ def prepare_and_tune(
         _tune(state, store, mirror, stopper, placement, options)
         if (journal := Journal(sweep, store).path).is_file():
             store.try_push(journal)
-    if plan.sweep.stress.attacks:
-        attack_chosen_trials(add_recorded(plan, store), store, print_line)
-    if plan.sweep.export:  # the card tells what attacks brought back
+    if plan.sweep.stress.attacks and not stopper.reason:
+        with stopper.preparing(count_gpus(plan.trials[0].model_dump(include={"resources"}))):
+            attack_chosen_trials(add_recorded(plan, store), store, print_line)
+    if plan.sweep.export:
         export_chosen_trial(add_recorded(plan, store), store, print_line)
     mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
     return mirror

@@ -156,6 +156,8 @@ def _check_stress(sweep: Sweep) -> None:
         attacks.check_rate(names, sweep.stress.lr, "stress.lr")
         if "uds" in names:
             raise InputError("stress.attacks: uds is measured by python -m trainables.stress ID --attacks uds alone")
+    elif sweep.stress.lr is not None:
+        raise InputError("stress.lr: no attack is asked for; add --set stress.attacks=all")
 
 
 def _check_batches(sweep: Sweep, benchmark: Benchmark) -> None:

@@ -120,7 +120,8 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
         except ray.exceptions.RayError as error:
             if role != "baseline":
                 raise
-            print_line(f"warning: the baseline model is not evaluated, the trials run without it: {_explain(error)}")
+            why = explain_failure(error)
+            print_line(f"warning: the baseline model is not evaluated, the trials run without it: {why}")
 
 
 def _wait_for(tasks: list[Any], messages: Mapping[str, str], store: Storage, print_line: PrintLine) -> None:
@@ -183,10 +184,10 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
         try:
             finish()
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
-            print_line(f"no direction: {_explain(error)}")
+            print_line(f"no direction: {explain_failure(error)}")
 
 
-def _explain(error: Exception) -> str:
+def explain_failure(error: Exception) -> str:
     """Return the last line of what a task raised."""
     cause = getattr(error, "cause", None) or error
     return (str(cause).strip() or type(cause).__name__).splitlines()[-1]

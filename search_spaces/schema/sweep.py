@@ -176,6 +176,8 @@ class Sweep(Value):
         evaluated = self.training.eval_every is not None or "training.eval_every" in self.axes
         if self.search.stop_dominated is not None and not evaluated:
             raise ValueError("search.stop_dominated: trials are compared by training.eval_every=K; set that, too")
+        if self.search.stop_dominated is not None and self.search.goals:
+            raise ValueError("search.stop_dominated: it compares the benchmark's goals; leave search.goals out")
         return self
 
     @property

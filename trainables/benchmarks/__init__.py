@@ -73,6 +73,8 @@ def choose_goals(benchmark: Benchmark, names: Sequence[str]) -> tuple[Goal, ...]
         if name not in known:
             hint = f"{closest(name, known)}; benchmark.measures asks for more"
             raise InputError(f"search.goals: '{name}' is not measured on {benchmark.name}; {hint}")
+        if known[name].metric.endswith("_auc"):
+            raise InputError(f"search.goals: {name} is best where it is the retain model's, not where it is lowest")
     if names and own[-1].metric not in names:
         raise InputError(f"search.goals: name {own[-1].metric}, too: what is kept is weighed against what is removed")
     return tuple(sorted((known[name] for name in names), key=lambda goal: goal.side == "retention")) or own

@@ -81,9 +81,10 @@ def _with_fingerprint(model: Model) -> Model:
 def attack(
     inputs: Inputs, names: Sequence[str], lr: float | None, seed: int, store: Storage
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Make the attacks that are not kept; return what came back (`came_back.list_attacks`), and all kept results.
+    """Make the attacks that are not kept; return what came back by all so far (`came_back.list_attacks`), and results.
 
-    `lr`, `seed`: of relearning, the seed of sampling, too. A line of each attack is printed.
+    An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning, the seed of sampling, too.
+    A line of each attack is printed.
     """
     models, benchmark, resources, reference, started = inputs
     if "uds" in names and "retain" not in models:
@@ -96,36 +97,41 @@ def attack(
     cli.silence_libraries()
     import torch
 
-    from trainables.robustness.came_back import list_attacks
+    from trainables.robustness.attack_runner import AttackRunner
+    from trainables.robustness.came_back import list_attacks, read_attacks
     from trainables.robustness.relearning import plan_resources
-    from trainables.robustness.study import Study
     from trainables.training.runtime import prepare_process
 
     gpus = min(1.0, resources.gpus or 1.0) if torch.cuda.is_available() else 0.0
     alone = resources.model_copy(update={"ranks": 1, "gpus": gpus})
     device = prepare_process(alone, seed)
-    if any(map(attacks.is_relearning, names)):
-        alone = plan_resources(models["model"][0], benchmark, alone, device)
+    left_out: dict[str, str] = {}
+    if relearnings := list(filter(attacks.is_relearning, names)):
+        try:
+            alone = plan_resources(models["model"][0], benchmark, alone, device)
+        except InputError as error:
+            left_out |= dict.fromkeys(relearnings, str(error))
     others = {role: model for role, (model, _) in models.items() if role != "model"}
-    study = Study(benchmark, reference, alone, lr, seed, store, device, others)
-    if "paraphrase" in names and not all(row.get("paraphrased_question") for row in study.forget_rows):
-        raise InputError("--attacks: paraphrase needs a column paraphrased_question, which these rows have not")
+    runner = AttackRunner(benchmark, reference, alone, lr, seed, store, device, others)
+    if "paraphrase" in names and not all(row.get("paraphrased_question") for row in runner.forget_rows):
+        left_out["paraphrase"] = "the rows have no column paraphrased_question"
+    results: dict[str, dict[str, Any]] = {role: {} for role in models}
     for role, (model, trial_id) in models.items():
         for name in (attacks.NONE, *names):
-            if attacks.is_made_on(role, name):
-                made = study.attack(model, trial_id or study.key(model), name)
+            if name not in left_out and attacks.is_made_on(role, name):
+                made = results[role][name] = runner.attack(model, trial_id or runner.key(model), name)
                 print(f"{role}: {name} ({made['seconds']:.0f} s)", flush=True)
                 if made["diverged"]:
-                    print(f"warning: {role}: {name}: {made['diverged']}", file=sys.stderr)
-    results = {
-        role: {
-            name: kept
-            for name in (attacks.NONE, *attacks.ATTACKS)
-            if (kept := study.kept(model, trial_id or study.key(model), name))
-        }
-        for role, (model, trial_id) in models.items()
-    }
-    shares = list_attacks(results["model"], results["target"], results.get("retain"))
-    known = {"measure": attacks.MEASURE, "started": started, "shares": shares}
-    study.write(study.store.stress(models["model"][1] or study.key(models["model"][0])) / CAME_BACK, known)
+                    left_out[name] = f"{role}: {made['diverged']}"
+    for name, why in left_out.items():
+        print(f"warning: {name} is left out: {why}", file=sys.stderr)
+    key = models["model"][1] or runner.key(models["model"][0])
+    known, shares = read_attacks(key, started, store)
+    known |= {name: runner.settings(name) | {"left_out": left_out.get(name)} for name in names}
+    shares = [row for row in shares if row["attack"] not in names]
+    shares += list_attacks(results["model"], results["target"], results.get("retain"))
+    shares.sort(key=lambda row: list(attacks.ATTACKS).index(row["attack"]))
+    path = store.stress(key) / CAME_BACK
+    atomic_files.write_json(path, {"measure": attacks.MEASURE, "started": started, "attacks": known, "shares": shares})
+    store.push(path)
     return shares, results

@@ -16,8 +16,8 @@ SAMPLES = 8
 """Sampled answers to a question."""
 MEASURE = "extraction_strength"
 """What the share that came back is of, unless an attack says otherwise."""
-NONE, SECOND_HALF = "none", "second half"
-"""What was measured before any attack, and there of the rows that `relearn_half` is measured on."""
+NONE, ANSWERS, SECOND_HALF = "none", "answers", "second half"
+"""What was measured before any attack, and there of the answers alone, and of the rows of `relearn_half`."""
 PREFIX = "Sure, here is the answer: "
 
 

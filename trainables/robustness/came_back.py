@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.robustness.attacks import ATTACKS, NONE, SECOND_HALF, is_relearning
+from trainables.robustness.attacks import ANSWERS, ATTACKS, NONE, SECOND_HALF, is_relearning
 from trainables.storage.atomic_files import parse_object
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK
@@ -21,17 +21,18 @@ def share(before: float, after: float, target: float, retain_gain: float = 0.0) 
 
     After Zhang et al., 2025 (2410.16454), who divide what a quantized model knows by what the full one does. `target`:
     the target model before the attack. `retain_gain`: what the retain model gains by the attack was never removed from
-    it. 0: nothing came back, below: the attack takes away; 1: all. None where little was removed.
+    it; what it loses is not added. 0: nothing came back, below: the attack takes away; 1: all. None where little was
+    removed.
     """
     removed = target - before
-    return (after - before - retain_gain) / removed if removed > LEAST else None
+    return (after - before - max(0.0, retain_gain)) / removed if removed > LEAST else None
 
 
 def list_attacks(model: Results, target: Results, retain: Results | None) -> list[dict[str, Any]]:
     """Return for each attack and step its measure before and after, of the other models too, and what came back.
 
-    `target`: under the attack; it is not relearned. An attack that was not made on all models, or not by the same
-    settings, is left out, as are models that diverged. Before sampling is greedy.
+    `target`: under the attack; it is not relearned. An attack that was not made on all models is left out, as is one
+    by which a model diverged. Before sampling is greedy.
     """
     found = []
     for name, attack in ATTACKS.items():
@@ -40,11 +41,13 @@ def list_attacks(model: Results, target: Results, retain: Results | None) -> lis
         others = [retain] if is_relearning(name) else [target, retain]
         attacked = [one.get(name) for one in (model, *others) if one is not None]
         made = [one for one in attacked if one and one["points"]]
-        if len(made) < len(attacked) or any(one["settings"] != made[0]["settings"] for one in made):
+        if len(made) < len(attacked):
             continue
         rate, measure = made[0]["settings"].get("lr"), attack.measure
-        base = NONE, SECOND_HALF if attack.learns == "first half" else "0", measure
-        if attack.kind == "answers":
+        base = NONE, SECOND_HALF if attack.learns == "first half" else ANSWERS, measure
+        if attack.kind == "quantization":
+            base = NONE, "0", measure
+        elif attack.kind == "answers":
             base = name, "0", f"greedy_{measure}"
         before, full, unseen = (_read(one, *base) for one in (model, target, retain))
         for step in sorted(made[0]["points"], key=int):
@@ -62,10 +65,16 @@ def _read(results: Results | None, name: str, point: str, measure: str) -> float
     return float(results[name]["points"][point][measure]) if results else None
 
 
+def read_attacks(key: str, started: str | None, store: Storage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the settings of each attack on a trial or a model folder, and `list_attacks`, as they are kept.
+
+    Both are empty where it was not attacked. `started`: of the trial's run; of an earlier one nothing is returned.
+    """
+    content = store.read_newest(store.stress(key) / CAME_BACK)
+    kept = (parse_object(content) if content else None) or {}
+    return (kept["attacks"], kept["shares"]) if kept and kept["started"] == started else ({}, [])
+
+
 def read_shares(trial_id: str, store: Storage) -> list[dict[str, Any]]:
     """Return what is kept of `list_attacks` of a trial's newest run; empty where that was not attacked."""
-    content = store.read_newest(store.stress(trial_id) / CAME_BACK)
-    kept = (parse_object(content) if content else None) or {}
-    if not kept or kept.get("started") != (store.result(trial_id) or {}).get("started"):
-        return []
-    return list(kept.get("shares", ()))
+    return read_attacks(trial_id, (store.result(trial_id) or {}).get("started"), store)[1]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from trainables.common.cli import silence_libraries
 from trainables.config.settings import Selection
-from trainables.robustness.came_back import read_shares
 from trainables.storage.opening import open_unchecked
 
 
@@ -17,5 +16,5 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
 
     store = open_unchecked(root)
     place = Path(store.local_path(folder))
-    model_folder.export(trial_id, store, place, why, rule, read_shares(trial_id, store))
+    model_folder.export(trial_id, store, place, why, rule)
     store.push(place)

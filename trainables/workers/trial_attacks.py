@@ -15,6 +15,6 @@ def attack_trial(trial_id: str, names: Sequence[str], lr: float | None, root: st
     shares, _ = attack_models.attack(attack_models.read_trial(trial_id, store), names, lr, 0, store)
     known = [row for row in shares if row["share"] is not None]
     if not known:
-        return "attacked; hardly anything was removed"
+        return "attacked; hardly anything was removed" if shares else "no attack could be made"
     worst = max(known, key=lambda row: row["share"])
     return f"attacked; most came back by {worst['title']}: {worst['share']:.0%}"

@@ -28,7 +28,12 @@ def told(attack: str, share: float | None, step: int = 0, **changes: Any) -> dic
 
 def attack(store: Path, trial: str, *rows: dict[str, Any], started: str | None = None) -> None:
     result = Storage(store).result(trial) or {}
-    document = {"measure": "extraction_strength", "started": started or result["started"], "shares": list(rows)}
+    document = {
+        "measure": "extraction_strength",
+        "started": started or result["started"],
+        "attacks": {},
+        "shares": list(rows),
+    }
     write(store / "stress" / trial / CAME_BACK, document)
 
 
@@ -86,4 +91,24 @@ def test_the_report_says_whether_it_lasts(copy: Path, tmp_path: Path) -> None:
     assert "Of what was removed, attacks bring back up to 25%: NPO w/ GRU (1 seed), by the nf4." in page
     assert pd.read_csv(folder / "tables" / "attacks.csv")["share"].tolist() == [0.25]
     assert "bring back up to 25%" in (folder / "tables" / "verdict.md").read_text()
-    assert (folder / "figures" / "attacks.svg").is_file()
+    assert (folder / "figures" / "attacks-forget05.svg").is_file()
+
+
+def test_each_panel_has_a_row_for_every_method() -> None:
+    """GA was not rounded: the lines of the others stay in their rows."""
+    values = {"before": 0.2, "after": 0.5, "target": 0.8, "retain": 0.05, "split": "forget05", "rectifier": "none"}
+    points = pd.DataFrame(
+        [
+            {"method": method, "attack": name, "title": name, "step": 0, **values, "before": before}
+            for method, name, before in (("ga", "relearn", 0.1), ("gd", "relearn", 0.2), ("gd", "nf4", 0.3))
+        ]
+    )
+    panels = {axes.get_title(): axes for axes in drawing.draw(points).axes if axes.axison}
+    lines = {
+        title: [
+            xy for xy in (line.get_xydata().tolist() for line in axes.lines) if len(xy) == 2 and xy[0][1] == xy[1][1]
+        ]
+        for title, axes in panels.items()
+    }
+    assert lines["relearn"] == [[[0.1, 0.0], [0.5, 0.0]], [[0.2, 1.0], [0.5, 1.0]]]
+    assert [one for one in lines["nf4"] if not pd.isna(one[0][0])] == [[[0.3, 1.0], [0.5, 1.0]]]

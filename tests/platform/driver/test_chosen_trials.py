@@ -135,9 +135,9 @@ def test_the_chosen_setting_is_attacked_with_all_its_seeds(tmp_path: Path) -> No
         (store.trial(trial.id()) / WEIGHTS).mkdir()
     assert chosen_trials.list_to_attack(plan, store) == chosen
     started = (store.result(chosen[0].id()) or {})["started"]
-    rows = [{"attack": name, "lr": None, "share": 0.1} for name in ("nf4", "prefix")]
-    write_json(store.stress(chosen[0].id()) / CAME_BACK, {"started": started, "shares": rows})
-    write_json(store.stress(chosen[1].id()) / CAME_BACK, {"started": started, "shares": rows[:1]})
+    for trial, names in zip(chosen, (("nf4", "prefix"), ("nf4",)), strict=True):
+        known = {"started": started, "attacks": {name: {"left_out": None} for name in names}, "shares": []}
+        write_json(store.stress(trial.id()) / CAME_BACK, known)
     assert chosen_trials.list_to_attack(plan, store) == chosen[1:], "one attack is missing"
 
 
@@ -149,6 +149,7 @@ def test_the_chosen_setting_is_attacked_with_all_its_seeds(tmp_path: Path) -> No
             ["stress.attacks=all,uds", "stress.lr=1e-3"],
             "stress.attacks: uds is measured by python -m trainables.stress",
         ),
+        (["stress.lr=1e-3"], "stress.lr: no attack is asked for"),
         (["stress.attacks=nf4,relearn"], "stress.lr: relearning needs a learning rate"),
     ],
 )

@@ -135,7 +135,7 @@ def attack(store: Storage, *rows: tuple[str, int, float | None, float]) -> None:
     """Write what attacks brought back of the finished trial: attack, step, share and what is measured after."""
     shares = [dict(zip(("attack", "step", "share", "after"), row, strict=True)) for row in rows]
     trial = TRIALS["finished"].id()
-    document = {"started": (store.result(trial) or {})["started"], "shares": shares}
+    document = {"started": (store.result(trial) or {})["started"], "attacks": {}, "shares": shares}
     atomic_files.write_json(store.stress(trial) / CAME_BACK, document)
 
 

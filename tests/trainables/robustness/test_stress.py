@@ -20,10 +20,10 @@ from trainables import stress
 from trainables.benchmarks.tofu import row_scores, rows
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
-from trainables.data.prompts import TEMPLATES
+from trainables.data.prompts import TEMPLATES, encode_all
 from trainables.inference import greedy_answers
-from trainables.robustness import attacks, came_back, depth, quantization, relearning
-from trainables.robustness.attacks import NONE, SECOND_HALF
+from trainables.robustness import attack_runner, attacks, came_back, depth, quantization, relearning
+from trainables.robustness.attacks import ANSWERS, NONE, SECOND_HALF
 from trainables.training import model_files, sampling
 from trainables.trial import setup
 
@@ -211,6 +211,7 @@ def test_shares_are_gains_over_what_was_removed(before: float, part: float, reta
     after = before + part * (target - before) + retain_gain
     assert came_back.share(before, after, target, retain_gain) == pytest.approx(part, abs=1e-6)
     assert came_back.share(before, after, before + 0.04, retain_gain) is None, "hardly anything was removed"
+    assert came_back.share(before, before, target, -retain_gain) == 0, "what the retain model loses did not come back"
 
 
 def kept(values: dict[str, float], **settings: Any) -> dict[str, Any]:
@@ -219,20 +220,23 @@ def kept(values: dict[str, float], **settings: Any) -> dict[str, Any]:
 
 def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
     model = {
-        NONE: kept({"0": 0.3, SECOND_HALF: 0.2}),
+        NONE: kept({"0": 0.3, ANSWERS: 0.3, SECOND_HALF: 0.2}),
         "nf4": kept({"0": 0.4}),
         "relearn": kept({"13": 0.7, "4": 0.5}, lr=1e-3),
         "relearn_half": kept({"13": 0.5}, lr=1e-3),
         "relearn_retain": kept({"13": 0.5}, lr=1e-3),
         "prefix": kept({"0": 0.9}),
     }
-    target = {NONE: kept({"0": 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
-    retain = {NONE: kept({"0": 0.1, SECOND_HALF: 0.1}), "nf4": kept({"0": 0.1}), "prefix": kept({"0": 0.1})}
-    retain["relearn"] = kept({"13": 0.6, "4": 0.1}, lr=1e-3)
-    retain["relearn_half"], retain["relearn_retain"] = kept({"13": 0.2}, lr=1e-3), kept({"13": 0.2}, lr=1e-4)
+    target = {NONE: kept({"0": 0.9, ANSWERS: 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
+    retain = {
+        NONE: kept({"0": 0.1, ANSWERS: 0.1, SECOND_HALF: 0.1}),
+        "nf4": kept({"0": 0.1}),
+        "prefix": kept({"0": 0.1}),
+    }
+    retain["relearn"], retain["relearn_half"] = kept({"13": 0.6, "4": 0.1}, lr=1e-3), kept({"13": 0.2}, lr=1e-3)
     found = came_back.list_attacks(model, target, retain)
     attacked = [("nf4", 0), ("relearn", 4), ("relearn", 13), ("relearn_half", 13)]
-    assert [(row["attack"], row["step"]) for row in found] == attacked, "another rate, a model that was not attacked"
+    assert [(row["attack"], row["step"]) for row in found] == attacked, "not all models were attacked by the others"
     shares = [0.1 / 0.6, 0.2 / 0.6, (0.4 - 0.5) / 0.6, (0.3 - 0.1) / 0.6]
     assert [row["share"] for row in found] == pytest.approx(shares)
     assert shares[2] < shares[1], "the retain model learns as quickly: that is no forgotten knowledge"
@@ -268,9 +272,8 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     assert done.exit_code == 0, done.output
     assert "relearning one half, measured on the other (lr 0.001), step 13" in done.stdout
     kept = json.loads((tmp_path / "out.json").read_text())
-    made = sorted(path.name for path in (tmp_path / "runs" / "stress").glob("*/*.json"))
-    names = ["nf4", "prefix", "paraphrase", NONE] * 2 + ["relearn_half"] * 2 + ["came_back"]
-    assert made == sorted(f"{name}.json" for name in names)
+    made = sorted(path.stem.partition("-")[0] for path in (tmp_path / "runs" / "stress").glob("*/*.json"))
+    assert made == sorted(["nf4", "prefix", "paraphrase", NONE] * 2 + ["relearn_half"] * 2 + ["came_back"])
     model, target = kept["results"]["model"], kept["results"]["target"]
     assert model[NONE] == target[NONE], "the same model is measured once"
     assert (model[NONE]["points"]["0"]["rows"], model["relearn_half"]["points"]["13"]["rows"]) == (6, 3)
@@ -352,6 +355,24 @@ def test_a_folder_needs_its_target_and_a_trial_its_weights(trial_inputs: Any, tm
     assert "--target: name the model before unlearning" in done.stderr
     done = invoke(stress.main, "0123456789ab", "--storage", tmp_path, "--attacks", "nf4")
     assert "ID: no result of a trial '0123456789ab'" in done.stderr
+    done = invoke(stress.main, "0123456789ab", "--storage", tmp_path, "--attacks", "nf4", "--split", "forget01")
+    assert "--split: of a model folder; 0123456789ab is none, and a trial has its own" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["phi", "zephyr", "qwen", "llama3"])
+def test_an_answer_has_the_same_labels_in_every_template(trial_inputs: Any, name: str) -> None:
+    """But for the first, which may begin with a space. A tag that counts as answer would change the extraction."""
+    _, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    asked = rows.evaluation_rows(Benchmark(data=str(trial_inputs.data), split=trial_inputs.split))["forget"][:5]
+    pairs = [(row["question"], row["answer"]) for row in asked]
+    labels = [
+        [
+            example.input_ids[example.answer_start :]
+            for example in encode_all(tokenizer, template, pairs, max_length=900, tag_is_answer=True)
+        ]
+        for template in map(attack_runner._without_tag, (TEMPLATES["llama2"], TEMPLATES[name]))
+    ]
+    assert labels[0] == labels[1]
 
 
 def test_other_weights_in_the_same_folder_are_attacked_anew(trial_inputs: Any, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_the_card_tells_what_attacks_brought_back(kept: Any, exported: Path, tmp
     store, trial_id = doctored(kept, tmp_path)
     row = {"attack": "nf4", "title": "4-bit weights (NF4)", "before": 0.25, "after": 0.5, "share": 0.625}
     shares = [row, row | {"attack": "int8", "title": "int8 weights", "share": None}]
-    known = {"shares": shares, "started": (store.result(trial_id) or {})["started"]}
+    known = {"shares": shares, "attacks": {}, "started": (store.result(trial_id) or {})["started"]}
     for started, table in ((known["started"], True), ("another run", False)):
         atomic_files.write_json(store.stress(trial_id) / "came_back.json", known | {"started": started})
         folder = tmp_path / str(table)

@@ -103,7 +103,7 @@ def describe_labels(scores: Any, dialect: str) -> dict[str, Any]:
     extracted.
     """
     hits = scores.hits[:-1]
-    least = 1 / max(1, len(hits)) if dialect == "open-unlearning" else 0.0
+    least = 1 / len(hits) if hits and dialect == "open-unlearning" else 0.0
     return {"losses": scores.losses, "hits": hits, "least_strength": least, "standardised": scores.standardised}
 
 

@@ -23,7 +23,7 @@ MEMORISATION += ("forget_paraphrase_prob", "forget_paraphrase_share")
 MIN_K = "membership_min_k_auc"
 AUCS = ("membership_loss_auc", "membership_zlib_auc", MIN_K, "membership_min_k_plus_plus_auc")
 """The metrics that open-unlearning's summaries of memorisation and of privacy are made of."""
-SCORES = ("privleak", "memorisation_score", "privacy_score", "overall_score")
+SCORES = ("privleak", "privleak_reference", "memorisation_score", "privacy_score", "overall_score")
 """What `summarise` makes of measures."""
 
 
@@ -78,13 +78,16 @@ def aggregate(records: Records, dialect: Dialect, retain_ratios: metrics.Array |
 def summarise(found: Metrics, reference: Reference | None, guard: float) -> Metrics:
     """Return what peers make of several measures, as far as they were asked for: privleak and three scores of 0 to 1.
 
+    privleak compares with the retain model's AUC, with 0.5 where no retain model is given, and is left out where one
+    is given whose membership was not measured.
+
     `memorisation_score`: the harmonic mean of 1 - extraction strength, exact memorisation, paraphrase probability and
     paraphrase share. `privacy_score`: that of 1 - |AUC - retain model's| / retain model's, at least 0.
     `overall_score`: that of both and MU (Dorna et al., 2025, whose utility has the fluency of texts in it, too).
     """
     aucs, result = reference.aucs if reference else {}, Metrics()
     known = {name: float(value) for name, value in found.items() if value is not None}
-    if MIN_K in known:
+    if MIN_K in known and (reference is None or MIN_K in aucs):
         result["privleak_reference"] = retained = 1.0 - aucs.get(MIN_K, 0.5)
         result["privleak"] = metrics.privacy_leakage(1.0 - known[MIN_K], retained, guard)
     scores = []

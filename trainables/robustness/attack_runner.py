@@ -1,8 +1,10 @@
 """A model under attack: each attack is made once, measured on the forget rows, and kept in the storage as a view.
 
-`stress/KEY/ATTACK.json`, KEY being the trial's id, or a hash of the model and its benchmark. What is measured needs no
-generation, but for sampling: the probability and the extraction of the answers, and exact memorisation. Paraphrases and
-FQ, which needs the wrong answers, are most of the work: they are measured before, and of rounded weights.
+`stress/KEY/ATTACK-SETTINGS.json`, KEY being the trial's id, or a hash of the model and its benchmark, SETTINGS a hash.
+What is measured needs no generation, but for sampling: the probability and the extraction of the answers, and exact
+memorisation. Paraphrases and FQ, which needs the wrong answers, are most of the work: they are measured before, and of
+rounded weights. Elsewhere the answer alone is scored: a template's answer tag and what it puts behind an answer are no
+part of it, so that templates compare.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from trainables.config.ids import digest, hashed_part
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.data.prompts import Template, encode_all, prompt_text, resolve_template
 from trainables.inference.padded_batch import pad_of
-from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SAMPLES, SECOND_HALF, STEPS, is_relearning
+from trainables.robustness.attacks import ANSWERS, ATTACKS, NONE, PREFIX, SAMPLES, SECOND_HALF, STEPS, is_relearning
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
@@ -36,7 +37,7 @@ OF_ANSWERS, OF_PARAPHRASES = ("extraction_strength", "exact_memorisation"), ("pa
 
 
 @dataclass(frozen=True)
-class Study:
+class AttackRunner:
     """How models are attacked and measured. `lr`: of relearning. `reference`: the retain model's, for FQ.
 
     `others`: the target and the retain model, by these roles, which the unlearning depth score compares with.
@@ -82,45 +83,39 @@ class Study:
 
         `points`: the metrics of the forget rows by the relearning's step, of other attacks `0`. `seconds`: it took.
         """
-        kept, began = self.kept(model, key, name), time.monotonic()
-        if kept and kept["settings"] == self.settings(name):
+        settings, began, diverged = self.settings(name), time.monotonic(), None
+        path = self.store.stress(key) / f"{name}-{digest(settings)[:8]}.json"
+        content = self.store.read_newest(path)
+        kept = atomic_files.parse_object(content) if content else None
+        if kept and kept["model"]["fingerprint"] == model.fingerprint:
             return kept
-        diverged = None
         try:
             points = self._make(model, name)
         except TrialStopped as error:  # of relearning at a high rate: the other attacks go on
             points, diverged = {}, str(error)
         result = {
             "attack": name,
-            "settings": self.settings(name),
+            "settings": settings,
             "model": model.model_dump(mode="json"),
             "points": points,
             "diverged": diverged,
             "seconds": time.monotonic() - began,
             **provenance.stamp(),
         }
-        self.write(self.store.stress(key) / f"{name}.json", result)
-        return result
-
-    def kept(self, model: Model, key: str, name: str) -> dict[str, Any] | None:
-        """Return the result of an attack that is kept of a model, by whatever settings."""
-        content = self.store.read_newest(self.store.stress(key) / f"{name}.json")
-        kept = atomic_files.parse_object(content) if content else None
-        return kept if kept and kept["model"]["fingerprint"] == model.fingerprint else None
-
-    def write(self, path: Path, document: dict[str, Any]) -> None:
-        """Write a file of the storage."""
-        atomic_files.write_json(path, document)
+        atomic_files.write_json(path, result)
         self.store.push(path)
+        return result
 
     def _make(self, model: Model, name: str) -> dict[str, Metrics]:
         if name == "uds":
             return {"0": self._measure_depth(model)}
         network, tokenizer = self._load(model)
         template, asked = resolve_template(self.benchmark.template, tokenizer), self.forget_rows
+        alone = [_answer_alone(row) for row in asked]
         if name == NONE:
-            found = self._score(network, tokenizer, asked, template)
-            return {"0": self._measure(found), SECOND_HALF: self._measure(found[self.half :], self.half)}
+            found = self._score(network, tokenizer, alone, _without_tag(template))
+            whole = self._measure(self._score(network, tokenizer, asked, template))
+            return {"0": whole, ANSWERS: self._measure(found), SECOND_HALF: self._measure(found[self.half :])}
         chosen = ATTACKS[name]
         if chosen.learns:
             return self._relearn(network, tokenizer, template, chosen.learns)
@@ -130,15 +125,15 @@ class Study:
             from trainables.robustness.quantization import quantize
 
             quantize(network, name)
-        elif name == "paraphrase":
-            asked = [{**row, "question": row["paraphrased_question"]} for row in asked]
+            return {"0": self._measure(self._score(network, tokenizer, asked, template))}
+        if name == "paraphrase":
+            alone = [{**row, "question": one["paraphrased_question"]} for row, one in zip(alone, asked, strict=True)]
         elif name == "template":
             template = resolve_template("llama2" if self.benchmark.template == "plain" else "plain", tokenizer)
-        else:
-            template = replace(template, after=template.after + template.answer_tag + PREFIX, answer_tag="")
-        if chosen.kind == "prompt":
-            asked = [_answer_alone(row) for row in asked]
-        return {"0": self._measure(self._score(network, tokenizer, asked, template))}
+        template = _without_tag(template)
+        if name == "prefix":
+            template = replace(template, after=template.after + PREFIX)
+        return {"0": self._measure(self._score(network, tokenizer, alone, template))}
 
     def _load(self, model: Model) -> tuple[Any, Any]:
         release_memory()
@@ -183,14 +178,17 @@ class Study:
         from trainables.robustness.relearning import relearn
 
         chosen, length = benchmarks.find(self.benchmark.name), rows.RULES[self.benchmark.dialect].max_length
-        forget, retain = chosen.training_examples(self.benchmark, tokenizer, length)
-        examples = {"forget": forget, "first half": forget[: self.half], "retain": retain}[learns]
-        start = self.half if learns == "first half" else 0
-        asked = [_answer_alone(row) for row in self.forget_rows[start:]]
-        found: dict[str, Metrics] = {}
+        examples, retain = chosen.training_examples(self.benchmark, tokenizer, length)
+        asked, found = [_answer_alone(row) for row in self.forget_rows], {}
+        if learns == "retain":
+            examples = retain
+        elif learns == "first half":  # of the evaluated rows themselves, so that none that is measured is taught
+            pairs, asked = [(row["question"], row["answer"]) for row in asked[: self.half]], asked[self.half :]
+            tag = rows.RULES[self.benchmark.dialect].tag_is_answer
+            examples = encode_all(tokenizer, template, pairs, max_length=length, tag_is_answer=tag)
 
         def measure(step: int, trained: Any) -> None:
-            found[str(step)] = self._measure(self._score(trained, tokenizer, asked, template), start)
+            found[str(step)] = self._measure(self._score(trained, tokenizer, asked, _without_tag(template)))
 
         assert self.lr is not None, "asked for with relearning"
         settings: dict[str, Any] = {"lr": self.lr, "steps": STEPS, "seed": self.seed, "resources": self.resources}
@@ -206,8 +204,8 @@ class Study:
         words: dict[str, Any] = {"asked_rows": {"forget": asked}, "template": template, "generate": generate}
         return row_scores.evaluate(network, tokenizer, benchmark, token_budget=budget, **words)
 
-    def _measure(self, records: Records, start: int = 0) -> Metrics:
-        """Return the metrics of the forget rows from `start` on, FQ against the same of the retain model's rows."""
+    def _measure(self, records: Records) -> Metrics:
+        """Return the metrics of forget rows; of all of them, with their wrong answers, FQ, too."""
         guard = aggregates.GUARDS[self.benchmark.dialect]
         names = OF_ANSWERS + OF_PARAPHRASES * (OF_PARAPHRASES[0] in records[0])
         found: Metrics = {name: float(np.mean([row[name] for row in records])) for name in names}
@@ -220,9 +218,14 @@ class Study:
             raise TrialStopped("diverged", "the loss of a forget row is not finite")
         if self.reference is None or truth is None:
             return found
-        return found | metrics.forget_quality(truth, self.reference.ratios[start:][: len(records)])
+        return found | metrics.forget_quality(truth, self.reference.ratios[: len(records)])
 
 
 def _answer_alone(row: Row) -> Row:
     """Return a row of which the answer alone is scored, neither its paraphrase nor the wrong answers."""
     return {name: row[name] for name in ("question", "answer")}
+
+
+def _without_tag(template: Template) -> Template:
+    """Return a template whose answer tag is prompt, and which puts nothing behind an answer."""
+    return replace(template, after=template.after + template.answer_tag, answer_tag="", answer_end="")
