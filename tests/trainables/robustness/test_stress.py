@@ -367,7 +367,7 @@ def test_an_answer_has_the_same_labels_in_every_template(trial_inputs: Any, name
     pairs = [(row["question"], row["answer"]) for row in asked]
     labels = [
         [
-            example.input_ids[example.answer_start :]
+            example.input_ids[example.answer_start + 1 :]
             for example in encode_all(tokenizer, template, pairs, max_length=900, tag_is_answer=True)
         ]
         for template in map(attack_runner._without_tag, (TEMPLATES["llama2"], TEMPLATES[name]))
