@@ -16,11 +16,11 @@ import search_spaces.backbones
 from platform.plan.space import Space, nearest, spell_setting
 from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.settings_with_effect import list_without_effect
+from search_spaces.schema.settings_with_effect import has_effect, list_without_effect
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest
-from trainables.config.method_tables import SETTINGS
+from trainables.config.method_tables import RECTIFIERS, SETTINGS
 
 RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
 SHARED = ("resources", "selection", "search", "stress", "calibration")  # the same in all trials of a sweep
@@ -74,6 +74,10 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     if "benchmark.split" in axes and not set(document["axes"]["benchmark.split"]) & set(sweep.splits):
         document["tables"] = ()  # the paper has none of these splits
     changed = _validate(document, problems)
+    cells = [(method, name) for method in changed.axes["method"] for name in changed.axes["rectifier.name"]]
+    rules = any("memory" in RECTIFIERS[name].takes for _, name in cells)
+    if rules and (path := "rectifier.gamma") in axes and not any(has_effect(path, *one, changed.axes) for one in cells):
+        raise InputError(f"--set {path}={axes[path]}: only rectifier.memory=average reads it here")
     for path in (path for path in list_without_effect(changed.axes) if path in axes):
         methods, names = ", ".join(changed.axes["method"]), ", ".join(changed.axes["rectifier.name"])
         raise InputError(

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from platform.plan.overrides import apply
+from search_spaces.schema.sweep import load_sweep
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
 from trainables.common.errors import InputError
@@ -103,3 +105,11 @@ def test_what_earlier_versions_called_pcgrad_keeps_its_id_and_is_agem() -> None:
     }
     assert ids["earlier"] == ids["agem"] == "78ccef01034a"
     assert ids["pcgrad"] != ids["agem"]
+
+
+def test_a_gamma_that_no_rule_reads_is_refused() -> None:
+    """Without the moving average it would go unheard."""
+    with pytest.raises(InputError, match=r"rectifier.gamma=0.5: only rectifier.memory=average reads it here"):
+        apply(load_sweep("tofu_tiny"), ["method=ga", "rectifier.name=blur", "rectifier.gamma=0.5"])
+    both = apply(load_sweep("tofu_tiny"), ["method=ga", "rectifier.name=blur,gru", "rectifier.gamma=0.5"])
+    assert both.axes["rectifier.gamma"] == (0.5,)
