@@ -74,15 +74,15 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     if "benchmark.split" in axes and not set(document["axes"]["benchmark.split"]) & set(sweep.splits):
         document["tables"] = ()  # the paper has none of these splits
     changed = _validate(document, problems)
-    cells = [(method, name) for method in changed.axes["method"] for name in changed.axes["rectifier.name"]]
-    rules = any("memory" in RECTIFIERS[name].takes for _, name in cells)
-    if rules and (path := "rectifier.gamma") in axes and not any(has_effect(path, *one, changed.axes) for one in cells):
-        raise InputError(f"--set {path}={axes[path]}: only rectifier.memory=average reads it here")
     for path in (path for path in list_without_effect(changed.axes) if path in axes):
         methods, names = ", ".join(changed.axes["method"]), ", ".join(changed.axes["rectifier.name"])
         raise InputError(
             f"--set {path}={axes[path]}: an axis that no trial reads, with method {methods} and rectifier.name {names}"
         )
+    cells = [(method, name) for method in changed.axes["method"] for name in changed.axes["rectifier.name"]]
+    rules = any("memory" in RECTIFIERS[name].takes for _, name in cells)
+    if rules and (path := "rectifier.gamma") in axes and not any(has_effect(path, *one, changed.axes) for one in cells):
+        raise InputError(f"--set {path}={axes[path]}: only rectifier.memory=average reads it here")
     return changed
 
 
