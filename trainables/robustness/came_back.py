@@ -72,7 +72,9 @@ def read_attacks(key: str, started: str | None, store: Storage) -> tuple[dict[st
     """
     content = store.read_newest(store.stress(key) / CAME_BACK)
     kept = (parse_object(content) if content else None) or {}
-    return (kept["attacks"], kept["shares"]) if kept and kept["started"] == started else ({}, [])
+    if not kept or kept.get("started") != started:
+        return {}, []
+    return kept.get("attacks", {}), kept.get("shares", [])
 
 
 def read_shares(trial_id: str, store: Storage) -> list[dict[str, Any]]:
