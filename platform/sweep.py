@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from platform.driver.chosen_trials import select_chosen
 from platform.driver.dry_run import describe_plan, format_lines
 from platform.driver.list_settings import print_fields
 from platform.driver.start_options import Options
@@ -24,6 +25,7 @@ from platform.state.trial_outcomes import SweepState, scan, warn_of_shared
 from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
+from trainables.config.settings import Calibration
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
@@ -47,6 +49,7 @@ def main(
     only: Annotated[list[str] | None, choose(metavar="FIELD=V1,V2", help="These trials only.")] = None,
     set_: Annotated[list[str] | None, choose("--set", metavar="PATH=V1,V2", help="In every trial.")] = None,
     seeds: Annotated[str | None, choose(metavar="0,1,2", help="Seeds.")] = None,
+    chosen: Annotated[bool, choose("--chosen", help="Chosen settings only; selection.seeds choose.")] = False,
     strategy: Annotated[str, choose(help="grid, paper or optuna.")] = "grid",
     trials: Annotated[int | None, choose(min=1, help="optuna: points of each study.")] = None,
     sampler: Annotated[str | None, choose(help="optuna: tpe, nsga2, nsga3, gp, random or qmc.")] = None,
@@ -84,6 +87,7 @@ def main(
         sweeps = [overrides.apply(_find_sweep(name), each) for each in overrides.split_backbones(settings)]
         store = _open_storage(location, dry_run)
         plans = [make_plan(sweep, store, strategy=strategy, only=only, budget=trials) for sweep in sweeps]
+        plans = [_select_chosen(plan, store, only) for plan in plans] if chosen else plans
         if dry_run:
             found = [_describe_plan(plan, store, options, as_json=as_json) for plan in plans]
             print(json.dumps(found if found[1:] else found[0], indent=2) if as_json else "\n".join(found))
@@ -91,6 +95,16 @@ def main(
         return _run_plans(plans, store, options)
 
     raise typer.Exit(cli.guarded(run))
+
+
+def _select_chosen(plan: Plan, store: Storage, only: list[str] | None) -> Plan:
+    """Return the part of a plan with the settings that are chosen on `selection.seeds`. Raise InputError without."""
+    sweep, seeds = plan.sweep, plan.sweep.selection.seeds
+    if not seeds or plan.strategy != "grid":
+        raise InputError("--chosen: for --strategy grid, of a sweep with selection.seeds: --set selection.seeds=0,1,2")
+    update: dict[str, Any] = {"axes": {**sweep.axes, "seed": seeds}}
+    searched = [sweep.model_copy(update=update), sweep.model_copy(update=update | {"calibration": Calibration()})]
+    return select_chosen(plan, [make_plan(one, store, only=only) for one in searched], store)
 
 
 def _open_storage(location: str, dry_run: bool) -> Storage:

@@ -18,6 +18,7 @@ from trainables.storage.sweep_file import NAME_AND_HASH
 BENCHMARKS = {
     **dict.fromkeys(("quickstart", "tofu_tiny", "tofu_llama", "tofu_phi", "tofu_llama_tru", "tofu_phi_tru"), "tofu"),
     **dict.fromkeys(("tofu_tau", "tofu_gamma", "tofu_ablation", "tofu_dynamics", "tofu_phi_uwc"), "tofu"),
+    **dict.fromkeys(("arena", "arena_quick"), "tofu"),
     **dict.fromkeys(("tofu_llama32_1b", "tofu_llama32_3b", "tofu_llama31_8b"), "tofu"),
     **dict.fromkeys(("wmdp_zephyr", "wmdp_rmu"), "wmdp"),
     **dict.fromkeys(("muse_books", "muse_news"), "muse"),

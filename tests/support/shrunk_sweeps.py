@@ -115,12 +115,19 @@ VECTORS = (SPLIT, "method=tv,tru", "task_vector.batches=2", "task_vector.steps=1
 OPEN_UNLEARNING = Shrunk(
     tofu, ("npo_gd-forget05-s0", "gru-npo_gd-forget05-g0.8-tnone-s0"), (SPLIT, "method=npo_gd", "resources.ranks=1")
 )
+ARENA = Shrunk(
+    tofu,
+    ("npo-forget05-lr0.0004-s0", "blur-npo-forget05-lr0.0004-s0"),
+    (SPLIT, "method=npo", "rectifier.name=none,blur", "seed=0"),
+    models=none,
+)
 SWEEPS = {
     **dict.fromkeys(("tofu_llama32_1b", "tofu_llama32_3b", "tofu_llama31_8b"), OPEN_UNLEARNING),
     "quickstart": Shrunk(tofu, ("ga-forget10-s0", "gru-ga-forget10-g0.8-tnone-s0"), ("method=ga",), models=none),
     "tofu_tiny": Shrunk(
         tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-tnone-s0"), (SPLIT, "method=npo"), models=none
     ),
+    **dict.fromkeys(("arena", "arena_quick"), ARENA),
     "tofu_llama": Shrunk(tofu, ("npo_kl-forget05-s0", "gru-npo_kl-forget05-g0.8-t1-s0"), (SPLIT, "method=npo_kl")),
     "tofu_phi": Shrunk(
         tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-t0.01-s0"), (SPLIT, "method=npo"), models=models("base")
