@@ -115,13 +115,13 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:
     """Two micro-batches, cleared; two again; then a constant written over the gradient, and one SGD step of lr 1.
 
-    `exact`: the share of the gradient's elements that bf16 could hold.
+    `exact`: the share of the gradient's elements that bf16 could hold. `squares`: of each tensor, its squared norm.
     """
     from trainables.methods import rectifiers
 
     runner, _, _ = _engine(world, job, target)
     before = _masters(runner)
-    norms, exact = [], 0.0
+    norms, exact, squares = [], 0.0, torch.zeros(0)
     for _ in range(2):
         for last in (False, True):
             ids = torch.arange(5, 25, device=runner.device).view(2, 10) + last
@@ -132,13 +132,23 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
             whole = torch.cat([part.detach().reshape(-1) for part in runner.shard()])
             whole = whole[whole != 0]
             exact = float((whole == whole.bfloat16()).float().mean())
+            squares = _squares(runner)
             runner.clear()
     for part in runner.shard():
         part.fill_(0.25)
     runner.step(1.0)
     after = _masters(runner)
     runner.close()
-    return {"norms": norms, "moved": before - after, "exact": exact}
+    return {"norms": norms, "moved": before - after, "exact": exact, "squares": squares}
+
+
+def _squares(runner: Any) -> torch.Tensor:
+    """The squared norm of each tensor's gradient, from the stretches of it that ranks have."""
+    squares = torch.zeros(runner.segments.tensors, dtype=torch.float64)
+    for part, cuts in zip(runner.shard(), runner.segments.cuts, strict=True):
+        for number, start, end in cuts:
+            squares[number] += part.reshape(-1)[start:end].double().square().sum().cpu()
+    return runner.reduce(squares).cpu()
 
 
 def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:

@@ -47,6 +47,7 @@ OTHER_RULES = [
     for scope in ("global", "tensor")
     if "scope" in row.takes and name not in [rule["name"] for rule in RULES]
 ]
+OTHER_RULES.append({"name": "gu", "gamma": 0.5})
 OTHER_RULES += [{"name": "orthograd", "gamma": None, "parts": parts} for parts in (1, 4, 8)]
 
 ADAPTERS = {"lora": 2}
@@ -158,9 +159,10 @@ def test_rules_of_two_gradients_decide_alike_on_every_stage(trial_inputs: Any, f
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", OTHER_RULES, ids=lambda rule: "-".join(map(str, rule.values())))
 def test_every_other_rule_on_every_stage(trial_inputs: Any, tmp_path: Path, rule: dict[str, Any]) -> None:
-    one, *others = ranks.run(1, [{**job, "rule": rule} for job in [*ONE, *OFFLOADED]], trial_inputs, tmp_path)
+    alike = {"rule": rule, **ADAM.get(rule["name"], {})}
+    one, *others = ranks.run(1, [job | alike for job in [*ONE, *OFFLOADED]], trial_inputs, tmp_path)
     (tmp_path / "two").mkdir()
-    for other in [*others, *ranks.run(2, [{**job, "rule": rule} for job in TWO], trial_inputs, tmp_path / "two")]:
+    for other in [*others, *ranks.run(2, [job | alike for job in TWO], trial_inputs, tmp_path / "two")]:
         agree(other, one, start(trial_inputs))
 
 
@@ -187,6 +189,12 @@ def test_constant_written_over_the_gradient_reaches_the_step(found: Found, world
         assert left["norms"][0] > 0, job
         assert left["norms"][1] == pytest.approx(left["norms"][0], rel=1e-6), job
         assert left["exact"] < 0.9, (job, "the sum over micro-batches and ranks is rounded to bf16")
+    whole = found(world, "writes")[0]["squares"]
+    assert len(set(whole.tolist())) == len(whole) > 9, "each of its own length"
+    for job, left in zip(WRITES, found(world, "writes"), strict=True):
+        tolerance = 0.2 if job.get("precision") == "bf16" else 1e-5
+        assert left["squares"].tolist() == pytest.approx(whole.tolist(), rel=tolerance), (job, "tensors of its shards")
+        assert float(left["squares"].sum()) == pytest.approx(left["norms"][0], rel=1e-5), job
 
 
 @pytest.mark.slow

@@ -53,8 +53,7 @@ def _settings(facts: dict[str, Any], trial: Trial) -> dict[str, Any]:
         "optimizer steps": facts["steps"],
         "learning rate": f"{training.lr:g} ({training.optimizer}, {training.schedule})",
         "batch size": training.batch_size,
-        "gamma": rectifier.gamma,
-        "tau": rectifier.tau,
+        **rectifier.model_dump(exclude={"name"}),
         "LoRA rank": training.lora_rank,
         "step chosen": facts["chosen_step"],
     }

@@ -49,10 +49,12 @@ class TwoGradients(Averaging):
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Combine in place; leave a degenerate gradient, whose two parts cancel, as it is: its step is skipped.
 
-        Raises FloatingPointError where the retain gradient is not finite.
+        Raises FloatingPointError where the retain gradient is not finite, ValueError by tensor without `segments`.
         """
         whole = Segments(1, [[(0, 0, part.numel())] for part in gradient])
-        segments = self.segments if self.by_tensor and self.segments else whole
+        segments = self.segments if self.by_tensor else whole
+        if segments is None:
+            raise ValueError("a rule by tensor needs to know which elements of the shard belong to which tensor")
         pieces = [
             (number, part.view(-1)[start:end], mean.view(-1)[start:end])
             for part, mean, cuts in zip(gradient, self.average, segments.cuts, strict=True)
