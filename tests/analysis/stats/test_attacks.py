@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -106,7 +107,9 @@ def test_each_panel_has_a_row_for_every_method() -> None:
     panels = {axes.get_title(): axes for axes in drawing.draw(points).axes if axes.axison}
     lines = {
         title: [
-            xy for xy in (line.get_xydata().tolist() for line in axes.lines) if len(xy) == 2 and xy[0][1] == xy[1][1]
+            xy
+            for xy in (np.asarray(line.get_xydata()).tolist() for line in axes.lines)
+            if len(xy) == 2 and xy[0][1] == xy[1][1]
         ]
         for title, axes in panels.items()
     }

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from platform import sweep
 from platform.driver import chosen_trials
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
 from platform.preparation import prepare
+from platform.sweep import _select_chosen
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
 from tests.support.small_sweep import write_model
@@ -175,14 +175,14 @@ def test_chosen_settings_run_on_other_seeds(typed: list[str], tmp_path: Path) ->
 
     fresh = plan("seed=7,8,9")
     with pytest.raises(InputError, match="no trial on the seeds 0,1 has finished"):
-        sweep._select_chosen(fresh, store, only)
+        _select_chosen(fresh, store, only)
     searched = plan("seed=0,1")
     write_evaluation(store, searched.references[0].evaluation, measures(1.0, 0.5))
     for trial in searched.trials:
         best = 1e-4 if trial.rectifier.name == "gru" else 1e-3
         outcome = measures(0.1 if trial.training.lr == best else 0.3, 0.5)
         finish(store, [trial], metrics=outcome)
-    chosen = sweep._select_chosen(fresh, Storage(tmp_path), only)
+    chosen = _select_chosen(fresh, Storage(tmp_path), only)
     found = {(trial.rectifier.name, trial.training.lr, trial.seed) for trial in chosen.trials}
     expected = (("none", 1e-3), ("gru", 1e-4), ("gru", 1e-3))
     assert found == {(*one, seed) for one in expected for seed in (7, 8, 9)}
