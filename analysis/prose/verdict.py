@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable, Mapping
+from operator import itemgetter
+from typing import Any
 
 import pandas as pd
 
@@ -68,14 +71,22 @@ def describe_attacks(points: pd.DataFrame) -> list[str]:
     known = points.loc[points["share"].notna()] if len(points) else points
     if known.empty:
         return []
-    worst = max(known.to_dict("records"), key=lambda row: row["share"])
+    worst = max(known.to_dict("records"), key=itemgetter("share"))
     on = f"Attacked: {format_count(len(known.drop_duplicates(['split', 'method', 'rectifier'])), 'chosen setting')}."
     if worst["share"] < LASTING:
         names = join_names(dict.fromkeys(known["title"]))
         return [f"Of what was removed, no attack made brings back more than {LASTING:.0%}: {names}. {on}"]
-    name, seeds = describe_method(worst["method"], worst["rectifier"]), format_count(worst["n"], "seed")
-    top = f"{worst['share']:.0%}: {name} ({seeds}), by {worst['title']}"
-    return [f"Of what was removed, attacks bring back up to {top}. {on}"]
+    text = f"Of what was removed, attacks bring back up to {_describe_share(worst)}"
+    untaught = known.loc[known["attack"] != "relearn"].to_dict("records")
+    if worst["attack"] == "relearn" and untaught:
+        text += f"; those that teach none of the rows, up to {_describe_share(max(untaught, key=itemgetter('share')))}"
+    return [f"{text}. {on}"]
+
+
+def _describe_share(row: Mapping[Hashable, Any]) -> str:
+    """Return what an attack brought back, of which method and by what."""
+    seeds = format_count(row["n"], "seed")
+    return f"{row['share']:.0%}: {describe_method(row['method'], row['rectifier'])} ({seeds}), by {row['title']}"
 
 
 def _compares_vectors(runs: pd.DataFrame) -> bool:
