@@ -85,7 +85,7 @@ def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | N
     frame["clipping"] = [setting_text(tau) if takes(str(name), "tau") else "" for name, tau in taus]
     first = [*FIRST, *goals.metrics, OF_ALL_ROWS, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)
-    return drop_twins(frame.astype({"id": "str", "status": "str"}))
+    return drop_twins(frame.astype({"id": "str", "status": "str"}).copy())  # of one piece: pandas warns of many columns
 
 
 def _benchmark(configs: Iterable[dict[str, Any]]) -> str:

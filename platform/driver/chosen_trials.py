@@ -11,7 +11,6 @@ from typing import Any
 
 from platform.plan.costs import estimate_budget
 from platform.plan.plan import Plan
-from platform.preparation.prepare import explain_failure
 from platform.state.kept_weights import weights_folder
 from platform.state.trial_outcomes import planned_utilities
 from trainables import benchmarks
@@ -86,6 +85,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
     import ray
     import ray.exceptions
 
+    from platform.preparation.prepare import explain_failure
     from trainables.workers.trial_attacks import attack_trial
 
     stress, resources = plan.sweep.stress, plan.sweep.resources

@@ -83,7 +83,7 @@ def test_the_sweep_ends_with_the_chosen_model(
     typed = ["--benchmark", "own", "--model", folder, *sources, "--output", output]
     done = run_module("trainables.evaluate", *typed, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("extraction strength on the forget rows 0.")
+    assert "\nextraction strength on the forget rows 0." in done.stdout
     again, metrics = json.loads(output.read_text()), dict(chosen["metrics"])
     metrics.pop("relative_change")
     assert {name: again[name] for name in metrics} == metrics

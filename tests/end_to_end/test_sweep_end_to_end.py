@@ -53,8 +53,8 @@ class Started:
         fitting = [
             result
             for result in self.results().values()
-            if (result["config"]["method"], result["config"]["rectifier"])
-            == (method, {"name": "gru", "gamma": 0.8, "tau": tau})
+            if result["config"]["method"] == method
+            and {"name": "gru", "gamma": 0.8, "tau": tau}.items() <= result["config"]["rectifier"].items()
         ]
         return fitting[0]
 
