@@ -71,16 +71,21 @@ def describe_attacks(points: pd.DataFrame) -> list[str]:
     known = points.loc[points["share"].notna()] if len(points) else points
     if known.empty:
         return []
+    count, able = (len(one.drop_duplicates(["split", "method", "rectifier"])) for one in (points, known))
+    on = f"Attacked: {format_count(count, 'chosen setting')}"
+    on += f", of which {count - able} had hardly removed anything." if able < count else "."
     worst = max(known.to_dict("records"), key=itemgetter("share"))
-    on = f"Attacked: {format_count(len(known.drop_duplicates(['split', 'method', 'rectifier'])), 'chosen setting')}."
     if worst["share"] < LASTING:
         names = join_names(dict.fromkeys(known["title"]))
         return [f"Of what was removed, no attack made brings back more than {LASTING:.0%}: {names}. {on}"]
-    text = f"Of what was removed, attacks bring back up to {_describe_share(worst)}"
     untaught = known.loc[known["attack"] != "relearn"].to_dict("records")
-    if worst["attack"] == "relearn" and untaught:
-        text += f"; those that teach none of the rows, up to {_describe_share(max(untaught, key=itemgetter('share')))}"
-    return [f"{text}. {on}"]
+    if worst["attack"] != "relearn" or not untaught:
+        return [f"Of what was removed, attacks bring back up to {_describe_share(worst)}. {on}"]
+    hidden = _describe_share(max(untaught, key=itemgetter("share")))
+    return [
+        "Of what was removed, attacks that teach none of the rows bring back up to "
+        f"{hidden}; relearning the rows themselves up to {_describe_share(worst)}. {on}"
+    ]
 
 
 def _describe_share(row: Mapping[Hashable, Any]) -> str:

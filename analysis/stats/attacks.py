@@ -17,13 +17,17 @@ VALUES = ["before", "after", "target", "retain", "share"]
 def mean_shares(results: Results) -> pd.DataFrame:
     """Return a row for each chosen setting, attack and step, in table order: means over the attacked seeds.
 
-    `share` is of the `n` of them that have one, with `share_sd`. Empty where no chosen trial was attacked.
+    `attacked` of them; `share` is of the `n` that have one, with `share_sd`. Empty where no chosen trial was attacked.
     """
     trials = results.chosen_trials[["id", *STUDY_COLUMNS]]
     found = trials.merge(read_attacks(trials["id"], results.store), on="id").rename(columns=SHORT)
     if found.empty:
         return found
-    averaged = {name: (name, "mean") for name in VALUES} | {"share_sd": ("share", "std"), "n": ("share", "count")}
+    averaged = {name: (name, "mean") for name in VALUES} | {
+        "share_sd": ("share", "std"),
+        "n": ("share", "count"),
+        "attacked": ("id", "size"),
+    }
     return found.groupby([*KEY, "attack", "step", "title"], sort=False).agg(**averaged).reset_index()
 
 

@@ -81,7 +81,11 @@ def list_attacks(points: pd.DataFrame) -> pd.DataFrame:
     for first in points.drop_duplicates(studies).to_dict("records"):
         split, method, rectifier = (str(first[name]) for name in studies)
         own = points.loc[(points[studies] == [split, method, rectifier]).all(axis=1)]
-        row = {"Split": split_label(split), "Method": describe_method(method, rectifier), "n": f"{own['n'].max()}"}
+        row = {
+            "Split": split_label(split),
+            "Method": describe_method(method, rectifier),
+            "n": f"{own['attacked'].max()}",
+        }
         for one in own.to_dict("records"):
             spread = "" if pd.isna(one["share_sd"]) else f" ± {100 * one['share_sd']:.0f}"
             row[one["title"]] = DASH if pd.isna(one["share"]) else f"{100 * one['share']:.0f}{spread} %"
