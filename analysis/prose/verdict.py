@@ -62,7 +62,8 @@ def describe_trials(runs: pd.DataFrame) -> str:
         texts.append(f"{join_names(methods)}{each} {kinds}".strip())
     splits = join_names(map(split_label, sorted(set(known["benchmark.split"]))))
     others = varied(runs)
-    best = f", at each one's own best {join_names(others)}" if others else ""
+    whose = "the objectives at their own best" if has_task_vectors(known) else "at each one's own best"
+    best = f", {whose} {join_names(others)}" if others else ""
     return f"Compared: {'; '.join(texts)}{';' if len(texts) > 1 else ','} on {splits}{best}."
 
 
@@ -84,7 +85,8 @@ def describe_attacks(points: pd.DataFrame) -> list[str]:
     hidden = _describe_share(max(untaught, key=itemgetter("share")))
     return [
         "Of what was removed, attacks that teach none of the rows bring back up to "
-        f"{hidden}; relearning the rows themselves up to {_describe_share(worst)}. {on}"
+        f"{hidden}; relearning the rows themselves, up to {worst['share']:.0%} "
+        f"({describe_method(worst['method'], worst['rectifier'])}). {on}"
     ]
 
 
