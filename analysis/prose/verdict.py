@@ -62,7 +62,7 @@ def describe_trials(runs: pd.DataFrame) -> str:
         texts.append(f"{join_names(methods)}{each} {kinds}".strip())
     splits = join_names(map(split_label, sorted(set(known["benchmark.split"]))))
     others = varied(runs)
-    whose = "the objectives at their own best" if has_task_vectors(known) else "at each one's own best"
+    whose = "the objectives at their own best" if has_task_vectors(runs) else "at each one's own best"
     best = f", {whose} {join_names(others)}" if others else ""
     return f"Compared: {'; '.join(texts)}{';' if len(texts) > 1 else ','} on {splits}{best}."
 
