@@ -66,7 +66,7 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
 
     With both sources all its tables are on the page; without, those that no other part of the report has.
     """
-    both, runs = source == Source.BOTH, report.results.runs
+    both = source == Source.BOTH
     every = both or bool(paper_tables.tables_of_sweep(sweep.name))
     filling = FillingSweep(report.results, report.frame, sweep.command)
     made, others = write_parts({sweep.label: filling}, report.folder, both, every=every)
@@ -79,12 +79,10 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     compared = any(sheet.numbers["paper"].notna().any() for sheet in on_page)
     apart = both and not any("paper" in set(one.points["source"]) for one in others)
     tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in on_page)
-    peers = detail_tables.list_open_unlearning(report.results) if both and not tidy.in_paper_dialect(runs) else None
+    peers = detail_tables.list_open_unlearning(report.results)
+    beside = (TableItem(peers, detail_tables.explain_open_unlearning()),) if both and len(peers) else ()
     found = [
-        Section(
-            "Beside open-unlearning's numbers",
-            (TableItem(peers, detail_tables.explain_open_unlearning()),) if peers is not None and len(peers) else (),
-        ),
+        Section("Beside open-unlearning's numbers", beside),
         Section("In the paper's layout", tables, text=f"{NUMBERED}{BESIDE * compared}"),
         Section("In the paper's figures", figures=others, text=APART if apart else ""),
         Section("Along training", figures=along),

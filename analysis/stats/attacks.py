@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.load.attacks import read_attacks
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS
 from analysis.stats.sweep_results import Results
+from trainables.robustness.came_back import read_shares
 
 KEY = [SHORT.get(column, column) for column in STUDY_COLUMNS]
 VALUES = ["before", "after", "target", "retain", "share"]
@@ -19,8 +19,10 @@ def mean_shares(results: Results) -> pd.DataFrame:
 
     `attacked` of them; `share` is of the `n` that have one, with `share_sd`. Empty where no chosen trial was attacked.
     """
-    trials = results.chosen_trials[["id", *STUDY_COLUMNS]]
-    found = trials.merge(read_attacks(trials["id"], results.store), on="id").rename(columns=SHORT)
+    trials, store = results.chosen_trials[["id", *STUDY_COLUMNS]], results.store
+    rows = [{"id": key} | row for key in trials["id"] for row in read_shares(key, store)] if store else []
+    kept = pd.DataFrame(rows, columns=["id", "attack", "title", "step", *VALUES])
+    found = trials.merge(kept, on="id").rename(columns=SHORT)
     if found.empty:
         return found
     averaged = {name: (name, "mean") for name in VALUES} | {

@@ -23,6 +23,7 @@ from analysis.stats import row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
+from analysis.stats.tidy import in_paper_dialect
 from trainables.config.settings import Selection
 from trainables.storage.names import EVALUATED, STOPPED
 
@@ -109,6 +110,8 @@ def list_open_unlearning(results: Results) -> pd.DataFrame:
 
     Ours are those of the chosen settings, in its dialect alone.
     """
+    if in_paper_dialect(results.runs):
+        return pd.DataFrame()
     backbone = next(iter(results.runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
     theirs = paper.load_open_unlearning(backbone)[["split", "method", "metric", "value"]].to_numpy()
     published = {(split, method, metric): float(value) for split, method, metric, value in theirs}

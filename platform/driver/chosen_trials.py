@@ -1,4 +1,4 @@
-"""The end of a sweep: the chosen trial is exported, those of each study are attacked, where that is asked for."""
+"""The trials that the rule chooses: exported and attacked at a sweep's end, and run again on other seeds (--chosen)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from platform.state.trial_outcomes import planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.selection import Candidate
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, last_line
 from trainables.config.settings import Calibration, Rectifier
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
@@ -85,7 +85,6 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
     import ray
     import ray.exceptions
 
-    from platform.preparation.prepare import explain_failure
     from trainables.workers.trial_attacks import attack_trial
 
     stress, resources = plan.sweep.stress, plan.sweep.resources
@@ -104,7 +103,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
             try:
                 print_line(f"{shown}: {ray.get(task)}")
             except ray.exceptions.RayError as error:
-                print_line(f"{shown} ({trial.id()}): not attacked: {explain_failure(error)}")
+                print_line(f"{shown} ({trial.id()}): not attacked: {last_line(error)}")
 
 
 def list_to_attack(plan: Plan, store: Storage) -> list[Trial]:

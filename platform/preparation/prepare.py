@@ -21,7 +21,7 @@ from platform.plan.plan import Plan
 from platform.state.trial_outcomes import SweepState, planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.common.errors import Unreachable
+from trainables.common.errors import Unreachable, last_line
 from trainables.common.wording import format_duration
 from trainables.data import fictional, prompts
 from trainables.storage.atomic_files import is_complete, mark_complete, publish
@@ -120,7 +120,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
         except ray.exceptions.RayError as error:
             if role != "baseline":
                 raise
-            why = explain_failure(error)
+            why = last_line(error)
             print_line(f"warning: the baseline model is not evaluated, the trials run without it: {why}")
 
 
@@ -184,10 +184,4 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
         try:
             finish()
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
-            print_line(f"no direction: {explain_failure(error)}")
-
-
-def explain_failure(error: Exception) -> str:
-    """Return the last line of what a task raised."""
-    cause = getattr(error, "cause", None) or error
-    return (str(cause).strip() or type(cause).__name__).splitlines()[-1]
+            print_line(f"no direction: {last_line(error)}")

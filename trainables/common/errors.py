@@ -36,6 +36,12 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
+def last_line(error: Exception) -> str:
+    """Return the last line of what an error says, or the cause that a task of Ray puts into it; its type if none."""
+    cause = getattr(error, "cause", None) or error
+    return (str(cause).strip() or type(cause).__name__).splitlines()[-1]
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """Return `did you mean 'x'? known: a, b, c` for a message about an unknown `name`."""
     names = list(known)
