@@ -25,6 +25,7 @@ from trainables.inference import greedy_answers
 from trainables.robustness import attack_runner, attacks, came_back, depth, quantization, relearning
 from trainables.robustness.attacks import ANSWERS, NONE, SECOND_HALF
 from trainables.training import model_files, sampling
+from trainables.training.runtime import prepare_process
 from trainables.trial import setup
 
 BITSANDBYTES = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635]
@@ -77,6 +78,7 @@ def test_linear_layers_but_the_head_are_rounded(kind: str) -> None:
 
 def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
     """One row at a time in plain PyTorch: the loss is the mean over the step's answer tokens."""
+    prepare_process(Resources(), 0)
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     restated, _ = model_files.load_model(Model(path=str(trial_inputs.target)))
@@ -190,6 +192,7 @@ def test_relearning_is_planned_as_trials_are(trial_inputs: Any, monkeypatch: pyt
 
 
 def test_relearning_with_checkpointing_gives_the_same_weights(trial_inputs: Any) -> None:
+    prepare_process(Resources(), 0)
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     found = []
     for checkpointing in (False, True):
