@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from trainables import benchmarks
-from trainables.benchmarks import evaluation, own
+from trainables.benchmarks import Metrics, evaluation, own
 from trainables.benchmarks.tofu import aggregates, open_unlearning_files
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
@@ -119,16 +119,21 @@ def _evaluate(
     else:
         kept = evaluation.document(benchmark, found, records)
         atomic_files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
-    if reference and aggregates.MIN_K in found and "privleak" not in found:
+    _print_metrics(benchmark, found, output, compared=reference is not None)
+    return 0
+
+
+def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path, *, compared: bool) -> None:
+    """Print the measures that were asked for, then the goals; `compared`: with a retain evaluation."""
+    if compared and aggregates.MIN_K in found and "privleak" not in found:
         lacks = "--retain-evaluation has no membership; make it again with --measures membership_min_k"
         print(f"warning: privleak is left out: {lacks}", file=sys.stderr)
-    goals = {goal.metric: goal for goal in chosen.GOALS}
+    goals = {goal.metric: goal for goal in benchmarks.find(benchmark.name).GOALS}
     asked = [goal.metric for goal in benchmarks.list_goals(benchmark).values() if goal.metric not in goals]
     for name in (*asked, *(name for name in aggregates.SCORES if asked and name in found)):
         print(f"{name} {_format(found.get(name))}")
     shown = [f"{goal.title} {_format(found[name], ' (no --retain-evaluation)')}" for name, goal in goals.items()]
     print(f"{', '.join(shown)}: {output}")
-    return 0
 
 
 def _format(value: float | None, why: str = "") -> str:

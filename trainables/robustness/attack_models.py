@@ -14,6 +14,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
+from trainables.robustness.came_back import list_attacks, read_attacks
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK, WEIGHTS
@@ -98,7 +99,6 @@ def attack(
     import torch
 
     from trainables.robustness.attack_runner import AttackRunner
-    from trainables.robustness.came_back import list_attacks, read_attacks
     from trainables.robustness.relearning import plan_resources
     from trainables.training.runtime import prepare_process
 
@@ -125,13 +125,20 @@ def attack(
                     left_out[name] = f"{role}: {made['diverged']}"
     for name, why in left_out.items():
         print(f"warning: {name} is left out: {why}", file=sys.stderr)
-    key = models["model"][1] or runner.key(models["model"][0])
+    settings = {name: runner.settings(name) | {"left_out": left_out.get(name)} for name in names}
+    made = list_attacks(results["model"], results["target"], results.get("retain"))
+    return _keep_shares(models["model"][1] or runner.key(models["model"][0]), started, settings, made, store), results
+
+
+def _keep_shares(
+    key: str, started: str | None, settings: dict[str, Any], made: list[dict[str, Any]], store: Storage
+) -> list[dict[str, Any]]:
+    """Write what these attacks brought back beside what is kept of others; return all, in the order of ATTACKS."""
     known, shares = read_attacks(key, started, store)
-    known |= {name: runner.settings(name) | {"left_out": left_out.get(name)} for name in names}
-    shares = [row for row in shares if row["attack"] not in names]
-    shares += list_attacks(results["model"], results["target"], results.get("retain"))
+    shares = [row for row in shares if row["attack"] not in settings] + made
     shares.sort(key=lambda row: list(attacks.ATTACKS).index(row["attack"]))
+    document = {"measure": attacks.MEASURE, "started": started, "attacks": known | settings, "shares": shares}
     path = store.stress(key) / CAME_BACK
-    atomic_files.write_json(path, {"measure": attacks.MEASURE, "started": started, "attacks": known, "shares": shares})
+    atomic_files.write_json(path, document)
     store.push(path)
-    return shares, results
+    return shares

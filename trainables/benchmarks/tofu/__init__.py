@@ -96,8 +96,8 @@ class TofuBenchmark(BenchmarkBase):
         """Count answers of MEAN_TOKENS with their question, and generations to their end."""
         limit = min(filter(None, (rows.RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
         sizes = (self.size_estimate(benchmark, MEAN_TOKENS).points or 0, *OTHER_ROWS)
-        read = sum(size if limit is None else min(size, limit) for size in sizes)
-        return EvaluationSize(read * ANSWERS * MEAN_TOKENS, read * row_scores.GENERATED_TOKENS)
+        count = sum(size if limit is None else min(size, limit) for size in sizes)
+        return EvaluationSize(count * ANSWERS * MEAN_TOKENS, count * row_scores.GENERATED_TOKENS)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         columns = ("question", "answer")

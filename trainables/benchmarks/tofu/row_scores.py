@@ -38,17 +38,20 @@ def evaluate(
     from trainables.inference.padded_batch import pad_of
 
     rules, template = RULES[benchmark.dialect], template or resolve_template(benchmark.template, tokenizer)
-    records, asked, prompts, paraphrases = [], [], [], []
-    for task, questions in (asked_rows or evaluation_rows(benchmark)).items():
-        for index, row in enumerate(questions):
-            answers = [row["answer"]]
-            if task != HOLDOUT and "perturbed_answer" in row:
-                answers += [row.get("paraphrased_answer", row["answer"]), *row["perturbed_answer"]]
-            if generate and task != HOLDOUT:
-                prompts.append(prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer))
-            asked.append([(row["question"], answer) for answer in answers])
-            paraphrases.append(row.get("paraphrased_answer"))
-            records.append({"task": task, "index": index, "question": row["question"], "answer": row["answer"]})
+    every = [
+        (task, index, row)
+        for task, questions in (asked_rows or evaluation_rows(benchmark)).items()
+        for index, row in enumerate(questions)
+    ]
+    asked = [[(row["question"], answer) for answer in _list_answers(task, row)] for task, _, row in every]
+    records = [
+        {"task": task, "index": at, "question": row["question"], "answer": row["answer"]} for task, at, row in every
+    ]
+    prompts = [
+        prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer)
+        for task, _, row in every
+        if generate and task != HOLDOUT
+    ]
     settings = {"max_length": rules.max_length, "tag_is_answer": rules.tag_is_answer}
     encoded = iter(encode_all(tokenizer, template, [pair for pairs in asked for pair in pairs], **settings))
     groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], pad_of(tokenizer)
@@ -70,15 +73,23 @@ def evaluate(
     losses = [[one.total_loss for one in answers] for answers in scores]
     records = _with_results(records, losses, counts, texts, rules)
     if measures.requested(benchmark):
-        answers = [scored[0] for scored in scores]
-        texts = [tokenizer.decode(one.input_ids[one.answer_start :], skip_special_tokens=True) for one in first]
-        rows = _add_scores(records, answers, texts, paraphrases, benchmark.dialect, reference)
+        own = [answers[0] for answers in scores]
+        decoded = [tokenizer.decode(one.input_ids[one.answer_start :], skip_special_tokens=True) for one in first]
+        paraphrases = [row.get("paraphrased_answer") for _, _, row in every]
+        rows = _add_scores(records, own, decoded, paraphrases, benchmark.dialect, reference)
         if "membership_gradient_norm" in measures.requested(benchmark):
             for row, example in zip(rows, first, strict=True):
                 if row["task"] in ("forget", HOLDOUT):
                     row["gradient_norm"] = gradient_norms.mean_gradient_norm(network, example)
         measures.score_rows(benchmark, rows, records)
     return records
+
+
+def _list_answers(task: str, row: Row) -> list[str]:
+    """Return the answers of a row that are scored: its own, the paraphrased and the wrong ones, as far as asked for."""
+    if task == HOLDOUT or "perturbed_answer" not in row:
+        return [row["answer"]]
+    return [row["answer"], row.get("paraphrased_answer", row["answer"]), *row["perturbed_answer"]]
 
 
 def _add_scores(
