@@ -25,13 +25,10 @@ AXES = {
     "rectifier.tau": (None,),
     "seed": CHOSEN_ON,
 }
-COMMON = {
-    "selection": Selection(halves=True, seeds=CHOSEN_ON),
-    "searched": ("training.lr",),
-}
 SWEEP = TINY.model_copy(
     update={
-        **COMMON,
+        "selection": Selection(halves=True, seeds=CHOSEN_ON),
+        "searched": ("training.lr",),
         "name": "arena",
         "title": "TOFU on a 1.4M-parameter Llama: all rectifiers on six objectives, at each one's own learning rate",
         "axes": {**AXES, "training.lr": (1e-4, 2e-4, 4e-4, 1e-3, 2e-3)},
