@@ -1,4 +1,4 @@
-"""Attacks on an unlearned model: what each does, against re-statements; what came back; the command."""
+"""Attacks on an unlearned model: what came back, and the command."""
 
 from __future__ import annotations
 
@@ -14,197 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from tests.support import tiny
 from tests.support.starts import invoke
 from trainables import stress
 from trainables.benchmarks.tofu import row_scores, rows
-from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model, Resources
+from trainables.config.settings import Benchmark, Model
 from trainables.data.prompts import TEMPLATES, encode_all
 from trainables.inference import greedy_answers
-from trainables.robustness import attack_runner, attacks, came_back, depth, quantization, relearning
+from trainables.robustness import attack_runner, attacks, came_back
 from trainables.robustness.attacks import ANSWERS, NONE, SECOND_HALF
-from trainables.training import model_files, sampling
-from trainables.training.runtime import prepare_process
-from trainables.trial import setup
-
-BITSANDBYTES = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635]
-BITSANDBYTES += [-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725]
-BITSANDBYTES += [
-    0.24611230194568634,
-    0.33791524171829224,
-    0.44070982933044434,
-    0.5626170039176941,
-    0.7229568362236023,
-    1.0,
-]
-
-
-def test_nf4_takes_the_nearest_of_sixteen_values_in_each_block() -> None:
-    weight = torch.randn(5, 29, generator=torch.Generator().manual_seed(0))
-    flat, found = weight.flatten().tolist(), quantization.round_nf4(weight).flatten().tolist()
-    for start in range(0, len(flat), 64):  # the last block is short
-        block = flat[start : start + 64]
-        largest = max(map(abs, block))
-        for value, rounded in zip(block, found[start:], strict=False):
-            nearest = min(BITSANDBYTES, key=lambda code: abs(code * largest - value))
-            assert rounded == pytest.approx(nearest * largest)
-    assert not quantization.round_nf4(torch.zeros(2, 64)).any()
-
-
-def test_int8_rounds_each_row_to_255_steps() -> None:
-    weight = torch.randn(7, 33, generator=torch.Generator().manual_seed(1))
-    for row, found in zip(weight.tolist(), quantization.round_int8(weight).tolist(), strict=True):
-        step = max(map(abs, row)) / 127
-        assert found == pytest.approx([round(value / step) * step for value in row])
-    assert not quantization.round_int8(torch.zeros(2, 8)).any()
-
-
-@pytest.mark.parametrize(("kind", "error"), [("nf4", 0.092), ("int8", 0.0065)])
-def test_errors_are_those_that_were_measured_with_the_libraries(kind: str, error: float) -> None:
-    weight = torch.randn(384, 128, generator=torch.Generator().manual_seed(2))
-    rounded = quantization.round_nf4(weight) if kind == "nf4" else quantization.round_int8(weight)
-    assert ((rounded - weight).norm() / weight.norm()).item() == pytest.approx(error, rel=0.05)
-
-
-@pytest.mark.parametrize("kind", ["nf4", "int8"])
-def test_linear_layers_but_the_head_are_rounded(kind: str) -> None:
-    network = tiny.network(layers=1)
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    quantization.quantize(network, kind)
-    changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
-    assert changed == {name for name in before if "proj" in name}
-
-
-def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
-    """One row at a time in plain PyTorch: the loss is the mean over the step's answer tokens."""
-    prepare_process(Resources(), 0)
-    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
-    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
-    restated, _ = model_files.load_model(Model(path=str(trial_inputs.target)))
-    examples = rows.encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
-    seen: list[int] = []
-    found: dict[str, torch.Tensor] = {}
-
-    def measure(step: int, model: Any) -> None:
-        assert not model.training
-        seen.append(step)
-        found.update({name: value.detach().clone() for name, value in model.state_dict().items()})
-
-    relearning.relearn(
-        *(network, tokenizer, examples), lr=1e-3, steps=(1, 3), seed=4, resources=Resources(), measure=measure
-    )
-    assert seen == [1, 3]
-    optimizer = torch.optim.AdamW(restated.parameters(), lr=1e-3, weight_decay=0)
-    for step in range(3):
-        optimizer.param_groups[0]["lr"] = 1e-3 * (3 - step) / 3
-        total, tokens = torch.zeros(()), 0
-        for number in sampling.forget_batch(4, step, 0, len(examples), len(examples)):
-            ids, start = torch.tensor([examples[number].input_ids]), examples[number].answer_start
-            logits = restated(input_ids=ids).logits[0, start - 1 : -1]
-            total = total + torch.nn.functional.cross_entropy(logits, ids[0, start:], reduction="sum")
-            tokens += ids.shape[1] - start
-        optimizer.zero_grad()
-        (total / tokens).backward()
-        optimizer.step()
-    for name, value in restated.state_dict().items():
-        assert torch.allclose(found[name], value, atol=2e-5), name
-
-
-@torch.no_grad()
-def read_row(network: Any, ids: torch.Tensor, places: Any, patch: tuple[int, Any] | None = None) -> tuple[Any, Any]:
-    """Go through a Llama layer by layer; return the layers' outputs and the log-likelihoods of the labels.
-
-    `patch`: a layer, and what its output is at `places`, from where the labels are predicted.
-    """
-    inner, positions, outputs = network.model, torch.arange(len(ids))[None], []
-    hidden = inner.embed_tokens(ids[None])
-    turned = inner.rotary_emb(hidden, positions)
-    for number, layer in enumerate(inner.layers):
-        hidden = layer(hidden, attention_mask=None, position_ids=positions, position_embeddings=turned)
-        if patch and patch[0] == number:
-            hidden = hidden.clone()
-            hidden[0, places] = patch[1]
-        outputs.append(hidden[0, places])
-    logs = torch.log_softmax(network.lm_head(inner.norm(hidden))[0, places].double(), -1)
-    return outputs, logs[range(len(places)), ids[[place + 1 for place in places]]]
-
-
-def test_depth_equals_a_restatement_one_row_at_a_time(trial_inputs: Any) -> None:
-    """The unlearned model is half-way between the target and the retain model; one row is known to nobody."""
-    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
-    paths = {"target": trial_inputs.target, "retain": trial_inputs.retain, "model": trial_inputs.target}
-    models = {role: model_files.load_model(Model(path=str(path)))[0] for role, path in paths.items()}
-    _, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
-    states = {role: model.state_dict() for role, model in models.items()}
-    for name, value in states["model"].items():
-        value.copy_((states["target"][name] + states["retain"][name]) / 2)
-    asked = rows.evaluation_rows(benchmark)["forget"][:6]
-    examples = rows.encode_rows(tokenizer, asked, "llama2", "paper", 200)
-    expected = []
-    for example in examples:
-        ids = torch.tensor(example.input_ids)
-        places = list(range(example.answer_start - 1, len(ids) - 1))
-        intact = read_row(models["target"], ids, places)[1]
-        drops = {
-            role: [
-                (intact - read_row(models["target"], ids, places, (number, state))[1]).mean().item()
-                for number, state in enumerate(read_row(models[role], ids, places)[0])
-            ]
-            for role in ("retain", "model")
-        }
-        known = [(r, m) for r, m in zip(drops["retain"], drops["model"], strict=True) if r > 0.05]
-        if known:
-            expected.append(sum(r * min(max(m / r, 0), 1) for r, m in known) / sum(r for r, _ in known))
-    words: dict[str, Any] = {"pad": 2, "token_budget": 500}
-    found: Any = depth.score_depth(models.__getitem__, examples, **words)
-    assert found["rows"] == len(expected) > 0
-    assert found["rows"] + found["left_out"] == 6
-    assert found["uds"] == pytest.approx(sum(expected) / len(expected), abs=1e-4)
-    assert 0.01 < found["uds"] < 0.99
-    for role, score in (("target", 0.0), ("retain", 1.0)):
-        again = depth.score_depth({**models, "model": models[role]}.__getitem__, examples, **words)
-        assert again["uds"] == pytest.approx(score, abs=1e-6), role
-    same = depth.score_depth({**models, "retain": models["target"]}.__getitem__, examples, **words)
-    assert same == {"uds": None, "rows": 0, "left_out": 6}
-    models["retain"].model.layers = models["retain"].model.layers[:-1]
-    models["retain"].config.num_hidden_layers -= 1
-    with pytest.raises(InputError, match="uds: the retain model has other layers"):
-        depth.score_depth(models.__getitem__, examples, **words)
-
-
-def test_relearning_is_planned_as_trials_are(trial_inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On one rank: of the GPU as many rows as fit, on the CPU nothing is planned; a model too large is refused."""
-    model, benchmark = Model(path=str(trial_inputs.target)), Benchmark(data=str(trial_inputs.data), split="forget25")
-    resources = Resources(gpus=1, precision="bf16")
-    assert relearning.plan_resources(model, benchmark, resources, torch.device("cpu")) == resources
-    found = []
-    for room in (10e9, 45e6):
-        monkeypatch.setattr(setup, "gpu_memory", lambda *_, room=room: room)
-        planned = relearning.plan_resources(model, benchmark, resources, torch.device("cuda"))
-        assert planned == resources.model_copy(update={"micro_batch": planned.micro_batch})
-        found.append(planned.micro_batch or 0)
-    assert found[0] == 32 > found[1] > 0
-    monkeypatch.setattr(setup, "gpu_memory", lambda *_: 1e6)
-    words = r"relearning needs \d\.\d GB of one GPU \(micro-batch 1; .*, 0\.0 GB are usable; leave it out"
-    with pytest.raises(InputError, match=words):
-        relearning.plan_resources(model, benchmark, resources, torch.device("cuda"))
-
-
-def test_relearning_with_checkpointing_gives_the_same_weights(trial_inputs: Any) -> None:
-    prepare_process(Resources(), 0)
-    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
-    found = []
-    for checkpointing in (False, True):
-        network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
-        examples = rows.encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:3], "llama2", "paper", 200)
-        resources = Resources(gradient_checkpointing=checkpointing)
-        words: dict[str, Any] = {"lr": 1e-3, "steps": (1,), "seed": 4, "measure": lambda *_: None}
-        relearning.relearn(network, tokenizer, examples, resources=resources, **words)
-        assert network.is_gradient_checkpointing == checkpointing
-        found.append(network.state_dict())
-    for name, value in found[0].items():
-        assert torch.allclose(value, found[1][name], atol=1e-6), name
+from trainables.training import model_files
 
 
 @given(st.floats(0, 0.8), st.floats(-0.5, 1), st.floats(0, 0.3))
@@ -389,10 +207,3 @@ def test_other_weights_in_the_same_folder_are_attacked_anew(trial_inputs: Any, t
         assert done.exit_code == 0, done.output
         found.append(json.loads((tmp_path / "out.json").read_text())["results"]["model"]["int8"]["points"]["0"]["prob"])
     assert found[0] != found[1]
-
-
-def test_a_model_without_linear_layers_is_not_called_quantized() -> None:
-    network: Any = torch.nn.Sequential(torch.nn.Embedding(3, 3))
-    network.get_output_embeddings = lambda: None
-    with pytest.raises(InputError, match="nf4 rounds linear layers, and Sequential has none"):
-        quantization.quantize(network, "nf4")

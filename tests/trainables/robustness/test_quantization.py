@@ -1,0 +1,70 @@
+"""Rounded weights, against re-statements and what the libraries were measured to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support import tiny
+from trainables.common.errors import InputError
+from trainables.robustness import quantization
+
+BITSANDBYTES = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635]
+
+
+BITSANDBYTES += [-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725]
+
+
+BITSANDBYTES += [
+    0.24611230194568634,
+    0.33791524171829224,
+    0.44070982933044434,
+    0.5626170039176941,
+    0.7229568362236023,
+    1.0,
+]
+
+
+def test_nf4_takes_the_nearest_of_sixteen_values_in_each_block() -> None:
+    weight = torch.randn(5, 29, generator=torch.Generator().manual_seed(0))
+    flat, found = weight.flatten().tolist(), quantization.round_nf4(weight).flatten().tolist()
+    for start in range(0, len(flat), 64):  # the last block is short
+        block = flat[start : start + 64]
+        largest = max(map(abs, block))
+        for value, rounded in zip(block, found[start:], strict=False):
+            nearest = min(BITSANDBYTES, key=lambda code: abs(code * largest - value))
+            assert rounded == pytest.approx(nearest * largest)
+    assert not quantization.round_nf4(torch.zeros(2, 64)).any()
+
+
+def test_int8_rounds_each_row_to_255_steps() -> None:
+    weight = torch.randn(7, 33, generator=torch.Generator().manual_seed(1))
+    for row, found in zip(weight.tolist(), quantization.round_int8(weight).tolist(), strict=True):
+        step = max(map(abs, row)) / 127
+        assert found == pytest.approx([round(value / step) * step for value in row])
+    assert not quantization.round_int8(torch.zeros(2, 8)).any()
+
+
+@pytest.mark.parametrize(("kind", "error"), [("nf4", 0.092), ("int8", 0.0065)])
+def test_errors_are_those_that_were_measured_with_the_libraries(kind: str, error: float) -> None:
+    weight = torch.randn(384, 128, generator=torch.Generator().manual_seed(2))
+    rounded = quantization.round_nf4(weight) if kind == "nf4" else quantization.round_int8(weight)
+    assert ((rounded - weight).norm() / weight.norm()).item() == pytest.approx(error, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["nf4", "int8"])
+def test_linear_layers_but_the_head_are_rounded(kind: str) -> None:
+    network = tiny.network(layers=1)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    quantization.quantize(network, kind)
+    changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {name for name in before if "proj" in name}
+
+
+def test_a_model_without_linear_layers_is_not_called_quantized() -> None:
+    network: Any = torch.nn.Sequential(torch.nn.Embedding(3, 3))
+    network.get_output_embeddings = lambda: None
+    with pytest.raises(InputError, match="nf4 rounds linear layers, and Sequential has none"):
+        quantization.quantize(network, "nf4")

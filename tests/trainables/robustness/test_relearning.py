@@ -1,0 +1,85 @@
+"""Training a model on some rows again: the steps, their memory, and the same weights with checkpointing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from trainables.benchmarks.tofu import rows
+from trainables.common.errors import InputError
+from trainables.config.settings import Benchmark, Model, Resources
+from trainables.robustness import relearning
+from trainables.training import model_files, sampling
+from trainables.training.runtime import prepare_process
+from trainables.trial import setup
+
+
+def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
+    """One row at a time in plain PyTorch: the loss is the mean over the step's answer tokens."""
+    prepare_process(Resources(), 0)
+    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
+    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+    restated, _ = model_files.load_model(Model(path=str(trial_inputs.target)))
+    examples = rows.encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
+    seen: list[int] = []
+    found: dict[str, torch.Tensor] = {}
+
+    def measure(step: int, model: Any) -> None:
+        assert not model.training
+        seen.append(step)
+        found.update({name: value.detach().clone() for name, value in model.state_dict().items()})
+
+    relearning.relearn(
+        *(network, tokenizer, examples), lr=1e-3, steps=(1, 3), seed=4, resources=Resources(), measure=measure
+    )
+    assert seen == [1, 3]
+    optimizer = torch.optim.AdamW(restated.parameters(), lr=1e-3, weight_decay=0)
+    for step in range(3):
+        optimizer.param_groups[0]["lr"] = 1e-3 * (3 - step) / 3
+        total, tokens = torch.zeros(()), 0
+        for number in sampling.forget_batch(4, step, 0, len(examples), len(examples)):
+            ids, start = torch.tensor([examples[number].input_ids]), examples[number].answer_start
+            logits = restated(input_ids=ids).logits[0, start - 1 : -1]
+            total = total + torch.nn.functional.cross_entropy(logits, ids[0, start:], reduction="sum")
+            tokens += ids.shape[1] - start
+        optimizer.zero_grad()
+        (total / tokens).backward()
+        optimizer.step()
+    for name, value in restated.state_dict().items():
+        assert torch.allclose(found[name], value, atol=2e-5), name
+
+
+def test_relearning_is_planned_as_trials_are(trial_inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one rank: of the GPU as many rows as fit, on the CPU nothing is planned; a model too large is refused."""
+    model, benchmark = Model(path=str(trial_inputs.target)), Benchmark(data=str(trial_inputs.data), split="forget25")
+    resources = Resources(gpus=1, precision="bf16")
+    assert relearning.plan_resources(model, benchmark, resources, torch.device("cpu")) == resources
+    found = []
+    for room in (10e9, 45e6):
+        monkeypatch.setattr(setup, "gpu_memory", lambda *_, room=room: room)
+        planned = relearning.plan_resources(model, benchmark, resources, torch.device("cuda"))
+        assert planned == resources.model_copy(update={"micro_batch": planned.micro_batch})
+        found.append(planned.micro_batch or 0)
+    assert found[0] == 32 > found[1] > 0
+    monkeypatch.setattr(setup, "gpu_memory", lambda *_: 1e6)
+    words = r"relearning needs \d\.\d GB of one GPU \(micro-batch 1; .*, 0\.0 GB are usable; leave it out"
+    with pytest.raises(InputError, match=words):
+        relearning.plan_resources(model, benchmark, resources, torch.device("cuda"))
+
+
+def test_relearning_with_checkpointing_gives_the_same_weights(trial_inputs: Any) -> None:
+    prepare_process(Resources(), 0)
+    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
+    found = []
+    for checkpointing in (False, True):
+        network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
+        examples = rows.encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:3], "llama2", "paper", 200)
+        resources = Resources(gradient_checkpointing=checkpointing)
+        words: dict[str, Any] = {"lr": 1e-3, "steps": (1,), "seed": 4, "measure": lambda *_: None}
+        relearning.relearn(network, tokenizer, examples, resources=resources, **words)
+        assert network.is_gradient_checkpointing == checkpointing
+        found.append(network.state_dict())
+    for name, value in found[0].items():
+        assert torch.allclose(value, found[1][name], atol=1e-6), name
