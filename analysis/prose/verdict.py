@@ -84,7 +84,7 @@ def describe_attacks(points: pd.DataFrame) -> list[str]:
         return [f"Of what was removed, attacks bring back up to {_describe_share(worst)}. {on}"]
     hidden = _describe_share(max(untaught, key=itemgetter("share")))
     return [
-        "Of what was removed, attacks that teach none of the rows bring back up to "
+        "Of what was removed, attacks that teach none of the measured rows bring back up to "
         f"{hidden}; relearning the rows themselves, up to {worst['share']:.0%} "
         f"({describe_method(worst['method'], worst['rectifier'])}). {on}"
     ]
