@@ -41,6 +41,7 @@ class Keeper:
         """Add the result of a trial, if it has one."""
         if result := self.store.result(trial.id()):
             known = {name: result.get(name) for name in ("status", "metrics", "halves")}
+            known["config"] = {"seed": trial.seed}
             self.studies.setdefault(trial.study(), {})[trial.id()] = known
             if self.store.exists(weights_folder(self.store, trial.id())):
                 self.with_weights.setdefault(trial.study(), set()).add(trial.id())

@@ -36,8 +36,8 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
     return trials, store
 
 
-def prune(trials: list[Trial], store: Storage, choice: str) -> None:
-    keeper = kept_weights.Keeper(store, choice, "tofu", Selection(), {trials[0].benchmark.split: 0.8})
+def prune(trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None) -> None:
+    keeper = kept_weights.Keeper(store, choice, "tofu", rule or Selection(), {trials[0].benchmark.split: 0.8})
     for trial in trials:
         keeper.add_trial(trial)
     keeper.prune(trials[0].study())
@@ -56,6 +56,12 @@ def test_what_stays(tmp_path: Path, choice: str, left: list[int]) -> None:
     trials, store = study(tmp_path, points)
     prune(trials, store, choice)
     assert kept(trials, store) == left
+
+
+def test_the_best_is_chosen_on_the_seeds_of_the_rule(tmp_path: Path) -> None:
+    trials, store = study(tmp_path, [(-9.0, 0.80), (-8.0, 0.79), (-5.0, 0.75)])
+    prune(trials, store, "best", Selection(seeds=(0, 1)))
+    assert kept(trials, store) == [1]
 
 
 def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
