@@ -115,11 +115,14 @@ VECTORS = (SPLIT, "method=tv,tru", "task_vector.batches=2", "task_vector.steps=1
 OPEN_UNLEARNING = Shrunk(
     tofu, ("npo_gd-forget05-s0", "gru-npo_gd-forget05-g0.8-tnone-s0"), (SPLIT, "method=npo_gd", "resources.ranks=1")
 )
-ARENA = Shrunk(
-    tofu,
-    ("npo-forget05-lr0.0004-s0", "blur-npo-forget05-lr0.0004-s0"),
-    (SPLIT, "method=npo", "rectifier.name=none,blur", "seed=0"),
-    models=none,
+ARENA, ARENA_QUICK = (
+    Shrunk(
+        tofu,
+        (f"npo-forget05-lr{lr}-s0", f"blur-npo-forget05-lr{lr}-s0"),
+        (SPLIT, "method=npo", "rectifier.name=none,blur", "seed=0"),
+        models=none,
+    )
+    for lr in ("0.0004", "0.0003")
 )
 SWEEPS = {
     **dict.fromkeys(("tofu_llama32_1b", "tofu_llama32_3b", "tofu_llama31_8b"), OPEN_UNLEARNING),
@@ -127,7 +130,8 @@ SWEEPS = {
     "tofu_tiny": Shrunk(
         tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-tnone-s0"), (SPLIT, "method=npo"), models=none
     ),
-    **dict.fromkeys(("arena", "arena_quick"), ARENA),
+    "arena": ARENA,
+    "arena_quick": ARENA_QUICK,
     "tofu_llama": Shrunk(tofu, ("npo_kl-forget05-s0", "gru-npo_kl-forget05-g0.8-t1-s0"), (SPLIT, "method=npo_kl")),
     "tofu_phi": Shrunk(
         tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-t0.01-s0"), (SPLIT, "method=npo"), models=models("base")
