@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from analysis.labels import join_names
+import math
+
+from analysis.labels import describe_method, join_names
 from analysis.load.trials import evaluated
-from analysis.stats.significance import SIDES
+from analysis.number_format import format_number
+from analysis.stats.significance import LEVEL, SIDES
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import HALVES
 from trainables.storage.names import STOPPED
@@ -12,7 +15,7 @@ from trainables.storage.names import STOPPED
 
 def list_decisive(results: Results) -> list[str]:
     """Return what is to be read before the verdict: models that lost their utility, and too few evaluation rows."""
-    runs, notes = results.runs, _explain_floor(results)
+    runs, notes = results.runs, [*_explain_floor(results), *_explain_forgetting(results)]
     if collapsed := sum(runs["status"] == "collapsed"):
         bar = "training ended at its bar (training.stop_above, stop_below), and they are shown as they were there"
         notes.append(f"{collapsed} of {len(runs)} trials collapsed: {bar}.")
@@ -35,6 +38,23 @@ def _explain_floor(results: Results) -> list[str]:
     told = f" ({counts['none']} alone, {counts['gru']} with GRU)" if set(SIDES) == set(counts) else ""
     keep = "keeps" if sum(chosen["kept"]) == 1 else "keep"
     return [f"Only {sum(chosen['kept'])} of {len(chosen)} chosen settings {keep} {what}{told}: {damage}."]
+
+
+def _explain_forgetting(results: Results) -> list[str]:
+    """Return how far the best chosen setting is from a retain model, by FQ, unless one cannot be told from it."""
+    if results.goals.benchmark != "tofu" or not results.chosen["forget_quality"].notna().any():
+        return []
+    best = results.chosen.loc[results.chosen["forget_quality"].idxmax()]
+    if best["forget_quality"] >= (enough := math.log(LEVEL)):
+        return []
+    original = results.models.loc[results.models["role"] == "original"].set_index("split").get("forget_quality", {})
+    start = original.get(best["benchmark.split"], math.nan)
+    before = "" if math.isnan(start) else f", where the original model has {format_number(start, 2)}"
+    return [
+        f"No chosen setting forgets as a model does that never saw the rows: that takes an FQ of {enough:.2f} or more "
+        f"(p = {LEVEL:g}), and the best is {format_number(best['forget_quality'], 2)} "
+        f"({describe_method(best['method'], best['rectifier.name'])}){before}."
+    ]
 
 
 def list_caveats(results: Results) -> list[str]:

@@ -7,6 +7,7 @@ import pandas as pd
 from analysis.labels import split_label
 from analysis.number_format import format_number
 from analysis.stats.task_vector_strength import utility_at_equal_quality
+from trainables.common.wording import format_count
 
 ONE_SEED = "One seed, no verdict"
 
@@ -31,9 +32,11 @@ def _compare_levels(levels: pd.DataFrame, seeds: pd.Series) -> str:
     more, less = sum(levels["tru"] > levels["tv"]), sum(levels["tru"] < levels["tv"])
     last = levels.iloc[-1]
     best = {name: format_number(last[name]) for name in ("tru", "tv")}
-    n = " to ".join(dict.fromkeys(f"{count:g}" for count in (seeds.min(), seeds.max())))
+    few, most = f"{seeds.min():g}", format_count(int(seeds.max()), "seed")
     return (
-        f"TRU keeps more MU than TV at {more} of {len(levels)} FQs that both reach, and less at {less}; at the "
-        f"highest of these, {format_number(last['forget_quality'], 2)}, MU is {best['tru']} with TRU and {best['tv']} "
-        f"with TV (n\u00a0=\u00a0{n}{f': {ONE_SEED.lower()}' if seeds.max() < 2 else ''})"
+        f"TRU keeps more MU than TV at {more} of the {len(levels)} measured FQs at which both can be compared, and less "
+        f"at {less}; at the highest of these, {format_number(last['forget_quality'], 2)}, MU is {best['tru']} with TRU "
+        f"and {best['tv']} with TV (straight lines between strengths, each of "
+        f"{most if seeds.min() == seeds.max() else f'{few} to {most}'}"
+        f"{f': {ONE_SEED.lower()}' if seeds.max() < 2 else ''})"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from operator import itemgetter
 from typing import Any
@@ -24,13 +24,15 @@ from trainables.common.wording import format_count
 
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 KINDS = {
-    "better": "helped {} (a goal clearly better, none worse)",
-    "slight": "improved a goal {} while another got worse by too little to count",
-    "traded": "traded one goal for another {}",
-    "worse": "made it worse {}",
-    "same": "changed nothing clearly {}",
+    "better": ("helped", "a goal clearly better, none worse"),
+    "slight": ("improved one goal", "another became worse, by too little to count"),
+    "traded": ("traded one goal for another", ""),
+    "worse": ("made it worse", ""),
+    "same": ("changed nothing clearly", ""),
 }
-"""What GRU did in comparisons of a method with and without it."""
+"""What GRU did in comparisons of a method with and without it, and what that means."""
+MOST_NAMED = 4
+"""Comparisons of one kind that are named; of more only their number is told."""
 SIGNS = {1: "better", -1: "worse", 0: "not clearly changed"}
 """What is said of a goal, by `significance.tests`'s sign."""
 LASTING = 0.05
@@ -62,8 +64,10 @@ def describe_trials(runs: pd.DataFrame) -> str:
         texts.append(f"{join_names(methods)}{each} {kinds}".strip())
     splits = join_names(map(split_label, sorted(set(known["benchmark.split"]))))
     others = varied(runs)
-    whose = "the objectives at their own best" if has_task_vectors(runs) else "at each one's own best"
-    best = f", {whose} {join_names(others)}" if others else ""
+    what = "objective" if has_task_vectors(runs) else "method"
+    best = f", each {what} at its own best {join_names(others)}" if others else ""
+    if others and len(kinds := set(known["rectifier.name"])) > 1:
+        best += f", which may differ alone and with {'GRU' if kinds == set(significance.SIDES) else 'a rectifier'}"
     return f"Compared: {'; '.join(texts)}{';' if len(texts) > 1 else ','} on {splits}{best}."
 
 
@@ -84,7 +88,7 @@ def describe_attacks(points: pd.DataFrame) -> list[str]:
         return [f"Of what was removed, attacks bring back up to {_describe_share(worst)}. {on}"]
     hidden = _describe_share(max(untaught, key=itemgetter("share")))
     return [
-        "Of what was removed, attacks that teach none of the measured rows bring back up to "
+        "Of what was removed, attacks that teach none of the measured rows bring back by their last step up to "
         f"{hidden}; relearning the rows themselves, up to {worst['share']:.0%} "
         f"({describe_method(worst['method'], worst['rectifier'])}). {on}"
     ]
@@ -179,15 +183,19 @@ def summarise_tests(tests: pd.DataFrame, goals: Goals) -> str:
     signs = [gains[metric] for metric in tests["metric"]]
     groups = tests.assign(gain=signs * tests["difference"]).groupby(["split", "method"])
     pairs = [rows for _, rows in groups if not rows["sign"].hasnans]
-    kinds = Counter(_classify(rows) for rows in pairs)
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for split, method, kind in ((*rows.iloc[0][["split", "method"]], _classify(rows)) for rows in pairs):
+        kinds[kind].append(f"{method_label(method)}{f' on {split}' if len(set(tests['split'])) > 1 else ''}")
     total, seeds = len(pairs), sorted({count for rows in pairs for count in rows["n"]})
     if not total:
         return "No verdict: no comparison has all goals, and two seeds, on both sides."
-    texts = [
-        text.format("in the only comparison" if total == 1 else f"in {'all' if kinds[kind] == total else kinds[kind]}")
-        for kind, text in KINDS.items()
-        if kind in kinds
-    ]
+    texts = []
+    for kind, (what, meaning) in KINDS.items():
+        if count := len(names := kinds.get(kind, [])):
+            named = join_names(names) if count < total and count <= MOST_NAMED else ""
+            where = "the only comparison" if total == 1 else "all" if count == total else count
+            told = ": ".join(filter(None, [named, meaning]))
+            texts.append(f"{what} in {where}{f' ({told})' if told else ''}")
     if "better" not in kinds and total > 1:
         texts.insert(0, "helped in none")
     start = f"Of {total} comparisons, GRU" if total > 1 else "GRU"

@@ -106,14 +106,17 @@ def test_load_has_the_metrics_as_columns(name: str, tmp_path: Path) -> None:
     [
         (
             [(1, 0, 0), (0, 1, 1), (1, -1, 0)],
-            "Of 3 comparisons, GRU helped in 2 (a goal clearly better, none worse) and traded one goal for another in",
+            "Of 3 comparisons, GRU helped in 2 (0 and 1: a goal clearly better, none worse) and traded one goal for another in 1 (2).",
         ),
-        ([(-1, 0, 0), (0, 0, 0)], "Of 2 comparisons, GRU helped in none, made it worse in 1 and changed nothing"),
+        (
+            [(-1, 0, 0), (0, 0, 0)],
+            "Of 2 comparisons, GRU helped in none, made it worse in 1 (0) and changed nothing clearly in 1 (1).",
+        ),
         (
             [(np.nan, 0, 1), (1, 1, 1)],
             "GRU helped in the only comparison (a goal clearly better, none worse). Each",
         ),
-        ([(1, -0.2, 0)], "GRU improved a goal in the only comparison while another got worse by too little to count"),
+        ([(1, -0.2, 0)], "GRU improved one goal in the only comparison (another became worse, by too little to count)"),
         ([(np.nan, 0, 1)], "No verdict: no comparison has all goals"),
     ],
 )

@@ -118,10 +118,11 @@ def test_utilities_at_equal_forget_quality(
     [
         (
             curves([(-10, 0.8), (-5, 0.2)], [(-8, 0.5)]),
-            "TRU keeps more MU than TV at 2 of 2 FQs that both reach, and less at 0; at the highest of these, -8.00, "
-            "MU is 0.5600 with TRU and 0.5000 with TV (n = 1: one seed, no verdict)",
+            "TRU keeps more MU than TV at 2 of the 2 measured FQs at which both can be compared, and less at 0; at the "
+            "highest of these, -8.00, MU is 0.5600 with TRU and 0.5000 with TV (straight lines between strengths, each "
+            "of 1 seed: one seed, no verdict)",
         ),
-        (curves([(-10, 0.4)], [(-5, 0.7)]), "TRU keeps more MU than TV at 0 of 1 FQs that both reach, and less at 1"),
+        (curves([(-10, 0.4)], [(-5, 0.7)]), "TRU keeps more MU than TV at 0 of the 1 measured FQs"),
         (curves([(-30, 0.0)], [(-5, 0.7)]), "neither can be said to keep more MU"),
         (curves([(-10, 0.8)], []), "No trial of TV has finished, so TRU cannot be compared with it."),
     ],
