@@ -34,8 +34,8 @@ def _compare_levels(levels: pd.DataFrame, seeds: pd.Series) -> str:
     best = {name: format_number(last[name]) for name in ("tru", "tv")}
     few, most = f"{seeds.min():g}", format_count(int(seeds.max()), "seed")
     return (
-        f"TRU keeps more MU than TV at {more} of the {len(levels)} measured FQs at which both can be compared, and less "
-        f"at {less}; at the highest of these, {format_number(last['forget_quality'], 2)}, MU is {best['tru']} with TRU "
+        f"TRU keeps more MU than TV at {more} of the {len(levels)} measured FQs at which both can be compared, and "
+        f"less at {less}; at the highest of these, {format_number(last['forget_quality'], 2)}, MU is {best['tru']} with TRU "
         f"and {best['tv']} with TV (straight lines between strengths, each of "
         f"{most if seeds.min() == seeds.max() else f'{few} to {most}'}"
         f"{f': {ONE_SEED.lower()}' if seeds.max() < 2 else ''})"

@@ -64,8 +64,9 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path) -> None:
     ]
     assert "—: hardly anything was removed" in detail_tables.explain_attacks()
     assert describe_attacks(last) == [
-        "Of what was removed, attacks that teach none of the measured rows bring back by their last step up to 20%: NPO w/ GRU "
-        "(2 seeds), by the nf4; relearning the rows themselves, up to 60% (NPO w/ GRU). Attacked: 2 chosen settings."
+        "Of what was removed, attacks that teach none of the measured rows bring back by their last step up to 20%: "
+        "NPO w/ GRU (2 seeds), by the nf4; relearning the rows themselves, up to 60% (NPO w/ GRU). "
+        "Attacked: 2 chosen settings."
     ]
     low = last.assign(share=last["share"].clip(upper=0.03))
     assert describe_attacks(low) == [
