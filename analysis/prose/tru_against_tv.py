@@ -35,8 +35,8 @@ def _compare_levels(levels: pd.DataFrame, seeds: pd.Series) -> str:
     few, most = f"{seeds.min():g}", format_count(int(seeds.max()), "seed")
     return (
         f"TRU keeps more MU than TV at {more} of the {len(levels)} measured FQs at which both can be compared, and "
-        f"less at {less}; at the highest of these, {format_number(last['forget_quality'], 2)}, MU is {best['tru']} with TRU "
-        f"and {best['tv']} with TV (straight lines between strengths, each of "
+        f"less at {less}; at the highest of these, {format_number(last['forget_quality'], 2)}, MU is {best['tru']} "
+        f"with TRU and {best['tv']} with TV (straight lines between strengths, each of "
         f"{most if seeds.min() == seeds.max() else f'{few} to {most}'}"
         f"{f': {ONE_SEED.lower()}' if seeds.max() < 2 else ''})"
     )
