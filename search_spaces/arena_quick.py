@@ -12,10 +12,10 @@ SWEEP = ARENA.model_copy(
             "method": ("ga", "gd", "npo", "npo_gd"),
             "rectifier.name": ("none", "agem", "pcgrad", "blur", "bisector", "sago", "gru"),
             "benchmark.split": ("forget05",),
-            "training.lr": (1.5e-4, 3e-4, 6e-4),
+            "training.lr": (1.5e-4, 3e-4, 6e-4, 1.2e-3),
         },
         "benchmark": ARENA.benchmark.model_copy(update={"limit": 60}),
         "training": ARENA.training.model_copy(update={"epochs": 3}),
-        "trial_seconds": 38.0,
+        "trial_seconds": 30.0,
     }
 )

@@ -34,7 +34,7 @@ FACTS = {
     "quickstart": Facts(15, 6, 1, 0.09, None, 0.02),
     "tofu_tiny": Facts(165, 60, 1, 1.85, None, 0.52),
     "arena": Facts(1710, 342, 1, 0.64, None, 1.37),
-    "arena_quick": Facts(180, 60, 1, 0.63, None, 0.25),
+    "arena_quick": Facts(240, 60, 1, 0.63, None, 0.25),
     "tofu_llama": Facts(1526, 28, 4, 73.12, 1.67, 377.41, ("tofu_main",)),
     "tofu_phi": Facts(1358, 28, 1, 68.52, 0.35, 96.47, ("tofu_main",)),
     "tofu_llama_tru": Facts(44, 12, 4, 61.60, 6.41, 296.52, ("tofu_retain_free",)),
