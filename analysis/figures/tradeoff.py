@@ -198,8 +198,10 @@ def _place_side_by_side(axes: Axes, rows: pd.DataFrame, goals: Goals) -> dict[st
     width, height = (NEAR * abs(high - low) for low, high in (axes.get_xlim(), axes.get_ylim()))
     methods = rows.loc[~rows["method"].isin(REFERENCES)].groupby("method", sort=False)
     boxes = {str(name): (*pair[x].agg(["min", "max"]), *pair[y].agg(["min", "max"])) for name, pair in methods}
-    shifts: dict[str, int] = {}
+    shifts = {str(name): 0 for name, pair in methods if len(pair) == 1}  # no arrow
     for name, (left, right, low, high) in boxes.items():
+        if name in shifts:
+            continue
         near = {
             shift
             for other, shift in shifts.items()

@@ -49,11 +49,15 @@ def _explain_forgetting(results: Results) -> list[str]:
         return []
     original = results.models.loc[results.models["role"] == "original"].set_index("split").get("forget_quality", {})
     start = original.get(best["benchmark.split"], math.nan)
-    before = "" if math.isnan(start) else f", where the original model has {format_number(start, 2)}"
+    before = "" if math.isnan(start) else f", the original model's {format_number(start, 2)}"
+    others = results.runs.loc[evaluated(results.runs) & (results.runs["forget_quality"] >= enough), "model_utility"]
+    most = f" Other trials that reach it: {len(others)}, with an MU of at most {max(others, default=0):.2f}."
+    rule = results.rule
+    how = f" (the highest FQ that keeps {rule.share:.0%} of MU)" if rule.rule == "utility_floor" else ""
     return [
-        f"No chosen setting forgets as a model does that never saw the rows: that takes an FQ of {enough:.2f} or more "
-        f"(p = {LEVEL:g}), and the best is {format_number(best['forget_quality'], 2)} "
-        f"({describe_method(best['method'], best['rectifier.name'])}){before}."
+        f"No chosen setting{how} forgets enough: the best FQ is {format_number(best['forget_quality'], 2)} "
+        f"({describe_method(best['method'], best['rectifier.name'])}){before}; from {enough:.2f} on (p = {LEVEL:g}) a "
+        f"model cannot be told from one that never saw the rows.{most if len(others) else ''}"
     ]
 
 

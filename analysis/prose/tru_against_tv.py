@@ -7,7 +7,6 @@ import pandas as pd
 from analysis.labels import split_label
 from analysis.number_format import format_number
 from analysis.stats.task_vector_strength import utility_at_equal_quality
-from trainables.common.wording import format_count
 
 ONE_SEED = "One seed, no verdict"
 
@@ -26,17 +25,17 @@ def compare_task_vectors(points: pd.DataFrame) -> list[str]:
 
 
 def _compare_levels(levels: pd.DataFrame, seeds: pd.Series) -> str:
-    """Return `TRU keeps more MU than TV at 4 of the 6 FQs that both reach ...`, compared as printed."""
+    """Return `at equal FQ TRU keeps more MU than TV in 4 of 6 comparisons ...`, compared as printed."""
     if levels.empty:
         return "TRU and TV reach no FQ above the original model's in common, so neither can be said to keep more MU"
     more, less = sum(levels["tru"] > levels["tv"]), sum(levels["tru"] < levels["tv"])
     last = levels.iloc[-1]
     best = {name: format_number(last[name]) for name in ("tru", "tv")}
-    few, most = f"{seeds.min():g}", format_count(int(seeds.max()), "seed")
+    single = sum(seeds < 2)
+    told = f"{single} of {len(seeds)} strengths have one seed" if single else f"{seeds.min():g} seeds or more each"
     return (
-        f"TRU keeps more MU than TV at {more} of the {len(levels)} measured FQs at which both can be compared, and "
-        f"less at {less}; at the highest of these, {format_number(last['forget_quality'], 2)}, MU is {best['tru']} "
-        f"with TRU and {best['tv']} with TV (straight lines between strengths, each of "
-        f"{most if seeds.min() == seeds.max() else f'{few} to {most}'}"
-        f"{f': {ONE_SEED.lower()}' if seeds.max() < 2 else ''})"
+        f"at equal FQ TRU keeps more MU than TV in {more} of {len(levels)} comparisons and less in {less}; at the "
+        f"highest of these FQs, {format_number(last['forget_quality'], 2)}, MU is {best['tru']} with TRU and "
+        f"{best['tv']} with TV (straight lines between strengths; "
+        f"{ONE_SEED.lower() if single == len(seeds) else told})"
     )

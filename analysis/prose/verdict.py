@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from operator import itemgetter
 from typing import Any
@@ -12,7 +12,7 @@ import pandas as pd
 from analysis import labels
 from analysis.labels import describe_method, join_names, method_label, rectifier_label, split_label
 from analysis.load.goal_columns import Goals, goals_of_runs
-from analysis.load.trials import evaluated
+from analysis.load.trials import evaluated, settings
 from analysis.number_format import DECIMALS
 from analysis.prose.tru_against_tv import ONE_SEED, compare_task_vectors
 from analysis.stats import significance, tidy
@@ -24,15 +24,13 @@ from trainables.common.wording import format_count
 
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 KINDS = {
-    "better": ("helped", "a goal clearly better, none worse"),
-    "slight": ("improved one goal", "another became worse, by too little to count"),
-    "traded": ("traded one goal for another", ""),
-    "worse": ("made it worse", ""),
-    "same": ("changed nothing clearly", ""),
+    "better": "helped {} (a goal clearly better, none worse)",
+    "slight": "improved one goal {} (another became worse, by too little to count)",
+    "traded": "traded one goal for another {}",
+    "worse": "made it worse {}",
+    "same": "changed nothing clearly {}",
 }
-"""What GRU did in comparisons of a method with and without it, and what that means."""
-MOST_NAMED = 4
-"""Comparisons of one kind that are named; of more only their number is told."""
+"""What GRU did in comparisons of a method with and without it."""
 SIGNS = {1: "better", -1: "worse", 0: "not clearly changed"}
 """What is said of a goal, by `significance.tests`'s sign."""
 LASTING = 0.05
@@ -66,8 +64,6 @@ def describe_trials(runs: pd.DataFrame) -> str:
     others = varied(runs)
     what = "objective" if has_task_vectors(runs) else "method"
     best = f", each {what} at its own best {join_names(others)}" if others else ""
-    if others and len(kinds := set(known["rectifier.name"])) > 1:
-        best += f", which may differ alone and with {'GRU' if kinds == set(significance.SIDES) else 'a rectifier'}"
     return f"Compared: {'; '.join(texts)}{';' if len(texts) > 1 else ','} on {splits}{best}."
 
 
@@ -82,22 +78,24 @@ def describe_attacks(points: pd.DataFrame) -> list[str]:
     worst = max(known.to_dict("records"), key=itemgetter("share"))
     if worst["share"] < LASTING:
         names = join_names(dict.fromkeys(known["title"]))
-        return [f"Of what was removed, no attack made brings back more than {LASTING:.0%}: {names}. {on}"]
+        return [f"No attack made brings back more than {LASTING:.0%} of what was removed: {names}. {on}"]
     untaught = known.loc[known["attack"] != "relearn"].to_dict("records")
     if worst["attack"] != "relearn" or not untaught:
-        return [f"Of what was removed, attacks bring back up to {_describe_share(worst)}. {on}"]
+        return [f"Attacks bring back up to {_describe_share(worst)}. {on}"]
     hidden = _describe_share(max(untaught, key=itemgetter("share")))
     return [
-        "Of what was removed, attacks that teach none of the measured rows bring back by their last step up to "
-        f"{hidden}; relearning the rows themselves, up to {worst['share']:.0%} "
-        f"({describe_method(worst['method'], worst['rectifier'])}). {on}"
+        f"Attacks that teach none of the measured rows bring back up to {hidden}. Relearning the rows themselves "
+        f"brings back up to {worst['share']:.0%} ({describe_method(worst['method'], worst['rectifier'])}). {on}"
     ]
 
 
 def _describe_share(row: Mapping[Hashable, Any]) -> str:
-    """Return what an attack brought back, of which method and by what."""
-    seeds = format_count(row["n"], "seed")
-    return f"{row['share']:.0%}: {describe_method(row['method'], row['rectifier'])} ({seeds}), by {row['title']}"
+    """Return how much of what was removed an attack brought back at its last step, of which method and by what."""
+    whom = f"{describe_method(row['method'], row['rectifier'])}{' alone' * (row['rectifier'] == 'none')}"
+    return (
+        f"{row['share']:.0%} of what was removed, by extraction strength: of {whom} "
+        f"({format_count(row['n'], 'seed')}), by {row['title']}"
+    )
 
 
 def _compares_vectors(runs: pd.DataFrame) -> bool:
@@ -116,7 +114,21 @@ def write_verdict(results: Results) -> list[str]:
         return ["No verdict: no trial has finished with a result, so nothing can be said yet.", *vectors]
     if results.tests.empty:
         return ["No verdict on GRU: no method has finished both with and without it.", *vectors]
-    return [summarise_tests(results.tests, results.goals), *vectors]
+    return [summarise_tests(results.tests, results.goals), *_describe_only_split(results), *vectors]
+
+
+def _describe_only_split(results: Results) -> list[str]:
+    """Return what changed for which method, and whose best settings are others with GRU, where there is one split."""
+    tests, chosen = results.tests, results.chosen
+    if len(set(tests["split"])) > 1 or max(tests["n"]) < 2:
+        return []
+    found = [describe_split(str(tests["split"].iloc[0]), tests, results.goals)]
+    for name in varied(results.runs):
+        kept = chosen.loc[chosen["method"].isin(tests["method"]) & chosen["rectifier.name"].isin(significance.SIDES)]
+        values = kept.assign(value=settings(kept)[name].map(str)).groupby("method", sort=False)["value"].nunique()
+        if others := [method_label(str(method)) for method, count in values.items() if count > 1]:
+            found.append(f"The best {name} with GRU is another than alone for {join_names(others)}.")
+    return [" ".join(found)]
 
 
 def _explain_collapse(results: Results) -> str:
@@ -141,6 +153,7 @@ def explain_verdict(results: Results) -> list[str]:
     if tests.empty or max(tests["n"]) < 2:
         return rest
     splits = [describe_split(str(split), rows, goals) for split, rows in tests.groupby("split")]
+    splits = splits if len(splits) > 1 else []  # one is part of the verdict
     return [*splits, *rest, state_rule(tests, goals), *filter(None, [count_single(tests)]), describe_tests(tests)]
 
 
@@ -183,19 +196,15 @@ def summarise_tests(tests: pd.DataFrame, goals: Goals) -> str:
     signs = [gains[metric] for metric in tests["metric"]]
     groups = tests.assign(gain=signs * tests["difference"]).groupby(["split", "method"])
     pairs = [rows for _, rows in groups if not rows["sign"].hasnans]
-    kinds: dict[str, list[str]] = defaultdict(list)
-    for split, method, kind in ((*rows.iloc[0][["split", "method"]], _classify(rows)) for rows in pairs):
-        kinds[kind].append(f"{method_label(method)}{f' on {split}' if len(set(tests['split'])) > 1 else ''}")
+    kinds = Counter(_classify(rows) for rows in pairs)
     total, seeds = len(pairs), sorted({count for rows in pairs for count in rows["n"]})
     if not total:
         return "No verdict: no comparison has all goals, and two seeds, on both sides."
-    texts = []
-    for kind, (what, meaning) in KINDS.items():
-        if count := len(names := kinds.get(kind, [])):
-            named = join_names(names) if count < total and count <= MOST_NAMED else ""
-            where = "the only comparison" if total == 1 else "all" if count == total else count
-            told = ": ".join(filter(None, [named, meaning]))
-            texts.append(f"{what} in {where}{f' ({told})' if told else ''}")
+    texts = [
+        text.format("in the only comparison" if total == 1 else f"in {'all' if kinds[kind] == total else kinds[kind]}")
+        for kind, text in KINDS.items()
+        if kind in kinds
+    ]
     if "better" not in kinds and total > 1:
         texts.insert(0, "helped in none")
     start = f"Of {total} comparisons, GRU" if total > 1 else "GRU"

@@ -40,8 +40,8 @@ function drawCloud() {
       { ...edge, mark: { type: "text", align: "right", baseline: "top", dx: -4, y: 2, fontSize: 11, color: GREY, text: "p = 0.05" } },
       { ...floor, mark: { type: "rule", color: GREY, strokeDash: [6, 4] }, encoding: { y: place.y } },
       {
-        ...floor, mark: { type: "text", align: "left", baseline: "bottom", fontSize: 11, color: GREY },
-        encoding: { y: place.y, x: { value: 4 }, text: { field: "label" } },
+        ...floor, mark: { type: "text", align: "right", baseline: "bottom", dx: -4, fontSize: 11, color: GREY },
+        encoding: { y: place.y, x: { value: "width" }, text: { field: "label" } },
       },
       {
         data: { name: "trials" }, params: [{ name: "region", select: "interval" }], mark: { type: "point", strokeWidth: 1.4 },

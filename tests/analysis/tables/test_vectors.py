@@ -118,11 +118,10 @@ def test_utilities_at_equal_forget_quality(
     [
         (
             curves([(-10, 0.8), (-5, 0.2)], [(-8, 0.5)]),
-            "TRU keeps more MU than TV at 2 of the 2 measured FQs at which both can be compared, and less at 0; at the "
-            "highest of these, -8.00, MU is 0.5600 with TRU and 0.5000 with TV (straight lines between strengths, each "
-            "of 1 seed: one seed, no verdict)",
+            "at equal FQ TRU keeps more MU than TV in 2 of 2 comparisons and less in 0; at the highest of these FQs, "
+            "-8.00, MU is 0.5600 with TRU and 0.5000 with TV (straight lines between strengths; one seed, no verdict)",
         ),
-        (curves([(-10, 0.4)], [(-5, 0.7)]), "TRU keeps more MU than TV at 0 of the 1 measured FQs"),
+        (curves([(-10, 0.4)], [(-5, 0.7)]), "at equal FQ TRU keeps more MU than TV in 0 of 1 comparisons"),
         (curves([(-30, 0.0)], [(-5, 0.7)]), "neither can be said to keep more MU"),
         (curves([(-10, 0.8)], []), "No trial of TV has finished, so TRU cannot be compared with it."),
     ],
@@ -178,7 +177,7 @@ def test_the_report_shows_them(store: Path, results: Results, tmp_path: Path) ->
     assert not re.search(r"https?:", page)
     for words in (
         "each alone and with GRU; WGA, TV and TRU; on forget05",
-        "TRU keeps more MU than TV at",
+        "at equal FQ TRU keeps more MU than TV in",
         "<sup>‡§</sup>",
         "3.00%",
     ):
