@@ -1,4 +1,4 @@
-"""What rectification costs: a GRU step over the same passes and optimizer step without it, for ZeRO stages and ranks.
+"""What rectification costs: a rectified step over the same passes and optimizer step without it, in time and memory.
 
 `python bench/rectify.py [--json FILE]` from the root; bench/README.md says what is compared with what.
 """
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.multiprocessing.spawn import spawn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script
 from trainables.common import cli
 from trainables.common.tokenized_row import Example
+from trainables.config.method_tables import RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import Resources, Training
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.training import engine, forward_backward, loop, sampling
@@ -35,8 +37,9 @@ from trainables.training.runtime import prepare_process
 ROWS, LENGTHS, PROMPT = 32, (60, 71), 24
 """Rows of a pass; tokens of a row, from and below; of these the prompt's, which are no labels: as in TOFU."""
 GAMMA, TAU = 0.8, 0.01
-"""The paper's gamma, and a tau so small that every step is clipped too."""
+"""The paper's gamma, and a tau so small that every step is clipped too: of GRU, the others have neither."""
 SEED, WARM_UP = 0, 1
+TRAINING = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -105,11 +108,53 @@ def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
     size = task.training.batch_size
     retain = sampling.retain_batch(task.seed, step, 0, len(task.retain), size)
     forget = sampling.forget_batch(task.seed, step, 0, len(task.forget), size)
-    forward_backward.accumulate_gradient(runner, [(objectives.NLL, task.retain, retain)], task, None)
-    runner.clear()
+    parts = task.rectifier.parts
+    for part in range(parts):
+        forward_backward.accumulate_gradient(runner, [(objectives.NLL, task.retain, retain[part::parts])], task, None)
+        runner.clear()
     plan = [(term, task.forget, forget) for term in task.objective.terms]
     forward_backward.accumulate_gradient(runner, plan, task, None)
     runner.step(task.training.lr)
+
+
+class LiveBytes(MemTracker):
+    """Counts the bytes of all live tensors, whatever module made them."""
+
+    def _pre_fw_hook(self, module: Any, inputs: Any) -> None: ...
+
+    def _post_fw_hook(self, module: Any, inputs: Any, outputs: Any) -> None: ...
+
+    def _pre_bw_hook(self, module: Any, args: Any) -> None: ...
+
+    def _post_bw_hook(self, module: Any, args: Any) -> None: ...
+
+
+def peak_bytes(
+    options: argparse.Namespace, device: torch.device, resources: Resources, name: str, *, plain: bool
+) -> int:
+    """Return the most bytes of live tensors in two steps, plain or rectified, of a new engine."""
+    gc.collect()
+    tracker = LiveBytes()
+    with tracker:
+        model = make_network(options, device)
+        task = make_task(rows(options.vocabulary), TRAINING, make_rule(name))
+        runner = engine.create_engine(model, task.training, resources)
+        steps = loop.train(runner, task, loop.TrainingState(None))
+        for step in range(2):
+            if plain:
+                plain_step(runner, task, step)
+            else:
+                next(steps)
+    runner.close()
+    return max(found["Total"] for found in tracker.get_tracker_snapshot("peak").values())
+
+
+def make_rule(name: str) -> rectifiers.Rectifier:
+    """Return a rectifier as it was published; GRU with the paper's gamma, and clipping."""
+    if name == "gru":
+        return rectifiers.make_rectifier(name, GAMMA, TAU)
+    row = RECTIFIERS[name]
+    return rectifiers.make_rectifier(name, scope=row.scope if "scope" in row.takes else None)
 
 
 def measure(runner: Any, task: loop.TrainingTask, repeats: int) -> dict[str, Any]:
@@ -130,11 +175,13 @@ def measure(runner: Any, task: loop.TrainingTask, repeats: int) -> dict[str, Any
             seconds[name].append(now(runner.device) - started)
     plain, rectified, records = seconds["plain"][WARM_UP:], seconds["rectified"][WARM_UP:], records[WARM_UP:]
     pairs = [b / a for a, b in zip(plain, rectified, strict=True)]
+    calls = task.rectifier.parts + 1
+    rectifying = [sum(inside[at : at + calls]) for at in range(calls * WARM_UP, len(inside), calls)]
     return {
         "ratio": median(rectified) / median(plain),
         "ratio_range": [min(pairs), max(pairs)],
         "ratio_of_least": min(rectified) / min(plain),
-        "ratio_inside": 1 + (median(inside[2 * WARM_UP :: 2]) + median(inside[2 * WARM_UP + 1 :: 2])) / median(plain),
+        "ratio_inside": 1 + median(rectifying) / median(plain),
         "plain_seconds": median(plain),
         "rectified_seconds": median(rectified),
         "projected_steps": sum(record["rectified"] and not record["skipped"] for record in records),
@@ -175,22 +222,26 @@ def make_task(
 
 
 def measure_scheme(
-    options: argparse.Namespace, device: torch.device, world: int, stage: int, rectifier: rectifiers.Rectifier
+    options: argparse.Namespace, device: torch.device, resources: Resources, rectifier: rectifiers.Rectifier
 ) -> dict[str, Any]:
-    """Measure our loop on a DeepSpeed engine. Bytes of the moving average are those of the rank with most."""
-    training = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
-    task, model = make_task(rows(options.vocabulary), training, rectifier), make_network(options, device)
+    """Measure our loop on a DeepSpeed engine."""
+    task, model = make_task(rows(options.vocabulary), TRAINING, rectifier), make_network(options, device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    resources = Resources(ranks=world, zero_stage=stage, precision=options.precision)
     runner = engine.create_engine(model, task.training, resources)
     found = measure(runner, task, options.repeats)
-    held = torch.tensor(sum(part.untyped_storage().nbytes() for part in task.rectifier.state()), device=runner.device)
-    dist.all_reduce(held, dist.ReduceOp.MAX)
     runner.close()
-    expected = parameters * 4 // (1 if stage == 0 else world)
-    size = {"parameters": parameters, "rows": ROWS, "tokens": sum(len(row.input_ids) for row in task.forget)}
-    memory = {"average_bytes": int(held), "expected_bytes": expected}
-    return {"stage": stage, "ranks": world, **found, **memory, **size}
+    return {**found, "parameters": parameters, "rows": ROWS, "tokens": sum(len(row.input_ids) for row in task.forget)}
+
+
+def measure_memory(
+    options: argparse.Namespace, device: torch.device, resources: Resources, name: str, parameters: int
+) -> dict[str, int]:
+    """Return what a rectifier adds to the peak of live bytes, on the rank with most, and what its row allows."""
+    plain, rectified = (peak_bytes(options, device, resources, name, plain=plain) for plain in (True, False))
+    more = torch.tensor(rectified - plain, device=device)
+    dist.all_reduce(more, dist.ReduceOp.MAX)
+    shard = parameters * 4 // (1 if resources.zero_stage == 0 else resources.ranks)
+    return {"more_bytes": int(more), "planned_bytes": RECTIFIERS[name].parts * shard}
 
 
 def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, folder: str) -> None:
@@ -204,15 +255,17 @@ def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, fold
     dist.init_process_group("nccl" if on_gpu else "gloo", init_method=method, rank=rank, world_size=world)
     device = prepare_process(Resources(cpus=threads, gpus=float(on_gpu)), SEED)
     theirs: dict[str, Any] = {"authors_ratio": None}
-    if world == 1:
-        authors = measure_scheme(options, device, world, options.stages[0], HostGRU(GAMMA))
+    resources = [Resources(ranks=world, zero_stage=stage, precision=options.precision) for stage in options.stages]
+    if world == 1 and "gru" in options.rectifiers:
+        authors = measure_scheme(options, device, resources[0], HostGRU(GAMMA))
         names = ("ratio", "ratio_range", "ratio_of_least", "ratio_inside", "plain_seconds", "rectified_seconds")
         theirs = {f"authors_{name}": authors[name] for name in names}
     found = []
-    for stage in options.stages:
+    for stage, name in [(stage, name) for stage in resources for name in options.rectifiers]:
         gc.collect()
-        ours = rectifiers.make_rectifier("gru", GAMMA, TAU)
-        found.append({**measure_scheme(options, device, world, stage, ours), **theirs})
+        made = measure_scheme(options, device, stage, make_rule(name))
+        made |= measure_memory(options, device, stage, name, made["parameters"])
+        found.append({"rectifier": name, "stage": stage.zero_stage, "ranks": world, **made, **theirs})
     if rank == 0:
         (Path(folder) / "rows.json").write_text(json.dumps(found))
     dist.destroy_process_group()
@@ -222,6 +275,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = _script.make_parser(__doc__)
     parser.add_argument("--ranks", type=_script.numbers, default=[1, 2], help="world sizes (default 1,2)")
     parser.add_argument("--stages", type=_script.numbers, help="ZeRO stages (default 0,1,2,3; with bf16 1,2,3)")
+    parser.add_argument("--rectifiers", default="gru", help="names with commas, or all (default gru)")
     parser.add_argument("--repeats", type=int, default=5, help="measured pairs of steps (default 5)")
     parser.add_argument("--hidden", type=int, default=384)
     parser.add_argument("--layers", type=int, default=8)
@@ -230,6 +284,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, help="of each rank (default cores // ranks)")
     options = _script.parse(parser, arguments)
+    every = [name for name, row in RECTIFIERS.items() if RETAIN_PASS in row.needs and not row.custom]
+    options.rectifiers = every if options.rectifiers == "all" else options.rectifiers.split(",")
+    if unknown := sorted(set(options.rectifiers) - set(every)):
+        parser.error(f"--rectifiers: {', '.join(unknown)}: not one of {', '.join(every)}")
     options.stages = options.stages or ([1, 2, 3] if options.precision == "bf16" else [0, 1, 2, 3])
     for stage in options.stages:
         Resources(zero_stage=stage, precision=options.precision)
@@ -253,7 +311,8 @@ def main(arguments: list[str] | None = None) -> None:
         found += [{**row, "threads": threads} for row in made]
     device = _script.hardware(options.device)
     _script.report(options.json, found, repeats=options.repeats, precision=options.precision, device=device)
-    weak = [row for row in found if min(row["projected_steps"], row["clipped_steps"]) < options.repeats]
+    weak = [row for row in found if row["projected_steps"] < options.repeats]
+    weak += [row for row in found if row["rectifier"] == "gru" and row["clipped_steps"] < options.repeats]
     if weak:
         print(f"{len(weak)} row(s) have steps that were not projected or not clipped: see projected_steps in the rows")
 
