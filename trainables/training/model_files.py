@@ -145,12 +145,31 @@ def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any],
     staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     network.save_pretrained(staging, safe_serialization=True)
     tokenizer.save_pretrained(staging)
+    _add_older_names(staging)
     for file in staging.glob("*.safetensors"):  # which safetensors lets nobody else read
         shutil.copymode(staging / "config.json", file)
     (staging / fingerprints.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
     if shared:
         mark_complete(staging)
     publish(staging, folder)
+
+
+def _add_older_names(folder: Path) -> None:
+    """Write the names that transformers before 5 reads: without its rotary ones it takes theta 10000 in silence."""
+    path = folder / "config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    rotary = dict(settings.get("rope_parameters") or {})
+    if "rope_theta" in rotary:  # of one kind of layers; other families nest theirs
+        older = {name: rotary.pop(name) for name in ("rope_theta", "partial_rotary_factor") if name in rotary}
+        older["rope_scaling"] = rotary if rotary.get("rope_type", "default") != "default" else None
+        settings = {**older, **settings}
+    settings.setdefault("torch_dtype", settings.get("dtype"))
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    if settings.get("tokenizer_class") == "TokenizersBackend":
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+        path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _advice(path: str, error: Exception) -> str:
