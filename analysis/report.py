@@ -23,7 +23,6 @@ from analysis.prose import verdict
 from analysis.prose.caveats import list_caveats, list_decisive
 from analysis.prose.verdict import explain_verdict, write_verdict
 from analysis.prose.which_rectifier import summarise_rectifiers
-from analysis.stats import attacks
 from analysis.stats.sweep_results import read_results
 from analysis.tables import detail_tables
 from trainables.common import cli
@@ -97,7 +96,7 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
     recommended = trial_to_ship.find_recommended(results)
     subject, decisive, answer = verdict.describe_trials(results.runs), list_decisive(results), write_verdict(results)
     answer += summarise_rectifiers(report.rectifiers) if report.rectifiers else []
-    answer += verdict.describe_attacks(attacks.last_steps(report.attacks))
+    answer += verdict.describe_attacks(report.attacks)
     if recommended:
         rows = trial_to_ship.list_recoverable(report, recommended)
         decisive = [*trial_to_ship.describe_recommended(results, recommended, rows), *decisive]

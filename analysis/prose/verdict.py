@@ -15,7 +15,7 @@ from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated, settings
 from analysis.number_format import DECIMALS
 from analysis.prose.tru_against_tv import ONE_SEED, compare_task_vectors
-from analysis.stats import significance, tidy
+from analysis.stats import attacks, significance, tidy
 from analysis.stats.chosen_settings import STUDY_COLUMNS, varied
 from analysis.stats.sweep_results import Results
 from analysis.stats.task_vector_strength import strength_points
@@ -63,18 +63,20 @@ def describe_trials(runs: pd.DataFrame) -> str:
     splits = join_names(map(split_label, sorted(set(known["benchmark.split"]))))
     others = varied(runs)
     what = "objective" if has_task_vectors(runs) else "method"
-    best = f", each {what} at its own best {join_names(others)}" if others else ""
+    sides = ", alone and with a rectifier," if len(set(known["rectifier.name"])) > 1 else ""
+    best = f", each {what}{sides} at its own best {join_names(others)}" if others else ""
     return f"Compared: {'; '.join(texts)}{';' if len(texts) > 1 else ','} on {splits}{best}."
 
 
 def describe_attacks(points: pd.DataFrame) -> list[str]:
-    """Return the sentence on what attacks bring back, of `stats.attacks.last_steps`; nothing where none was made."""
+    """Return the sentence on what attacks bring back, of `stats.attacks.mean_shares`; nothing where none was made."""
     known = points.loc[points["share"].notna()] if len(points) else points
     if known.empty:
         return []
-    count, able = (len(one.drop_duplicates(["split", "method", "rectifier"])) for one in (points, known))
-    on = f"Attacked: {format_count(count, 'chosen setting')}"
-    on += f", of which {count - able} had hardly removed anything." if able < count else "."
+    attacked, able = ([tuple(key) for key in one[attacks.KEY].drop_duplicates().to_numpy()] for one in (points, known))
+    names = [_name_side(*key[1:]) for key in attacked if key not in able]
+    rest = f"; hardly anything was removed by {join_names(names)}" if names else ""
+    on = f"Attacked: {format_count(len(attacked), 'chosen setting')}{rest}."
     worst = max(known.to_dict("records"), key=itemgetter("share"))
     if worst["share"] < LASTING:
         names = join_names(dict.fromkeys(known["title"]))
@@ -85,17 +87,18 @@ def describe_attacks(points: pd.DataFrame) -> list[str]:
     hidden = _describe_share(max(untaught, key=itemgetter("share")))
     return [
         f"Attacks that teach none of the measured rows bring back up to {hidden}. Relearning the rows themselves "
-        f"brings back up to {worst['share']:.0%} ({describe_method(worst['method'], worst['rectifier'])}). {on}"
+        f"brings back up to {worst['share']:.0%} ({_name_side(worst['method'], worst['rectifier'])}). {on}"
     ]
 
 
 def _describe_share(row: Mapping[Hashable, Any]) -> str:
-    """Return how much of what was removed an attack brought back at its last step, of which method and by what."""
-    whom = f"{describe_method(row['method'], row['rectifier'])}{' alone' * (row['rectifier'] == 'none')}"
-    return (
-        f"{row['share']:.0%} of what was removed, by extraction strength: of {whom} "
-        f"({format_count(row['n'], 'seed')}), by {row['title']}"
-    )
+    """Return how much of what was removed an attack brought back, of which method and by what."""
+    side, seeds = _name_side(row["method"], row["rectifier"]), format_count(row["n"], "seed")
+    return f"{row['share']:.0%} of what was removed, by extraction strength: of {side} ({seeds}), by {row['title']}"
+
+
+def _name_side(method: str, rectifier: str) -> str:
+    return f"{describe_method(method, rectifier)}{' alone' * (rectifier == 'none')}"
 
 
 def _compares_vectors(runs: pd.DataFrame) -> bool:
@@ -125,9 +128,14 @@ def _describe_only_split(results: Results) -> list[str]:
     found = [describe_split(str(tests["split"].iloc[0]), tests, results.goals)]
     for name in varied(results.runs):
         kept = chosen.loc[chosen["method"].isin(tests["method"]) & chosen["rectifier.name"].isin(significance.SIDES)]
-        values = kept.assign(value=settings(kept)[name].map(str)).groupby("method", sort=False)["value"].nunique()
-        if others := [method_label(str(method)) for method, count in values.items() if count > 1]:
-            found.append(f"The best {name} with GRU is another than alone for {join_names(others)}.")
+        kept = kept.assign(value=settings(kept)[name].map(str))
+        texts = [
+            f"{method_label(str(method))} ({join_names(rows.sort_values('rectifier.name', ascending=False)['value'])})"
+            for method, rows in kept.groupby("method", sort=False)
+            if rows["value"].nunique() > 1
+        ]
+        if texts:
+            found.append(f"The best {name} alone and with GRU are different for {join_names(texts)}.")
     return [" ".join(found)]
 
 

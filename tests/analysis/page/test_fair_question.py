@@ -23,7 +23,9 @@ def test_each_side_is_compared_at_its_own_best_rate(tmp_path: Path) -> None:
                 trials.append(sweep_store.write_trial(tmp_path, f"{len(trials):012x}", "npo", rectifier, **given))
     sweep_store.write_sweep(tmp_path, trials)
     results = sweep_store.read(tmp_path)
-    assert verdict.describe_trials(results.runs).endswith(", each method at its own best training.lr.")
+    assert verdict.describe_trials(results.runs).endswith(
+        ", each method, alone and with a rectifier, at its own best training.lr."
+    )
     chosen = list_chosen(results)
     assert list(zip(chosen["Split"], chosen["Method"], chosen["training.lr"], strict=True)) == [
         (split, method, rate)
