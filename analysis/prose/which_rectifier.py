@@ -7,45 +7,62 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import describe_method, join_names, rectifier_label
+from analysis.labels import describe_method, join_names, method_label, rectifier_label
 from analysis.stats.chosen_settings import varied
 from analysis.stats.rectifier_comparison import EQUAL, LEVEL, OWN, Comparison, count_least_seeds
 
 SIGNS = {1: "better", -1: "worse"}
 MOST_NAMED = 6
 """Rectifiers whose missing seeds are named; rectifiers.csv has all."""
+MOST_CELLS = 4
+"""Comparisons that are named; of more only their number is told."""
 
 
 def summarise_rectifiers(comparison: Comparison, basis: str = OWN) -> list[str]:
-    """Return which rectifiers are better or worse than none on the first ranked goal, in a sentence."""
-    goal, rows = comparison.ranked[0], comparison.differences
-    rows = rows.loc[(rows["metric"] == goal.metric) & (rows["basis"] == basis) & (rows["n"] > 0)]
+    """Return which rectifiers are better or worse than none on each ranked goal, in a sentence."""
+    goals = {goal.metric: goal for goal in comparison.ranked}
+    rows = comparison.differences
+    rows = rows.loc[rows["metric"].isin(list(goals)) & (rows["basis"] == basis) & (rows["n"] > 0)]
     if rows.empty:
         return []
     most, needed = max(rows["n"]), _count_needed(rows)
     seeds = " to ".join(dict.fromkeys(f"{count}" for count in (min(rows["n"]), most)))
     what = join_names(varied(comparison.results.runs) or ["settings"])
     how = f"each at its own best {what}" if basis == OWN else f"all at the {what} chosen without a rectifier"
-    start = f"By {goal.short} over {seeds} seed{'s' * bool(most > 1)}, {how}"
+    start = f"Over {seeds} seed{'s' * bool(most > 1)}, {how}"
     if most < needed:
         tried = rows["rectifier"].nunique()
         return [f"{start}: no verdict. Among {tried} rectifiers a significant difference takes {needed} seeds."]
     cells = len(rows.drop_duplicates(["split", "method"]))
-    each = "one comparison" if cells == 1 else f"{cells} comparisons (an objective on a split each)"
-    said = [f"{word} than none {_list_names(rows.loc[rows['sign'] == sign], cells)}" for sign, word in SIGNS.items()]
-    return [f"{start}, in {each}: {'; '.join(said)} (p below {LEVEL:g} after Holm)."]
-
-
-def _list_names(rows: pd.DataFrame, cells: int) -> str:
-    """Return `are BLUR and SAGO in 2, GEM in 1`, `is no rectifier` of no rows."""
-    by_count: dict[int, list[str]] = defaultdict(list)
-    for name, count in rows["rectifier"].value_counts().items():
-        by_count[int(count)].append(rectifier_label(str(name)).removeprefix("w/ "))
-    parts = [
-        f"{join_names(sorted(names))}{f' in {count}' if cells > 1 else ''}"
-        for count, names in sorted(by_count.items(), reverse=True)
+    each = "" if cells == 1 else f", in {cells} comparisons (an objective on a split each)"
+    said = [
+        f"{goals[str(metric)].short} is {_list_changes(one, cells)}"
+        for metric, one in rows.groupby("metric", sort=False)
     ]
-    return f"{'is' if len(set(rows['rectifier'])) == 1 else 'are'} {', '.join(parts)}" if parts else "is no rectifier"
+    return [f"{start}{each}, against none: {'; '.join(said)} (p below {LEVEL:g} after Holm)."]
+
+
+def _list_changes(rows: pd.DataFrame, cells: int) -> str:
+    """Return `better with SAGO for GA and NPO, with GEM for GA, worse with GRU for GA` of one goal."""
+    texts = []
+    for sign, word in SIGNS.items():
+        by_cells: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for name, own in rows.loc[rows["sign"] == sign].groupby("rectifier", sort=False):
+            by_cells[tuple(own["split"] + " " + own["method"])].append(rectifier_label(str(name)).removeprefix("w/ "))
+        ordered = sorted(by_cells.items(), key=lambda one: -len(one[0]))
+        parts = [f"with {join_names(sorted(names))}{_name_cells(where, rows, cells)}" for where, names in ordered]
+        texts += [f"{word} {', '.join(parts)}"] * bool(parts)
+    return ", ".join(texts) or "clearly changed by none of them"
+
+
+def _name_cells(where: tuple[str, ...], rows: pd.DataFrame, cells: int) -> str:
+    if cells == 1:
+        return ""
+    if cells > MOST_CELLS:
+        return f" in {len(where)}"
+    splits = rows["split"].nunique() > 1
+    pairs = [one.split(" ") for one in where]
+    return f" for {join_names(method_label(method) + f' on {split}' * splits for split, method in pairs)}"
 
 
 def explain_rectifiers(comparison: Comparison) -> list[str]:

@@ -30,22 +30,23 @@ def shifted(*, tuned: bool = False, **shifts: float) -> Value:
     return value
 
 
-SEEDS = "By FQ over 10 seeds, each at its own best settings"
+SEEDS = "Over 10 seeds, each at its own best settings"
 TWO = "2 comparisons (an objective on a split each)"
 
 
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (shifted(), "better than none is no rectifier; worse than none is no rectifier"),
-        (shifted(gru=5.0, ga_blur=4.0), "better than none are GRU in 2, BLUR in 1; worse than none is no rectifier"),
-        (shifted(gru=-5.0, npo_blur=4.0), "better than none is BLUR in 1; worse than none is GRU in 2"),
-        (shifted(gru=-5.0, sago=-5.0), "better than none is no rectifier; worse than none are GRU and SAGO in 2"),
+        (shifted(), "clearly changed by none of them"),
+        (shifted(gru=5.0, ga_blur=4.0), "better with GRU for GA and NPO, with BLUR for GA"),
+        (shifted(gru=-5.0, npo_blur=4.0), "better with BLUR for NPO, worse with GRU for GA and NPO"),
+        (shifted(gru=-5.0, sago=-5.0), "worse with GRU and SAGO for GA and NPO"),
     ],
 )
 def test_the_sentence_counts_what_the_tests_find(tmp_path: Path, value: Value, words: str) -> None:
     found = compare(write_arena(tmp_path, value, methods=METHODS))
-    assert summarise_rectifiers(found) == [f"{SEEDS}, in {TWO}: {words} (p below 0.05 after Holm)."]
+    same = "MU is clearly changed by none of them (p below 0.05 after Holm)."
+    assert summarise_rectifiers(found) == [f"{SEEDS}, in {TWO}, against none: FQ is {words}; {same}"]
 
 
 @pytest.mark.parametrize(("seeds", "verdict"), [(3, False), (6, False), (7, True)])
@@ -53,9 +54,9 @@ def test_too_few_seeds_give_no_verdict(tmp_path: Path, seeds: int, verdict: bool
     """Three rectifiers take seven: 3 x 2 / 2^6 is above 5 %, 3 x 2 / 2^7 below."""
     found = compare(write_arena(tmp_path, shifted(gru=5.0), seeds={1e-3: range(seeds)}))
     (text,) = summarise_rectifiers(found)
-    start = f"By FQ over {seeds} seeds, each at its own best settings"
+    start = f"Over {seeds} seeds, each at its own best settings"
     none = ": no verdict. Among 3 rectifiers a significant difference takes 7 seeds."
-    better = ", in one comparison: better than none is GRU; worse than none is no rectifier (p below 0.05 after Holm)."
+    better = ", against none: FQ is better with GRU; MU is clearly changed by none of them (p below 0.05 after Holm)."
     assert text == start + (better if verdict else none)
 
 
@@ -68,10 +69,9 @@ def test_what_the_section_says_beside(tmp_path: Path) -> None:
     seeds = {1e-3: range(10), 2e-3: range(10)}
     found = compare(write_arena(tmp_path, value, seeds=seeds))
     first, second, cost, below, lacking = explain_rectifiers(found)
-    assert first.startswith("By FQ over 9 to 10 seeds, each at its own best training.lr, in one comparison: ")
-    assert "worse than none is GRU" not in first
-    assert second.startswith("By FQ over 9 to 10 seeds, all at the training.lr chosen without a rectifier, in one")
-    assert "worse than none is GRU" in second
+    assert first.startswith("Over 9 to 10 seeds, each at its own best training.lr, against none: FQ is clearly")
+    assert second.startswith("Over 9 to 10 seeds, all at the training.lr chosen without a rectifier, against none: FQ")
+    assert "FQ is worse with GRU" in second
     assert cost == "A training step takes 1 times as long as without a rectifier."
     assert below.startswith("10 of the 49 models keep less than 90% of the original model's MU: ")
     assert lacking == "Without a pair: NPO w/ BLUR on forget05: seeds 4 (with it: diverged)."
