@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from analysis.labels import describe_method, join_names
 from analysis.load.trials import evaluated
@@ -43,9 +44,9 @@ def _explain_floor(results: Results) -> list[str]:
 
 def _explain_forgetting(results: Results) -> list[str]:
     """Return how far the best chosen setting is from a retain model, by FQ, unless one cannot be told from it."""
-    if results.goals.benchmark != "tofu" or not results.chosen["forget_quality"].notna().any():
+    if results.goals.benchmark != "tofu" or results.chosen["forget_quality"].isna().to_numpy().all():
         return []
-    best = results.chosen.loc[results.chosen["forget_quality"].idxmax()]
+    best: Any = results.chosen.loc[results.chosen["forget_quality"].idxmax()]
     if best["forget_quality"] >= (enough := math.log(LEVEL)):
         return []
     original = results.models.loc[results.models["role"] == "original"].set_index("split").get("forget_quality", {})

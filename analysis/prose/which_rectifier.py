@@ -60,9 +60,10 @@ def _name_cells(where: tuple[str, ...], rows: pd.DataFrame, cells: int) -> str:
         return ""
     if cells > MOST_CELLS:
         return f" in {len(where)}"
-    splits = rows["split"].nunique() > 1
+    several = len(set(rows["split"])) > 1
     pairs = [one.split(" ") for one in where]
-    return f" for {join_names(method_label(method) + f' on {split}' * splits for split, method in pairs)}"
+    names = [f"{method_label(method)}{f' on {split}' if several else ''}" for split, method in pairs]
+    return f" for {join_names(names)}"
 
 
 def explain_rectifiers(comparison: Comparison) -> list[str]:
