@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from analysis import paper
@@ -38,6 +40,21 @@ def test_the_readmes_numbers_are_the_example_reports(root: Path) -> None:
     assert all(report[at - 1] in copied for row, at in zip(copied, places, strict=True) if row[0] == "w/ GRU")
     (quoted,) = re.findall(r'"(Of [^"]*)"', pages.read("README.md"))
     assert quoted in (root / "docs/example_report/index.html").read_text(encoding="utf-8")
+
+
+def test_the_first_claim_is_the_arenas(root: Path) -> None:
+    """MU and ES of the bisector and of GRU on NPO, with their intervals, from the table of all differences."""
+    tables = root / "docs/arena/tables"
+    rows = pd.read_csv(tables / "rectifiers.csv").set_index(["basis", "method", "rectifier", "metric"])
+    claim = pages.read("README.md").split("**Which rectifier helps?**")[1].split("\n\n")[0]
+    for name in ("bisector", "gru"):
+        for metric, short in (("model_utility", "MU"), ("forget_extraction_strength", "ES")):
+            row: Any = rows.loc[("own best", "npo", name, metric)]
+            assert row["n"] == 10
+            assert row["adjusted"] < 0.05
+            change, low, high = (re.escape(f"{row[key]:+.3f}") for key in ("difference", "low", "high"))
+            assert re.search(rf"{short} {change} ?,? ?\(?(95% interval )?{low} to {high}\)", claim), (name, short)
+    assert f"all {len(pd.read_csv(tables / 'trials.csv'))} trials" in claim
 
 
 def test_hours_of_every_sweep_are_those_of_its_dry_run() -> None:
