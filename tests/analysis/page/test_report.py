@@ -30,9 +30,9 @@ def test_verdict_and_changes(results: Results) -> None:
     assert list_decisive(results) == [
         "Only 4 of 12 chosen settings keep 90% of the original model's MU (2 of 6 alone, 2 of 6 with GRU): below that, "
         "forgetting is damage.",
-        "No chosen setting (the highest FQ that keeps 90% of MU) forgets enough: the best FQ is -4.00 (NPO w/ GRU, 2 "
-        "seeds), the original model's -21.40; from -3.00 on (p = 0.05) a model cannot be told from one that never saw "
-        "the rows. Other trials that reach it: 2, with an MU of at most 0.72.",
+        "No chosen setting (the highest FQ that keeps 90% of MU) forgets enough: the best FQ is -4.00 (NPO w/ GRU, "
+        "mean of 2 seeds), the original model's -21.40; from -3.00 on (p = 0.05) a model cannot be told from one that "
+        "never saw the rows. Other trials that reach it: 2, with an MU of at most 0.72.",
     ]
     forgets = results.with_runs(results.runs.assign(forget_quality=-2.99))
     assert not any("forgets enough" in sentence for sentence in list_decisive(forgets))
