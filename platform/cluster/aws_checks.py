@@ -44,7 +44,7 @@ def find_problems(file: ClusterFile) -> Iterator[str]:
 def account_problems(file: ClusterFile) -> Iterator[str]:
     """Yield the problems of the values that `platform.cluster account` goes by."""
     yield from _region_problems(file)
-    yield from storage_address_problems(file)
+    yield from storage_address_problems(file.storage)
     yield from _storage_problems(file)
     if file.provider.get("ssh_from") not in (None, FILL_IN):
         try:

@@ -42,14 +42,14 @@ NODE_SIZE = ("--num-cpus=", "--num-gpus=", "--memory=", "--object-store-memory="
 
 def find_problems(file: ClusterFile) -> list[str]:
     """Return all that keeps the file from being used, as `place: what is wrong; what to do`."""
-    found = [*_unfilled(file), *_schema_problems(file), *_worker_problems(file), *_command_problems(file)]
+    found = [*unfilled_problems(file), *_schema_problems(file), *_worker_problems(file), *_command_problems(file)]
     found += [*_local_file_problems(file), *_mlflow_problems(file)]
     match file.provider.get("type"):
         case "aws":
             return [*found, *aws_checks.find_problems(file)]
         case "local":
             found += _own_machine_problems(file)
-    return [*found, *storage_address_problems(file)]
+    return [*found, *storage_address_problems(file.storage)]
 
 
 def find_notes(file: ClusterFile) -> Iterator[str]:
@@ -64,7 +64,7 @@ def find_notes(file: ClusterFile) -> Iterator[str]:
         yield f"provider.type: '{provider}' was never tried; aws and local were"
 
 
-def _unfilled(file: ClusterFile) -> Iterator[str]:
+def unfilled_problems(file: ClusterFile) -> Iterator[str]:
     """Yield the lines left to fill in."""
     for number, line in enumerate(file.path.expanduser().read_text(encoding="utf-8").splitlines(), 1):
         if FILL_IN in (written := line.partition("#")[0].strip()):
@@ -72,17 +72,22 @@ def _unfilled(file: ClusterFile) -> Iterator[str]:
 
 
 def _schema_problems(file: ClusterFile) -> Iterator[str]:
-    """Yield unknown keys, each with the nearest known one, and what else Ray's own schema refuses."""
-    import jsonschema
     import ray.autoscaler
 
     schema = json.loads((Path(ray.autoscaler.__path__[0]) / "ray-schema.json").read_text())
-    for error in jsonschema.Draft7Validator(schema).iter_errors(file.content):
+    yield from schema_problems(schema, file.content, file.path)
+
+
+def schema_problems(schema: dict[str, Any], content: dict[str, Any], path: Path) -> Iterator[str]:
+    """Yield unknown keys, each with the nearest known one, and what else a file's schema refuses."""
+    import jsonschema
+
+    for error in jsonschema.Draft7Validator(schema).iter_errors(content):
         place = ".".join(map(str, error.absolute_path))
         if error.validator == "additionalProperties":
             yield from unknown_keys(error.instance, error.schema["properties"], f"{place}." if place else "")
         else:
-            yield f"{place or file.path}: {error.message.replace(chr(10), ' ')}"
+            yield f"{place or path}: {error.message.replace(chr(10), ' ')}"
 
 
 def _worker_problems(file: ClusterFile) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A cluster file of `ray up` as it was written, before Ray's defaults."""
+"""A cluster file as it was written, of `ray up` before Ray's defaults or of KubeRay."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ class ClusterFile:
     @property
     def storage(self) -> str | None:
         return self.provider.get("storage")
+
+    @property
+    def is_kubernetes(self) -> bool:
+        return "apiVersion" in self.content or "kind" in self.content
 
     @property
     def workers(self) -> dict[str, dict[str, Any]]:
@@ -79,17 +83,16 @@ def unknown_keys(node: dict[str, Any], known: Collection[str], place: str) -> It
             yield f"{place}{name}: unknown key; {closest(str(name), known)}"
 
 
-def storage_address_problems(file: ClusterFile) -> Iterator[str]:
-    """Yield why no node could open the storage's address. The storage itself is not asked."""
+def storage_address_problems(storage: str | None, place: str = "provider.storage") -> Iterator[str]:
+    """Yield why no node could open the address that stands at `place`. The storage itself is not asked."""
     import fsspec
 
-    storage = file.storage
     scheme, separator, rest = str(storage).partition("://")
     if not is_filled(storage) or not separator or scheme == "file":
         return
     if has_credentials(storage):
-        yield "provider.storage: the address holds a user name or password; leave them out"
+        yield f"{place}: the address holds a user name or password; leave them out"
     if scheme not in (*PYARROW_SCHEMES, *fsspec.available_protocols()):
-        yield f"provider.storage: unknown scheme '{scheme}' in '{storage}'; write it like s3://BUCKET/FOLDER"
+        yield f"{place}: unknown scheme '{scheme}' in '{storage}'; write it like s3://BUCKET/FOLDER"
     elif not rest.partition("/")[0] and scheme != "hdfs":
-        yield f"provider.storage: '{storage}' names no bucket; write it like s3://BUCKET/FOLDER"
+        yield f"{place}: '{storage}' names no bucket; write it like s3://BUCKET/FOLDER"
