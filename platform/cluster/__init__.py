@@ -1,1 +1,1 @@
-"""Clusters: `ray up` files, checks, the account, submission from a laptop. It imports state."""
+"""Clusters: files of `ray up` and KubeRay, checks, the account, submission from a laptop. It imports state."""

@@ -1,0 +1,198 @@
+"""What is wrong in a RayJob of KubeRay: its fields, and rules of its operator, which tells them late or never."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from platform.cluster.checks import schema_problems, unfilled_problems
+from platform.cluster.file import ClusterFile, as_list, as_mapping, is_filled, storage_address_problems
+from trainables.common.errors import closest
+from trainables.common.redaction import VARIABLES, has_credentials
+
+SCHEMA = Path(__file__).with_name("rayjob_schema.json")
+HEAD = "spec.rayClusterSpec.headGroupSpec"
+MODES = ("SidecarMode", "K8sJobMode", "HTTPMode", "InteractiveMode")
+LONGEST_NAME = 47
+"""Characters of a RayJob's name: its cluster's has at most 53, and ends in six of its own."""
+UNBOUNDED = 2**31 - 1
+"""KubeRay's default of maxReplicas."""
+ON_WORKERS = ("entrypointNumCpus", "entrypointNumGpus", "entrypointResources")
+NOT_IN_SIDECAR_MODE = ("clusterSelector", "submitterPodTemplate", "submitterConfig")
+AUTOSCALER_V2 = "RAY_enable_autoscaler_v2"
+GPU, GPU_LIMIT = "nvidia.com/gpu", re.compile(r"gpu$")
+SECRET = re.compile(r"(?i)(token|secret|password|passwd|credential|(access|account|api)_?key(_id)?)$")
+SAME = ("image", "workingDir", "env", "envFrom")
+"""Fields of a worker's container that are the head's: the code, the storage and its keys."""
+
+Group = tuple[str, dict[str, Any]]
+"""A group of pods, and where it stands in the file."""
+
+
+def find_problems(file: ClusterFile) -> list[str]:
+    """Return all that keeps the file from being used, as `place: what is wrong; what to do`."""
+    spec = as_mapping(file.content.get("spec"))
+    cluster = as_mapping(spec.get("rayClusterSpec"))
+    head: Group = (HEAD, as_mapping(cluster.get("headGroupSpec")))
+    items = enumerate(as_list(cluster.get("workerGroupSpecs")))
+    workers = [(f"spec.rayClusterSpec.workerGroupSpecs.{k}", as_mapping(worker)) for k, worker in items]
+    found = [*unfilled_problems(file), *schema_problems(json.loads(SCHEMA.read_text()), file.content, file.path)]
+    found += [*_name_problems(file), *_job_problems(spec), *_cluster_problems(cluster, head), *_exposed(head)]
+    for group in (head, *workers):
+        found += [*_pod_problems(group), *_secrets_in(group)]
+    return [*found, *_storage_problems(head, workers), *_worker_problems(cluster, workers), *_different(head, workers)]
+
+
+def read_container(group: dict[str, Any]) -> dict[str, Any]:
+    """Return the container of a group's pods in which Ray runs: the first."""
+    containers = as_list(_read_pod(group).get("containers"))
+    return as_mapping(containers[0]) if containers else {}
+
+
+def read_variables(group: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment variables that a group's container has by value."""
+    return {
+        str(each.get("name")): each.get("value") for each in map(as_mapping, as_list(read_container(group).get("env")))
+    }
+
+
+def _read_pod(group: dict[str, Any]) -> dict[str, Any]:
+    return as_mapping(as_mapping(group.get("template")).get("spec"))
+
+
+def _name_problems(file: ClusterFile) -> Iterator[str]:
+    name = str(as_mapping(file.content.get("metadata")).get("name"))
+    if len(name) > LONGEST_NAME:
+        yield f"metadata.name: '{name}' has {len(name)} characters; KubeRay takes {LONGEST_NAME}"
+    if not re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name):
+        yield f"metadata.name: '{name}'; Kubernetes takes small letters, digits and -, a letter first"
+
+
+def _job_problems(spec: dict[str, Any]) -> Iterator[str]:
+    mode = spec.get("submissionMode", "K8sJobMode")
+    if mode not in MODES:
+        yield f"spec.submissionMode: unknown mode '{mode}'; {closest(str(mode), MODES)}"
+    elif mode != MODES[0]:
+        yield f"spec.submissionMode: {mode}; write {MODES[0]}, whose container's log --cluster shows"
+    for name in NOT_IN_SIDECAR_MODE:
+        if name in spec:
+            yield f"spec.{name}: not in SidecarMode; leave it out"
+    for name in ON_WORKERS:
+        if spec.get(name):
+            yield f"spec.{name}: may put the driver on a worker, which does not see what nodes may start; leave it out"
+    if spec.get("shutdownAfterJobFinishes") is not True and "deletionStrategy" not in spec:
+        yield "spec.shutdownAfterJobFinishes: not true; nodes with GPUs would stay when the sweep has ended"
+    if "preRunningDeadlineSeconds" not in spec:
+        yield "spec.preRunningDeadlineSeconds: missing; an image that cannot be pulled would be tried for ever"
+    if spec.get("backoffLimit") and "--resume" not in str(spec.get("entrypoint")):
+        yield "spec.entrypoint: lacks --resume; a retry (backoffLimit) starts it anew, and an unfinished sweep refuses"
+
+
+def _cluster_problems(cluster: dict[str, Any], head: Group) -> Iterator[str]:
+    import ray
+
+    place, version = "spec.rayClusterSpec", cluster.get("rayVersion")
+    if version != ray.__version__:
+        yield f"{place}.rayVersion: {version}; the lock file, and so the image, has {ray.__version__}"
+    if as_mapping(cluster.get("authOptions")).get("mode") != "token":
+        yield f"{place}.authOptions.mode: not token; whoever reaches Ray's ports could run code as you"
+    if "enableK8sTokenAuth" in as_mapping(cluster.get("authOptions")):
+        yield f"{place}.authOptions.enableK8sTokenAuth: not for a RayJob; leave it out"
+    scaling = cluster.get("enableInTreeAutoscaling") is True
+    if scaling and as_mapping(cluster.get("autoscalerOptions")).get("version") != "v2":
+        yield f"{place}.autoscalerOptions.version: not v2; the first autoscaler dies of trials larger than the cluster"
+    if AUTOSCALER_V2 in read_variables(head[1]):
+        yield f"{HEAD}: {AUTOSCALER_V2} beside autoscalerOptions.version is refused; leave it out"
+
+
+def _exposed(head: Group) -> Iterator[str]:
+    """Yield what would show the dashboard, on which code can be run, outside of the cluster's network."""
+    place, group = head
+    service = as_mapping(as_mapping(group.get("headService")).get("spec")).get("type")
+    for name, kind in (("serviceType", group.get("serviceType")), ("headService.spec.type", service)):
+        if kind not in (None, "ClusterIP"):
+            yield f"{place}.{name}: {kind} opens the dashboard to other networks; write ClusterIP"
+    if group.get("enableIngress"):
+        yield f"{place}.enableIngress: opens the dashboard to other networks; leave it out, use kubectl port-forward"
+
+
+def _pod_problems(group: Group) -> Iterator[str]:
+    place, content = group
+    pod, container = _read_pod(content), read_container(content)
+    if pod.get("restartPolicy", "Never") != "Never":
+        yield f"{place}.template.spec.restartPolicy: {pod['restartPolicy']}; SidecarMode and autoscaler v2 want Never"
+    if pod.get("hostNetwork"):
+        yield f"{place}.template.spec.hostNetwork: opens Ray's ports to the nodes' network; leave it out"
+    for port in map(as_mapping, as_list(container.get("ports"))):
+        if port.get("hostPort"):
+            yield f"{place}: hostPort {port['hostPort']} opens a port of Ray to the nodes' network; leave it out"
+    if read_variables(content).get("RAY_AUTH_MODE", "token") != "token":
+        yield f"{place}: RAY_AUTH_MODE takes the token away that authOptions asks for; leave it out"
+    resources = as_mapping(container.get("resources"))
+    limits, requests = as_mapping(resources.get("limits")), as_mapping(resources.get("requests"))
+    if "cpu" not in limits | requests and "CPU" not in as_mapping(content.get("resources")):
+        yield f"{place}: its container asks for no cpu; Ray's autoscaler wants resources.limits.cpu"
+    if str(requests.get(GPU, limits.get(GPU))) != str(limits.get(GPU)):
+        yield f"{place}: requests {requests[GPU]} of {GPU}, limits {limits.get(GPU)}; both go by the limit"
+    start, given = as_mapping(content.get("rayStartParams")), as_mapping(content.get("resources"))
+    if given and {"num-cpus", "num-gpus", "memory", "resources"} & start.keys():
+        yield f"{place}: resources stand in rayStartParams, too; write them in one of the two"
+    if "labels" in start:
+        yield f"{place}.rayStartParams.labels: refused by KubeRay; write them as {place}.labels"
+
+
+def _secrets_in(group: Group) -> Iterator[str]:
+    for name, value in read_variables(group[1]).items():
+        if isinstance(value, str) and (name in VARIABLES or SECRET.search(name) or has_credentials(value)):
+            yield f"{group[0]}: env {name} holds a secret; put it into a Secret and name that by envFrom"
+
+
+def _storage_problems(head: Group, workers: list[Group]) -> Iterator[str]:
+    place, storage = f"{HEAD}: env UNLEARN_STORAGE", read_variables(head[1]).get("UNLEARN_STORAGE")
+    if storage is None:
+        yield f"{place}: missing; s3://BUCKET/FOLDER, which every node sees"
+    yield from storage_address_problems(storage, place)
+    if not is_filled(storage) or ("://" in storage and not storage.startswith("file:")):
+        return
+    folder = storage.removeprefix("file://")
+    for name, group in (head, *workers):
+        mounts = [
+            str(as_mapping(mount).get("mountPath")) for mount in as_list(read_container(group).get("volumeMounts"))
+        ]
+        if not any(f"{folder}/".startswith(f"{mount.rstrip('/')}/") for mount in mounts):
+            yield f"{place}: '{storage}' is not mounted in {name}; give s3://BUCKET/FOLDER, or mount it"
+
+
+def _worker_problems(cluster: dict[str, Any], workers: list[Group]) -> Iterator[str]:
+    for place, group in workers:
+        low, high, now = (group.get(name) for name in ("minReplicas", "maxReplicas", "replicas"))
+        if high == UNBOUNDED:
+            yield f"{place}.maxReplicas: {high} is no bound; write how many nodes a sweep may take"
+        if isinstance(low, int) and isinstance(high, int) and low > high:
+            yield f"{place}.minReplicas: {low} is more than its maxReplicas of {high}"
+        if isinstance(now, int) and isinstance(high, int) and now > high:
+            yield f"{place}.replicas: {now} is more than its maxReplicas of {high}"
+        if isinstance(now, int) and isinstance(low, int) and now < low:
+            yield f"{place}.replicas: {now} is less than its minReplicas of {low}"
+    for name, count in Counter(group.get("groupName") for _, group in workers).items():
+        if count > 1:
+            yield f"spec.rayClusterSpec.workerGroupSpecs: {count} groups are called '{name}'; name each otherwise"
+    field = "maxReplicas" if cluster.get("enableInTreeAutoscaling") else "replicas"
+    if all(group.get(field) == 0 for _, group in workers):
+        yield f"spec.rayClusterSpec.workerGroupSpecs: no worker would ever start; add a group with {field} above 0"
+    limits = [as_mapping(as_mapping(read_container(group).get("resources")).get("limits")) for _, group in workers]
+    if workers and not any(GPU_LIMIT.search(name) for each in limits for name in each):
+        yield f"spec.rayClusterSpec.workerGroupSpecs: no GPU in any group's resources.limits; add {GPU}"
+
+
+def _different(head: Group, workers: list[Group]) -> Iterator[str]:
+    ours = read_container(head[1])
+    for place, group in workers:
+        theirs = read_container(group)
+        for name in SAME:
+            if theirs and theirs.get(name) != ours.get(name):
+                yield f"{place}: its container's {name} is not the head's; both need the same code, storage and keys"
