@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from platform.schedule.ray_environment import LOCAL, resolve_address
+from trainables.common.errors import first_line
 from trainables.config.settings import Resources
 
 HEAD = "node:__internal_head__"
@@ -106,7 +108,34 @@ def read_growth(file: Path) -> Growth:
 
     if not file.expanduser().is_file():
         return Growth()
-    document = yaml.safe_load(file.expanduser().read_text(encoding="utf-8"))
+    return _derive_growth(yaml.safe_load(file.expanduser().read_text(encoding="utf-8")))
+
+
+def read_kuberay_growth(name: str, namespace: str) -> Growth:
+    """Return what KubeRay may start for the RayCluster `name`, asked of Kubernetes as Ray's own autoscaler does.
+
+    Without an autoscaler its nodes are a fixed number, which join when they have started. Nothing, with a warning,
+    where Kubernetes or Ray's private code gives no answer.
+    """
+    from ray.autoscaler._private.kuberay import autoscaling_config, node_provider
+
+    try:
+        cluster = node_provider.KubernetesHttpApiClient(namespace).get(f"rayclusters/{name}")
+        for group in cluster["spec"].setdefault("workerGroupSpecs", []):
+            if not cluster["spec"].get("enableInTreeAutoscaling"):
+                group["minReplicas"] = group["maxReplicas"] = group.get("replicas", 0)
+        return _derive_growth(autoscaling_config._derive_autoscaling_config_from_ray_cr(cluster))
+    except Exception as error:  # names of Ray's that may go, a service account without the right, no such host
+        print(
+            f"warning: the RayCluster {name} cannot be read ({first_line(error)}); nodes that are still to start do "
+            "not count: give each worker group minReplicas above 0",
+            file=sys.stderr,
+        )
+        return Growth()
+
+
+def _derive_growth(document: Mapping[str, Any]) -> Growth:
+    """Return the growth that a configuration of Ray's autoscaler allows."""
     head, most = document.get("head_node_type"), document.get("max_workers", 0)
     nodes = document.get("available_node_types", {})
     types = [
