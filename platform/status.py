@@ -28,7 +28,7 @@ def main(
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Compare weights and shared files with their sums.")] = False,
-    cluster: Annotated[str | None, typer.Option(help="File of ray up: ask there.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="File of ray up or KubeRay: ask there.")] = None,
 ) -> None:
     """Say where a sweep stands: what is done, runs, failed and is left, and how to go on.
 

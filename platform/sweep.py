@@ -54,7 +54,9 @@ def main(
     trials: Annotated[int | None, choose(min=1, help="optuna: points of each study.")] = None,
     sampler: Annotated[str | None, choose(help="optuna: tpe, nsga2, nsga3, gp, random or qmc.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-    cluster: Annotated[str | None, where(metavar="FILE", help="File of ray up: run it there, show it here.")] = None,
+    cluster: Annotated[
+        str | None, where(metavar="FILE", help="File of ray up or KubeRay: run there, show here.")
+    ] = None,
     address: Annotated[str | None, where(help="A running Ray cluster.")] = None,
     max_concurrent: Annotated[int | None, where(min=1, help="Trials at a time.")] = None,
     gpu_hours: Annotated[float | None, where(help="No new trial beyond so many in all its starts.")] = None,

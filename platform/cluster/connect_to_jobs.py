@@ -1,24 +1,27 @@
-"""The way from here to a cluster's job server: through the ssh forward that `ray dashboard FILE` makes, or directly."""
+"""The way from here to a cluster's jobs: the ssh forward that `ray dashboard FILE` makes, an address, or kubectl."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from platform.cluster import kuberay_checks
 from platform.cluster.file import as_mapping, load_cluster_file
+from platform.cluster.kuberay import KubernetesJobs
 from platform.schedule.ray_environment import TOKEN
 from trainables.common import provenance, typed_paths
 from trainables.common.errors import InputError
@@ -37,9 +40,17 @@ class Cluster:
     place: str
     repository: str
     is_address: bool = False
+    kubernetes: KubernetesJobs | None = None
+
+    def spell_command(self, module: str, arguments: Sequence[str]) -> str:
+        """Return the command of a module of ours as a job runs it."""
+        words = f"python -m {module} {shlex.join(arguments)}"
+        return words if self.kubernetes else f"cd {self.repository} && exec .venv/bin/{words}"
 
     def stop_command(self, job: str) -> str:
         """Return the command that stops a job."""
+        if self.kubernetes:
+            return shlex.join([*self.kubernetes.command, "delete", "rayjob", job])
         if self.is_address:
             return f"ray job stop {job} --address {self.place}"
         inner = f"cd {self.repository} && .venv/bin/ray job stop {job}"
@@ -56,6 +67,13 @@ def find_cluster(place: str) -> Cluster:
         raise InputError(
             f"--cluster: {error}; or give the address of a cluster's dashboard (http://127.0.0.1:8265)"
         ) from error
+    if file.is_kubernetes:
+        if problems := kuberay_checks.find_problems(file):
+            more = f"; and {len(problems) - 1} more: python -m platform.cluster check {shlex.quote(place)}"
+            raise InputError(f"--cluster: '{place}': {problems[0]}{more if problems[1:] else ''}")
+        if shutil.which("kubectl") is None:
+            raise InputError("--cluster: no kubectl here; install it, and let it reach the cluster (kubectl get pods)")
+        return Cluster(place, "", kubernetes=KubernetesJobs(file.content))
     for remote, local in as_mapping(file.content.get("file_mounts")).items():
         if (provenance.ROOT / typed_paths.expand(str(local))).resolve() == provenance.ROOT:
             return Cluster(place, _quote(str(remote)))
@@ -70,7 +88,10 @@ def _quote(path: str) -> str:
 
 @contextlib.contextmanager
 def open_client(cluster: Cluster) -> Iterator[Any]:
-    """Yield a JobSubmissionClient. Raises InputError where nothing answers in time."""
+    """Yield a JobSubmissionClient, or what stands for one. Raises InputError where nothing answers in time."""
+    if cluster.kubernetes:
+        yield cluster.kubernetes
+        return
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         os.environ.pop(name, None)  # Ray would take them over the address that it is given
     if cluster.is_address:

@@ -43,6 +43,8 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     typed = drop_options(arguments, ["--cluster"])
     cluster = connect_to_jobs.find_cluster(place)
     _refuse_secrets(typed)
+    if cluster.kubernetes and "--dry-run" in typed:  # which needs no Ray
+        return cluster.kubernetes.run_command("platform.sweep", typed)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     job = None
@@ -72,9 +74,11 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
 
 def run_command(place: str, module: str, arguments: Sequence[str]) -> int:
     """Run a short command on a cluster and print its output; return its exit status."""
-    cluster = connect_to_jobs.find_cluster(place)
+    cluster, typed = connect_to_jobs.find_cluster(place), drop_options(arguments, ["--cluster"])
+    if cluster.kubernetes:
+        return cluster.kubernetes.run_command(module, typed)
     with connect_to_jobs.open_client(cluster) as client:
-        job = _submit(client, cluster, module, drop_options(arguments, ["--cluster"]), module.split(".")[-1])
+        job = _submit(client, cluster, module, typed, module.split(".")[-1])
         try:
             _follow_log(client, job, lambda text: None)
             status = _wait_for_status(client, job)
@@ -96,7 +100,7 @@ def _refuse_secrets(arguments: Sequence[str]) -> None:
         if redact(part) != part:
             raise InputError(
                 f"--cluster: {redact(part)} holds a password or token, which the cluster's dashboard would show; set "
-                "it in the environment of the head (~/.bashrc there) instead"
+                "it in the environment of the head (~/.bashrc there; with KubeRay a Secret that envFrom names) instead"
             )
 
 
@@ -110,7 +114,7 @@ def _submit(
 ) -> str:
     """Submit `python -m module arguments` as a job called after `name`; return its id."""
     return client.submit_job(
-        entrypoint=f"cd {cluster.repository} && exec .venv/bin/python -m {module} {shlex.join(arguments)}",
+        entrypoint=cluster.spell_command(module, arguments),
         submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
         metadata=metadata,
     )
@@ -163,6 +167,9 @@ def _fetch_report(cluster: Cluster, log: str) -> None:
     """Copy the report here, where the sweep has named one."""
     named = REPORT.findall(log.replace("\r\n", "\n"))
     if not named:
+        return
+    if cluster.kubernetes:
+        _print_note(f"the report is in {cluster.kubernetes.storage.rstrip('/')}/reports/{Path(named[-1]).name}")
         return
     if cluster.is_address:
         _print_note(f"the report is on the cluster, in {named[-1]} of {cluster.repository}")
