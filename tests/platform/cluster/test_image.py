@@ -1,0 +1,68 @@
+"""The image: what its Dockerfile may and may not do, and, where an engine runs, that it builds and plans a sweep."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainables.common.redaction import VARIABLES
+
+
+@pytest.fixture
+def steps(root: Path) -> list[tuple[str, str]]:
+    """Return the instructions of the Dockerfile: word and the rest, continued lines joined."""
+    lines = [line for line in (root / "Dockerfile").read_text().splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
+
+
+def test_the_image_is_small_locked_and_runs_as_nobody_special(steps: list[tuple[str, str]], root: Path) -> None:
+    """The rules of hadolint that concern it, which no package index has."""
+    assert {word for word, _ in steps} <= {"ARG", "CMD", "COPY", "ENV", "FROM", "RUN", "USER", "WORKDIR"}
+    assert [rest.partition(" ")[0] for word, rest in steps if word == "FROM"] == ["python:3.12-slim-bookworm"] * 2
+    assert [rest for word, rest in steps if word == "USER"] == ["1000"]
+    assert [word for word, _ in steps][-2:] == ["USER", "CMD"]
+    for word, rest in steps:
+        if "apt-get install" in rest:
+            assert "apt-get update &&" in rest
+            assert "-y --no-install-recommends" in rest
+            assert "rm -rf /var/lib/apt/lists/*" in rest
+        if "pip install" in rest:
+            assert rest.count("pip install") == rest.count("-c constraints.txt")
+            assert "--no-cache" in rest
+        assert word not in ("ARG", "ENV") or not any(name in rest for name in VARIABLES)
+        assert "sudo" not in rest
+        assert "http" not in rest
+
+
+def test_the_image_is_what_clusters_expect(steps: list[tuple[str, str]], root: Path) -> None:
+    """The code at one place, which is the working directory; the user of the pods; nothing that git ignores."""
+    job = yaml.safe_load((root / "clusters" / "kuberay.yaml").read_text())
+    head = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+    assert [rest for word, rest in steps if word == "WORKDIR"][-1] == head["containers"][0]["workingDir"]
+    assert head["securityContext"]["runAsUser"] == 1000
+    ignored = {line.strip("/*") for line in (root / ".dockerignore").read_text().splitlines()}
+    lines = (root / ".gitignore").read_text().splitlines()
+    unshared = {line.strip("/*") for line in lines if line and not line.startswith("#")} - {"__pycache__", ".py[cod]"}
+    assert unshared - ignored == set()
+    assert "__pycache__" in ignored
+    assert ".git" not in ignored  # results name the commit
+
+
+@pytest.mark.slow
+def test_the_image_builds_and_plans_a_sweep(root: Path) -> None:
+    for engine in filter(shutil.which, ("docker", "podman")):
+        if subprocess.run([engine, "info"], capture_output=True, check=False).returncode == 0:
+            break
+    else:
+        pytest.skip("needs docker or podman, and its engine running")
+    build = [engine, "build", "--quiet", "--build-arg", "TORCH=cpu", str(root)]
+    image = subprocess.run(build, capture_output=True, text=True, check=True).stdout.strip()
+    plan = [engine, "run", "--rm", image, "python", "-m", "platform.sweep", "quickstart", "--dry-run"]
+    done = subprocess.run(plan, capture_output=True, text=True, check=False)
+    assert (done.returncode, "quickstart" in done.stdout) == (0, True), done.stderr
