@@ -54,6 +54,12 @@ ELSEWHERE = {
     'make rehearsal ARGS="--shared DIR"': "is the rehearsal itself",
     "make setup": "has made the .venv that the hosts share",
     "hf auth login": "asks for a person's token",
+    "docker build -t REGISTRY/unlearning:TAG .": "test_image",
+    "docker push REGISTRY/unlearning:TAG": "the engine's own",
+    "kubectl create secret generic unlearning --from-env-file=FILE": "Kubernetes' own",
+    "python -m platform.cluster check clusters/kuberay.yaml": "test_kuberay_check",
+    "python -m platform.sweep tofu_llama --cluster clusters/kuberay.yaml": "test_kuberay_jobs",
+    "python -m platform.status tofu_llama --cluster clusters/kuberay.yaml": "test_kuberay_jobs",
 }
 """Commands of those pages that no host of one's own can answer, and what runs them instead."""
 
