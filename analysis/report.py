@@ -15,7 +15,15 @@ from rich.console import Console
 from analysis.figures import catalog
 from analysis.load.opening import open_storage
 from analysis.load.trials import CHOICE, settings
-from analysis.page import detail_sections, html, paper_layout_sections, paper_only_report, several_sweeps, trial_to_ship
+from analysis.page import (
+    detail_sections,
+    html,
+    paper_layout_sections,
+    paper_only_report,
+    request_by_request,
+    several_sweeps,
+    trial_to_ship,
+)
 from analysis.page.detail_sections import Report
 from analysis.page.interactive import write_block
 from analysis.page.paper_layout_sections import Source
@@ -101,6 +109,8 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
         rows = trial_to_ship.list_recoverable(report, recommended)
         decisive = [*trial_to_ship.describe_recommended(results, recommended, rows), *decisive]
         parts.insert(0, trial_to_ship.write_section(report, recommended, rows, show_rows=show_rows))
+    decisive += request_by_request.describe_requests(results)
+    parts = [*filter(None, [request_by_request.write_section(report)]), *parts]
     first, export = [*filter(None, [subject]), *decisive, *answer], ""
     if recommended:
         export = trial_to_ship.spell_export(recommended, storage)

@@ -14,6 +14,8 @@ Llama-2-7B on the smaller TOFU set. --set method=tv,tru trains on no rows that a
 Every ten steps a trial is evaluated and the selection rule chooses its step; at the end the rule chooses the trial,
 whose model is written to STORAGE/exports/ID with a model card, and evaluated again.
 
+Requests in a row: --set requests=DIR in the place of forget=FILE, with a forget file for each, --strategy paper.
+
 On the CPU in fp32, which fits a small model; for others add --set resources.gpus=1 --set resources.precision=bf16.
 A model that was taught to chat: --set benchmark.template=chat. Accuracies of lm-eval's tasks in the utility:
 --set benchmark.tasks=mmlu,arc_easy, from folders with --set benchmark.sources=mmlu=DIR,arc_easy=DIR.

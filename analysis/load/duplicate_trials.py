@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from trainables.config.ids import PLANNING, without_paths
+from trainables.config.trial import FOLLOWS
 from trainables.storage.names import EVALUATED
 
 
@@ -37,14 +38,16 @@ def canonical(config: dict[str, Any]) -> str | None:
     As in a trial's id, places are left out where a fingerprint names the content, and what changes no number: a moved
     folder or file changes no configuration. So are a task vector and a choice of the step that are not asked for:
     results from before there were any are equal to later ones. And a calibration and observations, asked for or not:
-    they measure mixtures and gradients of a model that is the same without them.
+    they measure mixtures and gradients of a model that is the same without them. And the model that an earlier trial
+    of a row of requests left: each seed has its own.
     """
-    training = config.get("training") or {}
+    training, target = config.get("training") or {}, config.get("target") or {}
     left_out = {
         "seed": True,
         "calibration": True,
         "observe_in_id": True,
         "observe": training.get("stop_above") is None,  # a bar on the retain loss looks at what it measures
+        "target": str(target.get("fingerprint")).startswith(FOLLOWS),
         "task_vector": config.get("task_vector") is None,
         "selection": not training.get("eval_every"),  # a trial's own rule chooses among its evaluations
     }

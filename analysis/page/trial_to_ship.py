@@ -38,7 +38,8 @@ def find_recommended(results: Results) -> Trial | None:
     runs = results.runs.loc[evaluated(results.runs) & results.runs["choice.utility"].notna()]
     if results.goals.benchmark != "own" or runs.empty:
         return None
-    original = _find_model(results, "original").get("choice.utility", math.nan)
+    runs = runs.loc[runs["benchmark.split"] == runs["benchmark.split"].max()]  # of requests in a row the last one
+    original = _find_model(results, "original", runs.iloc[0].to_dict()).get("choice.utility", math.nan)
     return choose_row(runs.assign(**{"choice.original": original}), results.rule).to_dict("records")[0]
 
 
@@ -47,7 +48,7 @@ def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame) -> 
 
     `rows`: as `list_recoverable` returns them.
     """
-    original = _find_model(results, "original")
+    original = _find_model(results, "original", trial)
     names = [method_label(trial["method"]), rectifier_label(trial["rectifier.name"])]
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
     name = f"{trial['id']} ({' '.join(filter(None, names)).replace('w/', 'with')}, seed {trial['seed']:g}{step})"
@@ -56,7 +57,7 @@ def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame) -> 
         f"{goal.title} {format_number(original[goal.metric])} before, {format_number(trial[goal.metric])} now"
         for goal in known
     ]
-    baseline = _find_model(results, "baseline")
+    baseline = _find_model(results, "baseline", trial)
     unseen = [format_number(baseline[goal.metric]) for goal in known if not math.isnan(_number(baseline, goal.metric))]
     share = trial["choice.utility"] / original["choice.utility"] if original.get("choice.utility") else math.nan
     kept = "" if pd.isna(share) else f"; {share:.0%} of the utility is kept"
@@ -95,8 +96,10 @@ def _number(row: Trial, name: str) -> float:
     return math.nan if value is None else float(value)
 
 
-def _find_model(results: Results, role: str) -> Trial:
-    found = results.models.loc[results.models["role"] == role].to_dict("records")
+def _find_model(results: Results, role: str, trial: Trial) -> Trial:
+    """Return a reference model's evaluation on the split of a trial."""
+    models = results.models.loc[results.models["split"] == trial["benchmark.split"]]
+    found = models.loc[models["role"] == role].to_dict("records")
     return found[0] if found else {}
 
 
@@ -108,7 +111,7 @@ def list_recoverable(report: Report, trial: Trial) -> pd.DataFrame:
     `highest_rouge_before` is that of all its blocks. Empty if no rows are there.
     """
     now = _read_rows(report.store.trial(str(trial["id"])), report.store)
-    evaluation = _find_model(report.results, "original").get("evaluation")
+    evaluation = _find_model(report.results, "original", trial).get("evaluation")
     before = _read_rows(report.store.evaluation(str(evaluation)), report.store) if evaluation else now.iloc[:0]
     found = now.join(before.add_suffix("_before")).sort_values("rouge", ascending=False, kind="stable").reset_index()
     highest = before.groupby(["row", "digest"]).agg(highest_rouge_before=("rouge", "max"))

@@ -26,9 +26,14 @@ from trainables.storage.folder_storage import Storage, set_aside
 
 
 def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
-    """Export the chosen trial of each split to STORAGE/exports/ID, once; print where, or why there is none."""
+    """Export the chosen trial of each split to STORAGE/exports/ID, once; print where, or why there is none.
+
+    Of splits that go on from one another the last one's.
+    """
     utilities, rule = planned_utilities(plan, store), plan.sweep.selection
-    for split in dict.fromkeys(trial.benchmark.split for trial in plan.trials):
+    splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
+    before = set(map(benchmarks.find(plan.sweep.benchmark.name).split_before, splits))
+    for split in (one for one in splits if one not in before):
         trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
         results = {key: store.result(key) or {} for key in trials}
         measured = selection.candidates(results, plan.sweep.benchmark.name, rule)

@@ -76,6 +76,10 @@ def prepare_and_tune(
         _tune(state, store, mirror, stopper, placement, options)
         if (journal := Journal(sweep, store).path).is_file():
             store.try_push(journal)
+        for trial in state.left:
+            key = trial.follows
+            if key and store.has(key) and not store.exists(kept_weights.weights_folder(store, key)):
+                print_line(f"{plan.label(trial)} does not run: trial {key}, which it goes on from, left no model")
     if plan.sweep.stress.attacks and not stopper.reason:
         with stopper.preparing(count_gpus(plan.trials[0].model_dump(include={"resources"}))):
             attack_chosen_trials(add_recorded(plan, store), store, print_line)
@@ -133,9 +137,14 @@ def make_searcher(
 ) -> tuple[Queue, int]:
     """Return the order of the trials that are left, and how many there are."""
     plan = state.plan
-    shared = {"storage": store.location, "keep": keep != "none", "strategy": placement.strategy}
+    followed = any(trial.follows for trial in plan.trials)
+    shared = {"storage": store.location, "keep": keep != "none" or followed, "strategy": placement.strategy}
     if plan.strategy != "optuna":
-        return Queue(state.left, shared, lambda: stopper.reason), len(state.left)
+
+        def has_model(key: str) -> bool:
+            return store.exists(kept_weights.weights_folder(store, key))
+
+        return Queue(state.left, shared, lambda: stopper.reason, has_model), len(state.left)
     finished, histories, search = {}, {}, plan.sweep.search
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:

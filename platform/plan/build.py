@@ -9,21 +9,23 @@ from platform.plan import hub_requirements, overrides, resolve_benchmark
 from platform.plan.costs import Budget, estimate_budget
 from platform.plan.models import ModelRecipes, Reference, absolute_path, find_shape
 from platform.plan.plan import Plan
+from platform.plan.space import Space
 from platform.plan.strategies import STRATEGIES, check_steered_layer, list_spaces, list_trials, sample_trials
 from search_spaces.schema.axes import STUDY, Range
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
+from trainables.benchmarks.own import row_files
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest, drop_planning, hashed_part
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
 from trainables.config.shared_artifacts import Recipe, evaluation_id
-from trainables.config.trial import Trial
+from trainables.config.trial import FOLLOWS, Trial
 from trainables.data import idk_answers, prompts
 from trainables.methods import custom
 from trainables.robustness import attacks
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import RESULT
+from trainables.storage.names import RESULT, WEIGHTS
 from trainables.training.task_vectors import forget_batches
 
 NOT_HASHED = {"axes", "varied", "published", "title", "tables", "models", "target", "baseline", "tokenizer"}
@@ -63,7 +65,7 @@ def make_plan(
     """Resolve a sweep. Raises InputError with every problem found."""
     if strategy not in STRATEGIES:
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, STRATEGIES)}")
-    sweep = _locate_answers(sweep)
+    sweep = _list_requests(_locate_answers(sweep))
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     targets = {split: _models_of(references, store) for split, references in found.items()}
     every = list_spaces(sweep, strategy, benchmarks, targets)
@@ -75,7 +77,9 @@ def make_plan(
     problems.collect(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
     problems.collect(_check_stress, sweep)
     spaces = problems.collect(overrides.select_spaces, every, only or []) or every
+    problems.collect(_check_sequence, spaces, strategy)
     trials, studied = list_trials(spaces, sweep, strategy), (budget or DEFAULT_BUDGET if strategy == "optuna" else None)
+    trials = _follow(trials, store)
     tried = [*trials, *sample_trials(spaces, studied or 0)]
     shape, costs = _check_trials(sweep, tried, models.recipes, problems, studied)
     splits = {trial.benchmark.split for trial in trials}
@@ -104,6 +108,50 @@ def _locate_answers(sweep: Sweep) -> Sweep:
         return sweep
     named = {"idk": absolute_path(idk), "idk_fingerprint": idk_answers.fingerprint_answers(idk)}
     return sweep.model_copy(update={"objective": sweep.objective.model_copy(update=named)})
+
+
+def _list_requests(sweep: Sweep) -> Sweep:
+    """Return the sweep with a split for each file of `requests`. Raises InputError."""
+    if sweep.requests is None or sweep.benchmark.name != "own":
+        return sweep
+    if sweep.forget is not None:
+        raise InputError("forget, requests: each file in the folder requests is what one request forgets; give one")
+    return sweep.model_copy(
+        update={"axes": {**sweep.axes, "benchmark.split": tuple(row_files.list_requests(sweep.requests))}}
+    )
+
+
+def _check_sequence(spaces: list[Space], strategy: str) -> None:
+    """Raise InputError where a split goes on from another one that is not run, or it is not clear from which trial."""
+    seen: set[str] = set()
+    for space in spaces:
+        benchmark = space.fixed["benchmark"]
+        seen.add(benchmark.split)
+        before = kinds.find(benchmark.name).split_before(benchmark.split)
+        if before and before not in seen:
+            raise InputError(f"benchmark.split: {benchmark.split} goes on from {before}; name that before it")
+        if before and (strategy == "optuna" or space.varied):
+            several = f"not several values of {', '.join(space.varied)}" if space.varied else "no search"
+            raise InputError(
+                f"{benchmark.split} goes on from {before} with the same settings: {several}; add --strategy paper, or "
+                "--set PATH=VALUE with one value of each"
+            )
+
+
+def _follow(trials: list[Trial], store: Storage) -> list[Trial]:
+    """Return the trials, which are sorted by split, each on the model that its settings left at the split before it."""
+    found: list[Trial] = []
+    made: dict[tuple[Any, ...], str] = {}
+    for trial in trials:
+        before = kinds.find(trial.benchmark.name).split_before(trial.benchmark.split)
+        settings = trial.method, trial.rectifier.name, trial.seed
+        if key := made.get((before, *settings)):
+            left = {"path": str(store.trial(key) / WEIGHTS), "fingerprint": f"{FOLLOWS}{key}"}
+            left |= {"revision": None, "tokenizer": None}
+            trial = trial.model_copy(update={"target": trial.target.model_copy(update=left)})
+        made[trial.benchmark.split, *settings] = trial.id()
+        found.append(trial)
+    return found
 
 
 def _resolve_data_and_models(

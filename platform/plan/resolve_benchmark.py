@@ -5,6 +5,7 @@ from __future__ import annotations
 from platform.plan.models import absolute_path
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
+from trainables.benchmarks.own import row_files
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
@@ -24,7 +25,7 @@ WITHOUT_RETAIN = (
 def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     """Return the benchmark of one split, its rows checked and fingerprinted. Raises InputError."""
     kind = kinds.find(sweep.benchmark.name)
-    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _list_sources(sweep)})
+    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _list_sources(sweep, split)})
     kind.check_settings(chosen)
     if sweep.fictional is not None and chosen.data == Benchmark().data:
         made = [f"forget{percent:02d}" for percent in sweep.fictional.forget_percent]
@@ -48,11 +49,13 @@ def count_forget_rows(sweep: Sweep, benchmark: Benchmark, max_length: int) -> in
     return kinds.find(benchmark.name).size_estimate(benchmark, max_length).points
 
 
-def _list_sources(sweep: Sweep) -> tuple[str, ...]:
+def _list_sources(sweep: Sweep, split: str) -> tuple[str, ...]:
     """Return where further parts of the data are, local ones as absolute paths. Raises InputError."""
     at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
     given = {name: place for name in FILES if (place := getattr(sweep, name)) is not None}
     if sweep.benchmark.name == "own":
+        if place := given.pop("requests", None):
+            given |= row_files.list_requests(place)[split]
         at |= given
         known = {"target": sweep.target or sweep.models, **at}
         missing = [name for name in ("target", "forget", "retain") if not known.get(name)]

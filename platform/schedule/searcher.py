@@ -30,25 +30,49 @@ Reason = Callable[[], str | None]
 
 
 class Queue(Searcher):
-    """Suggests every trial exactly once, in order."""
+    """Suggests every trial exactly once, in order; one that goes on from another trial's model when that has ended.
 
-    def __init__(self, trials: Sequence[Trial], shared: dict[str, Any], stop_reason: Reason = lambda: None) -> None:
+    `has_model`: whether a trial that ended has left a model. Where it has not, those that go on from it are left out.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        shared: dict[str, Any],
+        stop_reason: Reason = lambda: None,
+        has_model: Callable[[str], bool] = lambda key: True,
+    ) -> None:
         super().__init__()
         self.waiting = list(trials)
         self.shared = shared
         self.stop_reason = stop_reason
+        self.has_model = has_model
+        self.unfinished = {trial.id() for trial in trials}
+        self.given: dict[str, str] = {}
 
     def next_trial(self, trial_id: str) -> Trial | None:
-        """Return the trial that Tune will call `trial_id`, None if none is left."""
-        return self.waiting.pop(0) if self.waiting else None
+        """Return the trial that Tune will call `trial_id`, None if none is left or none may begin yet."""
+        for trial in list(self.waiting):
+            if trial.follows in self.unfinished:
+                continue
+            self.waiting.remove(trial)
+            if trial.follows is None or self.has_model(trial.follows):
+                self.given[trial_id] = trial.id()
+                return trial
+            self.unfinished.remove(trial.id())
+        return None
 
     def suggest(self, trial_id: str) -> Any:
-        """Return a trial as one text without defaults, because Tune keeps several copies of each value."""
-        trial = None if self.stop_reason() else self.next_trial(trial_id)
-        return {"trial": trial.model_dump_json(exclude_defaults=True), **self.shared} if trial else Searcher.FINISHED
+        """Return a trial as one text without defaults, because Tune keeps several copies of each value; None: wait."""
+        stopped = self.stop_reason()
+        trial = None if stopped else self.next_trial(trial_id)
+        if trial is None:
+            return None if self.waiting and not stopped else Searcher.FINISHED
+        return {"trial": trial.model_dump_json(exclude_defaults=True), **self.shared}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Learn nothing: the queue is fixed."""
+        """Let trials begin that go on from this one's model."""
+        self.unfinished.remove(self.given.pop(trial_id))
 
     def save(self, checkpoint_path: str) -> None:
         """Do nothing: the storage holds what is done."""

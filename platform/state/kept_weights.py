@@ -36,6 +36,8 @@ class Keeper:
     """What trials that have ended are chosen by, by study and id."""
     with_weights: dict[str, set[str]] = field(default_factory=dict)
     """Ids of those with weights, by study: each trial is looked up once, when it is added."""
+    followers: dict[str, str] = field(default_factory=dict)
+    """By the id of a trial the one that goes on from its model, which stays until that one has a result."""
 
     def add_trial(self, trial: Trial) -> None:
         """Add the result of a trial, if it has one."""
@@ -62,6 +64,7 @@ class Keeper:
         best = selection.pick(candidates, self.utilities.get(study.split("/")[0]), self.rule)
         if best and self.choice != "none":
             keep.add(best.key)
+        keep |= {key for key in found if key in self.followers and not self.store.has(self.followers[key])}
         for key in found & {key for key, *_ in points} - keep:
             self.store.remove(weights_folder(self.store, key))
             found.remove(key)
@@ -80,6 +83,7 @@ def make_keeper(plan: Plan, store: Storage, choice: str) -> Keeper:
     """Return the keeper of a plan's trials, which prunes what earlier starts left."""
     sweep = plan.sweep
     keeper = Keeper(store, choice, sweep.benchmark.name, sweep.selection, planned_utilities(plan, store))
+    keeper.followers = {trial.follows: trial.id() for trial in plan.trials if trial.follows}
     for trial in plan.trials:
         keeper.add_trial(trial)
     for study in keeper.studies:

@@ -85,8 +85,8 @@ class SweepState:
 
     @cached_property
     def directions(self) -> list[Direction]:
-        """The directions that the trials that are left move along, each once."""
-        found = [direction_of(trial) for trial in self.left]
+        """The directions that the trials that are left move along, each once; one from a trial's model makes itself."""
+        found = [direction_of(trial) for trial in self.left if trial.follows is None]
         return list({made.id(): made for made in found if made is not None}.values())
 
     def warning(self) -> str | None:

@@ -15,8 +15,9 @@ GATED = ("meta-llama/", "google/gemma")
 class Backbone(Value):
     """A base model, and its published forms by role (`full`, `retain95`, ... of TOFU; `target`, `retain` of MUSE).
 
-    `corpus`: the split that MUSE's forms are of. `lr` is the paper's for unlearning, or that of the framework which
-    uses the model; `finetuning` the recipe of TOFU's models that nobody published, none where they are not made here.
+    `corpus`: the MUSE split that its forms are of, with which those of the same texts begin. `lr` is the paper's for
+    unlearning, or that of the framework which uses the model; `finetuning` the recipe of TOFU's models that nobody
+    published, none where they are not made here.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Backbone(Value):
 
     def model(self, role: str, split: str) -> Model | None:
         """Return the published model of `role`, None if there is none for the split."""
-        return dict(self.published).get(role) if self.corpus in (None, split) else None
+        return dict(self.published).get(role) if self.corpus in (None, split.split("_")[0]) else None
 
 
 def tofu_recipe(lr: float) -> Training:

@@ -32,8 +32,8 @@ TAUS = (0.001, 0.005, 0.01, 0.1, 1.0, 10.0, 100.0, None)
 SMALL_GAMMAS = (0.05, 0.8)
 SMALL_TAUS = (None, 1.0)
 STGS = (0.50, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85)
-FILES = ("forget", "retain", "eval")
-"""Settings of the sweep own that name files."""
+FILES = ("forget", "retain", "eval", "requests")
+"""Settings of the sweep own that name files, and a folder of files."""
 SMALL_STGS = (4.0, 8.0, 12.0, 16.0, 24.0)
 COMMON_AXES: dict[str, Axis] = {
     "rectifier.name": ("none", "gru"),
@@ -148,6 +148,8 @@ class Sweep(Value):
     """Of the sweep own: the file of rows to forget; `retain` and `eval` likewise (benchmarks.own.row_files)."""
     retain: Place | None = None
     eval: Place | None = None
+    requests: Place | None = None
+    """Of the sweep own, in the place of `forget`: a folder of forget files, each unlearned after the one before."""
     baseline: Place | None = None
     """Of the sweep own: a model that never saw the rows to forget, which is evaluated for comparison."""
     tokenizer: Place | None = None

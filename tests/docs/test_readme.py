@@ -112,6 +112,9 @@ def put(small: Small, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     """What stands in the place of a person's files and folders."""
     place = tmp_path_factory.mktemp("mine")
     own = {f"{part}={part}.jsonl": f"{part}={file}" for part, file in tiny.own(place / "rows").items()}
+    for name in ("1.jsonl", "2.jsonl"):
+        tiny.write_rows(place / "requests" / name, [{"text": tiny.text(len(name), 9)}])
+    own["requests=DIR"] = f"requests={place / 'requests'}"
     mine = {"target=DIR_OR_HUB_ID": f"target={shrunk_sweeps.write_model(place / 'model', 'Llama')}"}
     fictional.write(place / "data", authors=200, questions=10, forget_percent=(1, 5, 10), seed=1)
     folders = {"benchmark.data=DATA": f"benchmark.data={place / 'data'}", "models=MODELS": f"models={small.models}"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,8 @@ class BenchmarkBase(ABC):
     """The task of the forget rows that measures are searched by."""
     COMPARED_TASKS: ClassVar[tuple[str, str]] = ("forget", "holdout")
     """The tasks of the forget and of the hold-out rows that membership is told by."""
+    SEQUENCE: ClassVar[str] = ""
+    """Splits that are unlearned one after another have a number behind it, from 1 on."""
 
     @property
     def name(self) -> str:
@@ -92,6 +95,12 @@ class BenchmarkBase(ABC):
         if split not in self.SPLITS:
             raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, self.SPLITS)}")
         return self.SPLITS[split]
+
+    def split_before(self, split: str) -> str | None:
+        """Return the split whose unlearned model this one goes on from; None: from the target model."""
+        match = re.fullmatch(f"{self.SEQUENCE}([0-9]+)", split) if self.SEQUENCE else None
+        before = int(match[1]) - 1 if match else 0
+        return f"{self.SEQUENCE}{before:0{len(match[1])}}" if match and before else None
 
     def retain_role(self, split: str) -> str | None:
         """Return the role of the retain model of a split, such as `retain95`; None: there is no retain model."""

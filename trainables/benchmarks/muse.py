@@ -1,4 +1,8 @@
-"""MUSE (Shi et al., 2024): texts to forget, and its evaluation in two published dialects. Split: news or books.
+"""MUSE (Shi et al., 2024): texts to forget, and its evaluation in two published dialects.
+
+Splits: news and books. Of the news also `news_scal_1` to `_4`, sets to forget each of which holds the one before
+(scalability), and `news_sust_1` to `_4`, which share no text and are forgotten one after another (sustainability): each
+from the model that the one before left. All are evaluated as news is.
 
 |                       | paper (MUSE's own code)             | open-unlearning                            |
 |-----------------------|-------------------------------------|--------------------------------------------|
@@ -13,8 +17,7 @@
 
 Both: greedy decoding, 128 (VerbMem) and 32 (KnowMem) new tokens; ten worked examples for KnowMem, whose generation ends
 at the first stop word; PrivLeak in percent. A retain model's evaluation, where given, replaces PrivLeak's reference.
-Left out: sustainability and scalability. Retain rows are drawn as everywhere here (trainables.training.sampling), not
-in turn.
+Retain rows are drawn as everywhere here (trainables.training.sampling), not in turn.
 """
 
 from __future__ import annotations
@@ -45,14 +48,19 @@ from trainables.data import raw_rows, text_blocks
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
 """MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
 FORGET_TOKENS = {"news": 780_000, "books": 1_100_000}
-"""Tokens of the forget texts, roughly: 3.3 MB of news, and what MUSE's authors say of the books."""
+"""Tokens of the forget texts, roughly: 3.3 MB of news, and what MUSE's authors say of the books.
+
+A set of `news_sust` has as many as the news, set k of `news_scal` k times as many."""
 RETAIN = "retain"
 FORGET_TEXT, RETAIN_TEXT = "raw/forget", "raw/retain1"
 """One text of the published news is empty."""
 VERBMEM = "verbmem/forget"
 KNOWMEM = {"knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
 PRIVLEAK = {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
+SETS = ("scal", "sust")
+"""Sets of texts to forget beside `raw`, in four parts."""
 COLUMNS = {"raw": ("text",), "verbmem": ("prompt", "gt"), "knowmem": ("question", "answer"), "privleak": ("text",)}
+COLUMNS |= dict.fromkeys(SETS, ("text",))
 VERBMEM_TOKENS, KNOWMEM_TOKENS = 128, 32
 VERBMEM_PROMPT, KNOWMEM_PROMPT, PRIVLEAK_TEXT = 200, 600, 2000
 """Tokens of a prompt or a text, roughly."""
@@ -104,6 +112,8 @@ class MuseBenchmark(BenchmarkBase):
         Goal("knowmem_r", "retention", "highest", "KnowMem-R", "KnowMem on the retain set"),
     )
     SPLITS: ClassVar = {"news": "muse-bench/MUSE-News", "books": "muse-bench/MUSE-Books"}
+    SPLITS |= {f"news_{part}_{number}": "muse-bench/MUSE-News" for part in SETS for number in range(1, 5)}
+    SEQUENCE = "news_sust_"
     UTILITY_COLUMNS = ("rougeL_f1",)
     FORGET_TASK = "verbmem_f"
     COMPARED_TASKS = ("privleak_forget", "privleak_holdout")
@@ -112,7 +122,8 @@ class MuseBenchmark(BenchmarkBase):
         return RETAIN
 
     def training_configs(self, split: str) -> tuple[str, ...]:
-        return FORGET_TEXT, RETAIN_TEXT
+        part = split.split("_")[1:]
+        return "/forget_".join(part) or FORGET_TEXT, RETAIN_TEXT
 
     def evaluation_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
         questions = (name for config in KNOWMEM.values() for name in (config, f"{config}_icl"))
@@ -125,7 +136,9 @@ class MuseBenchmark(BenchmarkBase):
 
     def size_estimate(self, benchmark: Benchmark, max_length: int) -> SizeEstimate:
         """Return the number of blocks of the published forget texts."""
-        return SizeEstimate(FORGET_TOKENS[benchmark.split] // max_length, max_length, max_length)
+        corpus, *part = benchmark.split.split("_")
+        times = int(part[1]) if part[:1] == ["scal"] else 1
+        return SizeEstimate(times * FORGET_TOKENS[corpus] // max_length, max_length, max_length)
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
         """Count 100 passages for each of VerbMem, KnowMem twice, with worked examples, and PrivLeak twice."""
@@ -134,7 +147,8 @@ class MuseBenchmark(BenchmarkBase):
         return EvaluationSize(read, rows * (VERBMEM_TOKENS + 2 * KNOWMEM_TOKENS))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
-        return _load(benchmark, FORGET_TEXT), _load(benchmark, RETAIN_TEXT)
+        forget, retain = (_load(benchmark, config) for config in self.training_configs(benchmark.split))
+        return forget, retain
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
         """Return blocks of at most `max_length` tokens of the forget and of the retain texts."""
@@ -192,7 +206,7 @@ def aggregate(records: Records, benchmark: Benchmark, reference: float | None = 
     if not np.isfinite([*member, *stranger]).all():
         raise TrialStopped("diverged", "evaluation: the log-likelihood of a text is not finite")
     if reference is None:
-        reference = AUC_RETAIN[benchmark.split] if rules.published_reference else 0.5
+        reference = AUC_RETAIN[benchmark.split.split("_")[0]] if rules.published_reference else 0.5
     auc = metrics.auc(member, stranger)
     found |= {AUC: auc, "privleak_reference": reference}
     return {**found, "privleak": metrics.privacy_leakage(auc, reference, rules.guard)}
@@ -200,7 +214,7 @@ def aggregate(records: Records, benchmark: Benchmark, reference: float | None = 
 
 def _load(benchmark: Benchmark, config: str) -> list[Row]:
     part = config.split("/")[0]
-    return raw_rows.load_rows(benchmark.data, config, COLUMNS[part], benchmark.revision, blank=part == "raw")
+    return raw_rows.load_rows(benchmark.data, config, COLUMNS[part], benchmark.revision, blank=part in ("raw", *SETS))
 
 
 def _texts(benchmark: Benchmark) -> list[list[str]]:

@@ -213,7 +213,7 @@ _METHODS = (  # in the order of the paper's main table
         # on TOFU its authors step by 5 in each of 4 micro-batches of an optimizer step
         presets=_all_presets(retain_coefficient=100.0, retain_bound=0.3, dual_rate=20.0, dual_warmup=5.0)
         | {
-            f"{preset}/{split}": {
+            f"{preset}/{split}{part}": {
                 "retain_coefficient": 50.0,
                 "retain_bound": bound,
                 "dual_rate": 1.0,
@@ -221,6 +221,7 @@ _METHODS = (  # in the order of the paper's main table
             }
             for preset in ("paper", "authors", "open-unlearning")
             for split, bound in (("news", 1.5), ("books", 0.1))
+            for part in ("", *(f"_{part}_{k}" for part in ("scal", "sust") for k in range(1, 5)))
         },
     ),
 )

@@ -30,6 +30,10 @@ NAMED += ("task_vector.stg", "task_vector.strength", "task_vector.normalise")
 """Settings that every trial's name tells."""
 
 
+FOLLOWS = "trial:"
+"""Start of the fingerprint of a model that another trial leaves; its id comes after it."""
+
+
 class Trial(Value):
     """Everything that decides a trial's result."""
 
@@ -93,6 +97,12 @@ class Trial(Value):
     def id(self) -> str:
         """Return the twelve hex digits that name this configuration."""
         return _trial_id(self)  # type: ignore[arg-type]  # frozen, and so hashable
+
+    @property
+    def follows(self) -> str | None:
+        """Return the id of the trial whose model this one goes on from, None of a target model of its own."""
+        mark = self.target.fingerprint or ""
+        return mark.removeprefix(FOLLOWS) if mark.startswith(FOLLOWS) else None
 
     def study(self) -> str:
         """Return the name of the trial's Optuna study: split, objective and rectifier."""

@@ -20,7 +20,7 @@ from trainables.config.settings import Selection
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
-PLACES = ("models", "target", "baseline", "tokenizer", "forget", "retain", "eval")
+PLACES = ("models", "target", "baseline", "tokenizer", "forget", "retain", "eval", "requests")
 PLACES += ("benchmark.data", "benchmark.sources")
 """Settings that name files and folders."""
 WrittenRange = Annotated[dict[Literal["low", "high", "log"], int | float | bool], Field(min_length=3)]

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
+from trainables.benchmarks.local_paths import localize
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.shared_artifacts import evaluation_id
@@ -24,7 +25,7 @@ from trainables.inference import threads_and_ranks
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import EVALUATIONS, RESULT, STOPPED
+from trainables.storage.names import CONFIG, EVALUATIONS, RESULT, STOPPED
 from trainables.training import model_files, weights_on_disk
 from trainables.trial.record import Record
 from trainables.trial.search_stop_rule import StopRule
@@ -36,10 +37,20 @@ Metrics = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 
+def list_earlier(trial: Trial, store: Storage) -> list[Trial]:
+    """Return the trials that a trial goes on from, the nearest first, as far as the storage has them."""
+    found = []
+    while trial.follows and (config := store.read_json(store.trial(trial.follows) / CONFIG)):
+        trial = localize(Trial.model_validate(config), store)
+        found.append(trial)
+    return found
+
+
 def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
-    """Return the target model's evaluation that the sweep made once, if it did."""
+    """Return the target model's evaluation that the sweep made once, if it did: that before the first of a row."""
     retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
-    key = evaluation_id(trial.target, trial.benchmark, retain, trial.resources.precision)
+    target = [trial, *list_earlier(trial, store)][-1].target
+    key = evaluation_id(target, trial.benchmark, retain, trial.resources.precision)
     return store.read_json(store.evaluation(key) / RESULT)
 
 

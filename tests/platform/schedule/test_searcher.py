@@ -24,8 +24,8 @@ from tests.support import small_sweep
 from tests.support.small_studies import Outcome, drain, make_space
 from trainables import benchmarks
 from trainables.common.errors import InputError
-from trainables.config.settings import Selection
-from trainables.config.trial import Trial
+from trainables.config.settings import Model, Selection
+from trainables.config.trial import FOLLOWS, Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CHECKPOINT, META, PROGRESS
@@ -73,6 +73,25 @@ def test_queue_gives_each_trial_once_in_order_and_then_ends() -> None:
     queue.on_trial_complete("t0", {"forget_quality": -1.0}, error=False)
     queue.on_trial_complete("t1", None, error=True)
     assert [queue.suggest(name) for name in ("t5", "t6")] == [Searcher.FINISHED] * 2
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_trial_waits_for_the_one_it_goes_on_from_and_falls_away_without_its_model(left: bool) -> None:
+    first, other, third = points(3)
+    second = third.model_copy(update={"target": Model(path="here", fingerprint=f"{FOLLOWS}{first.id()}")})
+    third = third.model_copy(update={"target": Model(path="here", fingerprint=f"{FOLLOWS}{second.id()}")})
+    queue = searcher.Queue([first, second, third, other], {"storage": "store"}, has_model=lambda key: left)
+    assert [suggested(queue, name) for name in ("t0", "t1")] == [first, other]
+    assert queue.suggest("t2") is None
+    queue.on_trial_complete("t1", {}, error=False)
+    assert queue.suggest("t2") is None
+    queue.on_trial_complete("t0", None, error=not left)
+    if left:
+        assert suggested(queue, "t2") == second
+        assert queue.suggest("t3") is None
+        queue.on_trial_complete("t2", {}, error=False)
+        assert suggested(queue, "t3") == third
+    assert queue.suggest("t4") is Searcher.FINISHED
 
 
 # One study

@@ -5,7 +5,8 @@ question with its answer is one row by `benchmark.template`, cut there. Evaluati
 of an answer, at most 300 rows of each set, evenly spaced over it (`benchmark.limit` says another number, and that of
 the first questions of a task).
 
-Of each set, `forget`, `paraphrase` (where there are such rows) and `retain`, the mean over its rows of:
+Of each set, `forget`, `paraphrase` (where there are such rows), `retain` and, of requests in a row, those before
+(`request_01`, ...), the mean over its rows of:
 
 - `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced (trainables.benchmarks.measures), without the
   end token;
@@ -53,7 +54,8 @@ from trainables.data import prompts, raw_rows, text_blocks
 from trainables.data.hub_folders import HubRequirement, hub_id_of
 
 SPLIT = DATA = "own"
-"""There is one split, and in the place of a data set's id stands a word: the files are in `benchmark.sources`."""
+"""There is one split, but for requests in a row, and in the place of a data set's id stands a word: the files are in
+`benchmark.sources`."""
 TEMPLATE = "plain"
 FETCHED = "hub:"
 """In front of a task's name: where its own questions lie that were fetched from the hub; no choice of a person's."""
@@ -70,10 +72,11 @@ class OwnBenchmark(BenchmarkBase):
     )
     UTILITY_COLUMNS = ("extraction_strength", "exact_memorisation", "rougeL_recall", "prob")
     MEASURED_TASKS = row_scores.SETS
+    SEQUENCE = row_files.REQUEST
 
     def published_data(self, split: str) -> str:
         """Return DATA, no id of anything. Raises InputError if the split is another one."""
-        if split != SPLIT:
+        if split != SPLIT and not row_files.is_request(split):
             raise InputError(f"benchmark.split: own has the one split '{SPLIT}', got '{split}'")
         return DATA
 
@@ -94,7 +97,7 @@ class OwnBenchmark(BenchmarkBase):
                 f"benchmark.sources: own needs {wanted} (of trainables.evaluate: --source {missing[0]}=FILE)"
             )
         for part in at:
-            if part.removeprefix(FETCHED) not in (*row_files.FILES, *benchmark.tasks):
+            if part.removeprefix(FETCHED) not in (*row_files.list_parts(benchmark), *benchmark.tasks):
                 hint = closest(part, (*row_files.FILES, *benchmark.tasks))
                 raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
 
@@ -121,7 +124,7 @@ class OwnBenchmark(BenchmarkBase):
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what the files and the tasks' folders hold."""
         at = benchmark.places
-        rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.FILES if part in at}
+        rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_parts(benchmark)}
         marks = {part: fingerprints.hash_files([file]) for part, file in rows.items()}
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
@@ -235,8 +238,8 @@ def _lengths(row: row_files.Row, max_length: int) -> list[int]:
 
 def _task_places(benchmark: Benchmark) -> dict[str, str]:
     """Return the folder or hub id of each task whose questions a person placed."""
-    given = benchmark.places.items()
-    return {part: place for part, place in given if part not in row_files.FILES and not part.startswith(FETCHED)}
+    given, rows = benchmark.places.items(), row_files.list_parts(benchmark)
+    return {part: place for part, place in given if part not in rows and not part.startswith(FETCHED)}
 
 
 def _task_files(task: str, place: str) -> list[Path] | None:

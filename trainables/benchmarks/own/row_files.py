@@ -7,10 +7,13 @@ before the assistant's answer is the question), or `text`; one file may hold all
 - `paraphrase`: another way to ask for what is forgotten;
 - `retain`: utility is measured on these rows instead of the retain file's;
 - `holdout`: like the forget rows, and no model was trained on it: membership inference compares with it.
+
+Of requests in a row, `request_01`, `request_02`, ... are the forget files of those before: measured, not trained on.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +27,9 @@ from trainables.data import raw_rows
 
 FILES = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")
+REQUEST = "request_"
+"""In front of a request's number, from 01 on: the split that forgets it, and the part that holds its rows later on."""
+MOST_REQUESTS = 99
 EVAL_SETS = ("paraphrase", "retain", "holdout")
 SUFFIXES = (*raw_rows.SUFFIXES, raw_rows.CSV)
 COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
@@ -49,6 +55,37 @@ class Row:
         return self.question is None
 
 
+def is_request(name: str) -> bool:
+    """Return whether a split or a part is a request's: `request_01`."""
+    return re.fullmatch(f"{REQUEST}[0-9]{{2}}", name) is not None
+
+
+def list_parts(benchmark: Benchmark) -> list[str]:
+    """Return the parts of `benchmark.sources` that are files of rows."""
+    return [part for part in benchmark.places if part in FILES or is_request(part)]
+
+
+def list_requests(place: str) -> dict[str, dict[str, str]]:
+    """Return split -> part -> file of each forget file in a folder, by name: the request's own, and those before it.
+
+    Raises InputError unless there are at least two.
+    """
+    folder = expand(place)
+    if not is_folder(folder):
+        raise InputError(f"requests: no folder '{place}'; give one with a forget file for each request")
+    files = sorted(str(file.absolute()) for file in folder.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    if not 2 <= len(files) <= MOST_REQUESTS:
+        raise InputError(
+            f"requests: {folder} has {len(files)} files of rows ({', '.join(SUFFIXES)}); give 2 to {MOST_REQUESTS}, "
+            "a forget file for each request, in the order of their names"
+        )
+    parts = {f"{REQUEST}{number:02}": file for number, file in enumerate(files, 1)}
+    return {
+        split: {"forget": file} | {part: before for part, before in parts.items() if part < split}
+        for split, file in parts.items()
+    }
+
+
 def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Row]]:
     """Return forget rows and retain rows."""
     at = benchmark.places
@@ -56,7 +93,7 @@ def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Ro
 
 
 def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
-    """Return the rows of each set: forget, paraphrase, retain, holdout; the second and the last may be empty."""
+    """Return the rows of each set: forget, paraphrase, retain, holdout, requests before; some may be empty."""
     forget, retain = read_training_rows(benchmark)
     further = read_row_file("eval", benchmark.places["eval"]) if "eval" in benchmark.places else ()
     given = {name: [row for row in further if row.set == name] for name in EVAL_SETS}
@@ -66,16 +103,16 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
         "paraphrase": paraphrases + given["paraphrase"],
         "retain": given["retain"] or list(retain),
         "holdout": given["holdout"],
+        **{part: list(read_row_file(part, at)) for part, at in benchmark.places.items() if is_request(part)},
     }
 
 
 def check_files(benchmark: Benchmark) -> None:
     """Raise InputError with what is wrong in every file."""
     at, problems = benchmark.places, []
-    for part in FILES:
+    for part in list_parts(benchmark):
         try:
-            if part in at:
-                read_row_file(part, at[part])
+            read_row_file(part, at[part])
         except InputError as error:
             problems.append(str(error))
     if problems:
@@ -111,7 +148,7 @@ def read_row_file(part: str, place: str) -> Sequence[Row]:
     return _load(part, file, (state.st_mtime_ns, state.st_size))
 
 
-@lru_cache(maxsize=len(FILES))
+@lru_cache(maxsize=2 * MOST_REQUESTS)
 def _load(part: str, file: Path, state: tuple[int, int]) -> tuple[Row, ...]:
     """Read once for the many questions of a plan; `state` tells a file that was written again."""
     found, problems = [], []

@@ -11,7 +11,7 @@ import numpy as np
 
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
-from trainables.benchmarks.own.row_files import Row
+from trainables.benchmarks.own.row_files import Row, is_request
 from trainables.common.errors import TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.ids import digest
@@ -182,9 +182,10 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
 
 def aggregate(benchmark: Benchmark, records: Records) -> Metrics:
     """Return the numbers of each set, and of membership where there are hold-out rows."""
-    by_set = {name: [row for row in records if row["task"] == name] for name in (*SETS, HOLDOUT)}
-    found = measures.aggregate(benchmark, records, SETS)
-    found |= {f"{name}_rows": len(by_set[name]) for name in SETS if by_set[name]}
+    sets = (*SETS, *filter(is_request, benchmark.places))
+    by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT)}
+    found = measures.aggregate(benchmark, records, sets)
+    found |= {f"{name}_rows": len(by_set[name]) for name in sets if by_set[name]}
     if by_set[HOLDOUT]:
         forget, holdout = by_set["forget"], by_set[HOLDOUT]
         found["membership_loss_auc"] = metrics.auc([r["loss"] for r in forget], [r["loss"] for r in holdout])

@@ -137,14 +137,20 @@ def _label(trial_id: str, store: Storage) -> str:
 def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: Selection) -> dict[str, Any]:
     """Return what card and programs are told of a trial."""
     forget, retain = benchmarks.find(trial.benchmark.name).training_rows(trial.benchmark)
-    target, fingerprint = step_selection.load_target_evaluation(trial, store), trial.target.fingerprint or ""
+    target, earlier = step_selection.load_target_evaluation(trial, store), step_selection.list_earlier(trial, store)
+    base = [trial, *earlier][-1].target
+    fingerprint = base.fingerprint or ""
     return {
         "trial": trial.id(),
         "label": trial.label(),
         "base_model": fingerprint.removeprefix("hub:").partition("@")[0] if fingerprint.startswith("hub:") else None,
-        "target_fingerprint": trial.target.fingerprint,
+        "target_fingerprint": base.fingerprint,
         "configuration": _without_places(hashed_part(trial)),
         "forget": _describe_rows(forget),
+        "earlier": [
+            {"trial": one.id(), **_describe_rows(benchmarks.find(one.benchmark.name).training_rows(one.benchmark)[0])}
+            for one in reversed(earlier)
+        ],
         "retain": _describe_rows(retain),
         "metrics": dict(selection.metrics_of(result, rule, reported=True)),
         "target_metrics": dict(selection.metrics_of(target, rule, reported=True)) if target else None,

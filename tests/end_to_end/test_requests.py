@@ -1,0 +1,123 @@
+"""Requests in a row from files to the report: interrupted amid the second, resumed, and measured again by hand."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis import report
+from tests.support import own_rows, small_sweep, tiny
+from tests.support.environment import RunModule, type_settings
+from tests.support.starts import invoke
+from trainables.benchmarks.own import row_files, row_scores
+from trainables.data import prompts
+from trainables.storage.atomic_files import read_json
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import WEIGHTS
+from trainables.trial.runner import TrialRun
+
+SHRUNK = ("method=gd", "rectifier.name=none", "training.batch_size=2", "training.epochs=4", "training.eval_every=2")
+SHRUNK += ("training.max_length=96", "training.lr=1e-3")
+NAMES = ("request_01", "request_02", "request_03")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three forget files of two rows each, rows to retain, and a model that knows them all."""
+    folder = tmp_path_factory.mktemp("requests")
+    asked = [{"question": f"Where is the {word}?", "answer": tiny.text(k, 3)} for k, word in enumerate(tiny.WORDS)]
+    for number, name in enumerate(NAMES):
+        tiny.write_rows(folder / "requests" / f"{name}.jsonl", asked[2 * number : 2 * number + 2])
+    tiny.write_rows(folder / "retain.jsonl", asked[6:9])
+    tiny.write_rows(folder / "all.jsonl", asked[:9])
+    tokenizer, whole = tiny.tokenizer(), dict.fromkeys(("forget", "retain"), folder / "all.jsonl")
+    rows = row_files.read_evaluation_rows(own_rows.on(whole))["forget"]
+    items = row_scores.cut_rows(tokenizer, prompts.TEMPLATES["plain"], "forget", rows, None)
+    tiny.teach(tiny.network(), [item.example for item in items]).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def swept(place: Path, join: RunModule) -> tuple[Storage, list[dict[str, Any]], str]:
+    """Return the storage, the results request by request, and what the command said.
+
+    An earlier start has done the first request, and was dropped amid the steps of the second.
+    """
+    store = Storage(place / "runs")
+    given = [f"target={place / 'model'}", f"requests={place / 'requests'}", f"retain={place / 'retain.jsonl'}", *SHRUNK]
+    planned = small_sweep.plan_named("own", store, *given, strategy="paper")
+    first, second, _ = planned.trials
+    list(TrialRun(first, store, keep_weights=True).events())
+    done = read_json(store.trial(first.id()) / "result.json")
+    for event in TrialRun(second, store, keep_weights=True).events():
+        if event["phase"] == "training":
+            break
+    said = join("own", *type_settings(given), "--strategy", "paper", "--storage", store.root, "--resume")
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "3 trials, 1 done, 2 to run" in said.stdout
+    assert read_json(store.trial(first.id()) / "result.json") == done
+    return store, [store.result(trial.id()) or {} for trial in planned.trials], said.stdout
+
+
+def test_each_request_goes_on_from_the_model_that_the_one_before_left(
+    swept: tuple[Storage, list[dict[str, Any]], str],
+) -> None:
+    store, results, said = swept
+    assert [found["status"] for found in results] == ["finished"] * 3
+    for before, found in pairwise(results):
+        assert found["config"]["target"]["fingerprint"] == f"trial:{before['id']}"
+        assert found["metrics"]["relative_change"] > 0
+    (exported,) = (store.root / "exports").iterdir()
+    assert exported.name == results[-1]["id"]
+    assert f"model: {exported}" in said
+    card = (exported / "README.md").read_text()
+    assert all(f"| forget set of request {number} | 2 | `" in card for number in (1, 2, 3))
+    assert ", and the rows of 2 earlier requests before, one request after another" in card
+
+
+@pytest.mark.parametrize("earlier", NAMES[:2])
+def test_earlier_requests_are_measured_as_by_hand(
+    earlier: str, swept: tuple[Storage, list[dict[str, Any]], str], place: Path, run_module: RunModule, tmp_path: Path
+) -> None:
+    """trainables.evaluate of the last model on that request's file alone gives the numbers of the last trial."""
+    store, results, _ = swept
+    last, output = results[-1], tmp_path / "again.json"
+    sources = (f"forget={place / 'requests' / earlier}.jsonl", f"retain={place / 'retain.jsonl'}")
+    typed = ["--benchmark", "own", "--model", store.trial(last["id"]) / WEIGHTS, "--output", output]
+    typed += [word for source in sources for word in ("--source", source)]
+    done = run_module("trainables.evaluate", *typed, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    again, kept = json.loads(output.read_text()), last["metrics"]
+    names = ("extraction_strength", "exact_memorisation", "rouge", "prob", "rows")
+    assert {f"{earlier}_{name}": again[f"forget_{name}"] for name in names}.items() <= kept.items()
+    assert again["utility"] == kept["utility"]
+
+
+def test_the_report_follows_the_requests(swept: tuple[Storage, list[dict[str, Any]], str], tmp_path: Path) -> None:
+    """Picture, table and sentences have the numbers of result.json."""
+    store, results, _ = swept
+    done = invoke(report.main, "own", "--storage", store.root, "--output", tmp_path / "report")
+    assert done.exit_code == 0, done.output
+    drawn = pd.read_csv(tmp_path / "report" / "figures" / "requests.csv")
+    lines = drawn.loc[drawn["method"] == "gd"].reset_index(drop=True)
+    metrics = [found["metrics"] for found in results]
+    assert list(lines["utility"]) == pytest.approx([found["utility"] for found in metrics])
+    now = sum(metrics[2][f"{name}_extraction_strength"] for name in NAMES[:2]) / 2  # of two rows each
+    then = sum(found["forget_extraction_strength"] for found in metrics[:2]) / 2
+    assert lines.loc[2, ["earlier", "then"]].tolist() == pytest.approx([now, then])
+    assert lines.loc[2, "request_02"] == pytest.approx(metrics[2]["request_02_extraction_strength"])
+    (told,) = (line for line in done.stdout.splitlines() if line.startswith("After 3 requests in a row, GD: "))
+    assert f"utility on the retain rows {metrics[2]['utility']:.4f} (" in told
+    words = {True: "Some of earlier requests came back: ", False: "Earlier requests are forgotten further: "}
+    same = f"{then:.4f}" == f"{now:.4f}"
+    assert ("Earlier requests stay as forgotten as they were: " if same else words[now > then]) in told
+    assert f"{now:.4f}" in told
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "<summary>Request by request</summary>" in page
+    assert f"Ship trial {results[-1]['id']}" in done.stdout or f"nearest is {results[-1]['id']}" in done.stdout
