@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import matplotlib as mpl
@@ -55,7 +56,7 @@ def list_points(results: Results) -> pd.DataFrame:
             weights = sum(counts[split] for split in before)
             for name, value in ((EARLIER, row), (THEN, then)):
                 total = sum(counts[split] * value[split] for split in before)
-                means.loc[place, name] = total / weights if before else None
+                means.loc[place, name] = total / weights if before else math.nan
     orders = {"method": order_methods, "rectifier": order_rectifiers, "number": sorted}
     return means.sort_values([*CHAIN, "number"], key=lambda column: _rank(column, orders), ignore_index=True)
 
