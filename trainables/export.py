@@ -1,23 +1,26 @@
-"""`python -m trainables.export ID --storage URI --output DIR`: a trial's weights as a model folder."""
+"""`python -m trainables.export ID --output DIR`: a trial's weights as a model folder, or with --push on the hub."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from trainables import benchmarks
 from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.common import cli, typed_paths
+from trainables.common.errors import InputError
 from trainables.robustness.came_back import read_shares
+from trainables.storage import atomic_files
+from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
 
 def main(
     trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, as in the report's column Trial.")],
-    output: Annotated[Path, typer.Option(help="Folder to write.")],
+    output: Annotated[Path | None, typer.Option(help="Folder to write; with --push: STORAGE/exports/ID.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
     form: Annotated[
         str | None,
@@ -25,6 +28,10 @@ def main(
             "--format", help="open-unlearning: write its TOFU_EVAL.json and TOFU_SUMMARY.json, too, in evals."
         ),
     ] = None,
+    push: Annotated[
+        str | None, typer.Option(metavar="ORG/NAME", help="Upload the folder to the Hugging Face hub, private.")
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="--push: for everybody to see.")] = False,
 ) -> None:
     """Export a trial's weights with a model card, and verify them by evaluating them again.
 
@@ -34,28 +41,49 @@ def main(
     """
 
     def run() -> int:
-        from trainables.trial.export import model_folder, run_again, verify
+        if output is None and push is None:
+            raise InputError("--output: give a new folder, or --push ORG/NAME")
+        if public and push is None:
+            raise InputError("--public: goes with --push ORG/NAME")
+        from trainables.trial.export import hub_upload, model_folder
 
-        store, folder = open_storage(location, writable=False), typed_paths.expand(str(output)).absolute()
+        if push is not None:
+            hub_upload.check_target(push)
+        store = open_storage(location, writable=False)
+        folder = typed_paths.expand(str(output)).absolute() if output else store.root / "exports" / trial_id
         result = model_folder.load_result(trial_id, store)
-        trial = model_folder.read_trial(result, store)
-        if form:
-            open_unlearning_files.check(form, trial.benchmark)
-        cli.silence_libraries()
-        if model_folder.is_kept(trial_id, store):
-            facts = model_folder.export(trial_id, store, folder, shares=read_shares(trial_id, store))
+        if push is not None:
+            hub_upload.make_repository(push, public=public)
+        if output is None and form is None and atomic_files.read_json(folder / model_folder.FACTS):
+            print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
         else:
-            model_folder.check_output(folder)
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
-                facts = model_folder.export(trial_id, run_again.run_again(result, store, Path(place)), folder)
-        if form:
-            verify.write_open_unlearning_files(trial, folder)
-            print(f"{folder / verify.EVALUATIONS}: open-unlearning's files; they hold the text of the forget rows")
-        name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
-        print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")
+            _export(result, store, folder, form)
+        if push is not None:
+            print(f"uploaded: {hub_upload.upload(folder, push)}, {'public' if public else 'private'}")
         return 0
 
     raise typer.Exit(cli.guarded(run))
+
+
+def _export(result: dict[str, Any], store: Storage, folder: Path, form: str | None) -> None:
+    """Write and verify the folder, after the trial ran again if its weights were not kept."""
+    from trainables.trial.export import model_folder, run_again, verify
+
+    trial, key = model_folder.read_trial(result, store), str(result["id"])
+    if form:
+        open_unlearning_files.check(form, trial.benchmark)
+    cli.silence_libraries()
+    if model_folder.is_kept(key, store):
+        facts = model_folder.export(key, store, folder, shares=read_shares(key, store))
+    else:
+        model_folder.check_output(folder)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
+            facts = model_folder.export(key, run_again.run_again(result, store, Path(place)), folder)
+    if form:
+        verify.write_open_unlearning_files(trial, folder)
+        print(f"{folder / verify.EVALUATIONS}: open-unlearning's files; they hold the text of the forget rows")
+    name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
+    print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""A hub of folders on the loopback: what huggingface_hub asks for, and the failures that tests need.
+"""A hub of folders on the loopback: what huggingface_hub asks for, takes uploads, and has the failures that tests need.
 
 `HOME/models/ORG/NAME/` and `HOME/datasets/ORG/NAME/` are the repositories. A commit is the digest of all that a folder
 holds, so that writing to it moves `main`; older commits stay served. Weights are stored as with Git LFS, so that their
-SHA-256 is known, other files by git's hash.
+SHA-256 is known, other files by git's hash. Uploads (without Xet) need the token TOKEN; each replaces files.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
@@ -15,9 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import yaml
+
 LFS = (".safetensors", ".parquet")
+TOKEN = "hf_invented-token-that-may-write"
 
 
 @dataclass
@@ -25,7 +30,8 @@ class HubServer:
     """`busy`: whether files get 503. `damaged`: files served with another byte in their middle, once each.
 
     `gated`: ids whose files need a token. `xet`: whether headers say that weights are in Xet (not served here).
-    `requests`: every request, `GET /path`.
+    `requests`: every request, `GET /path`. `private`: ids of repositories that were made so. `objects`: what was
+    uploaded of Git LFS, by SHA-256. `full`: whether commits are refused.
     """
 
     home: Path
@@ -36,6 +42,9 @@ class HubServer:
     xet: bool = False
     requests: list[str] = field(default_factory=list)
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    private: set[str] = field(default_factory=set)
+    objects: dict[str, bytes] = field(default_factory=dict)
+    full: bool = False
 
     def environment(self, cache: Path) -> dict[str, str]:
         """Return the variables that point huggingface_hub here."""
@@ -72,13 +81,79 @@ class Handler(BaseHTTPRequestHandler):
         self.hub.requests.append(f"{self.command} {path}")
         parts = path.strip("/").split("/")
         if parts[0] == "api":
-            _, kind, org, name, endpoint, revision = parts
+            _, kind, org, name, endpoint, revision = [*parts, "revision", "main"][:6]
             return self._send_listing(kind, f"{org}/{name}", endpoint, revision)
         kind = "datasets" if parts[0] == "datasets" else "models"
         org, name, _, revision, *file = parts[kind == "datasets" :]
         return self._send_file(kind, f"{org}/{name}", revision, "/".join(file))
 
     do_HEAD = do_GET
+
+    def do_POST(self) -> None:
+        """Take an upload: what is to be made, how each file is to be sent, and the commit."""
+        path = unquote(urlsplit(self.path).path)
+        self.hub.requests.append(f"{self.command} {path}")
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return self._send(403, b"", {"X-Error-Message": "this token may not write"})
+        parts = path.strip("/").split("/")
+        name = "/".join(parts[2:4])
+        if path == "/api/repos/create":
+            return self._create(json.loads(content))
+        if path == "/api/validate-yaml":
+            return self._answer({"warnings": [], "errors": []})
+        if parts[-1] == "batch":
+            return self._answer(
+                {"transfer": "basic", "objects": [self._offer(one) for one in json.loads(content)["objects"]]}
+            )
+        if "preupload" in parts:
+            modes = [
+                {
+                    "path": one["path"],
+                    "uploadMode": "lfs" if one["path"].endswith(LFS) else "regular",
+                    "shouldIgnore": False,
+                }
+                for one in json.loads(content)["files"]
+            ]
+            return self._answer({"files": modes})
+        return self._commit(name, [json.loads(line) for line in content.splitlines()])
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        self.hub.objects[hashlib.sha256(content).hexdigest()] = content
+        self._send(200, b"")
+
+    def _create(self, asked: dict[str, Any]) -> None:
+        name = f"{asked['organization']}/{asked['name']}"
+        folder = self.hub.home / "models" / name
+        if folder.is_dir():
+            return self._answer({"error": "You already created this model repo"}, 409)
+        folder.mkdir(parents=True)
+        if asked.get("private") or asked.get("visibility") == "private":
+            self.hub.private.add(name)
+        return self._answer({"url": f"{self.hub.url}/{name}", "name": name, "id": name})
+
+    def _offer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {**asked, "actions": {"upload": {"href": f"{self.hub.url}/lfs/{asked['oid']}", "header": {}}}}
+
+    def _commit(self, name: str, lines: list[dict[str, Any]]) -> None:
+        for line in lines:
+            one = line["value"]
+            if line["key"] == "header":
+                continue
+            place = self.hub.home / "models" / name / one["path"]
+            place.parent.mkdir(parents=True, exist_ok=True)
+            large = line["key"] == "lfsFile"
+            place.write_bytes(self.hub.objects[one["oid"]] if large else base64.b64decode(one["content"]))
+        if self.hub.full:
+            return self._answer({"error": "storage limit reached"}, 403)
+        commit = self.hub.commit("models", name)
+        return self._answer(
+            {"success": True, "commitOid": commit, "commitUrl": f"{self.hub.url}/{name}/commit/{commit}"}
+        )
+
+    def _answer(self, document: dict[str, Any], status: int = 200) -> None:
+        self._send(status, json.dumps(document).encode(), {"Content-Type": "application/json"})
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Print nothing: the tests read `requests`."""
@@ -107,7 +182,9 @@ class Handler(BaseHTTPRequestHandler):
             for entry, key in ((siblings[-1], "sha256"), (tree[-1], "oid")):
                 if lfs:
                     entry["lfs"] = {**lfs["lfs"], key: known}
-        whole = {"id": name, "modelId": name, "sha": commit, "private": False, "tags": [], "siblings": siblings}
+        card = self.hub.commits[commit].get("README.md", b"").decode().split("---\n")
+        whole = {"id": name, "modelId": name, "sha": commit, "tags": [], "siblings": siblings}
+        whole |= {"private": name in self.hub.private, "cardData": yaml.safe_load(card[1]) if card[1:] else None}
         answer = tree if endpoint == "tree" else whole
         self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 

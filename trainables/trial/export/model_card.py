@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from trainables import benchmarks
 from trainables.benchmarks import selection
+from trainables.benchmarks.tofu.open_unlearning_files import MEMORISED
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.trial import Trial
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 WITH_TEMPLATE = ("tofu", "own")
 """The benchmarks that ask in a configuration's prompt template: MUSE continues plain text, lm-eval has its prompts."""
+SHARED_NAMES = {"forget_quality": "forget_quality_ln_p", "forget_quality_pvalue": "forget_quality"}
+SHARED_NAMES |= {f"forget_{ours}": name for name, ours in MEMORISED.items()}
+"""What open-unlearning calls metrics of ours; its forget quality is p. Others keep our names."""
 
 
 def write_card(facts: dict[str, Any], trial: Trial) -> str:
@@ -26,11 +31,15 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         base_model=facts["base_model"],
         base_model_relation="finetune" if facts["base_model"] else None,
         tags=["unlearning", trial.method.replace("_", "-"), *([] if rectifier == "none" else [rectifier])],
+        datasets=_hub_data(trial) or None,
+        model_name=trial.label(),
+        eval_results=list_results(facts, trial),
     )
     values = facts | {
         "method": METHODS[trial.method].label + ("" if rectifier == "none" else f" with {RECTIFIERS[rectifier].label}"),
         "seed": trial.seed,
         "benchmark": trial.benchmark,
+        "data": _hub_data(trial),
         "template": trial.benchmark.template if trial.benchmark.name in WITH_TEMPLATE else None,
         "settings": _settings(facts, trial),
         "choice": _choice(facts, trial),
@@ -38,6 +47,47 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         "attacked": [_attack_row(one) for one in facts["attacks"]],
     }
     return str(ModelCard.from_template(data, template_path=str(TEMPLATE), **values)) + "\n"
+
+
+def list_results(facts: dict[str, Any], trial: Trial) -> list[EvalResult]:
+    """Return the measures of a card's `model-index`: of all rows, of those not chosen on, and after each attack.
+
+    The hub groups results by data set and split, not by what else they are of: `metric_args` tell them apart. A metric
+    that is null would make the card unreadable.
+    """
+    (data, *_), measured = [*_hub_data(trial), trial.benchmark.name], [("all", facts["verified_metrics"])]
+    if facts["held_out"]:
+        measured.append(("not chosen on", facts["metrics"]))
+    titles = {goal.metric: goal.title for goal in benchmarks.find(trial.benchmark.name).GOALS}
+    found = [
+        (name, titles.get(name), value, {"rows": rows, "protocol": trial.benchmark.dialect})
+        for rows, metrics in measured
+        for name, value in metrics.items()
+    ]
+    for row in facts["attacks"]:
+        name = "forget_rouge" if row["attack"] == "sampling" else "forget_extraction_strength"
+        found.append((name, None, row["after"], {"after": row["title"], "protocol": trial.benchmark.dialect}))
+    return [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=data,
+            dataset_name=f"{trial.benchmark.name} {trial.benchmark.split}",
+            dataset_config=trial.benchmark.split,
+            metric_type=SHARED_NAMES.get(name, name),
+            metric_name=title,
+            metric_value=value,
+            metric_args=condition,
+        )
+        for name, title, value, condition in found
+        if isinstance(value, float) and math.isfinite(value)
+    ]
+
+
+def _hub_data(trial: Trial) -> list[str]:
+    """Return the data sets of the hub that the rows are of; none where they come from files."""
+    mark = trial.benchmark.fingerprint or ""
+    parts = mark.removeprefix("hub:").split("+") if mark.startswith("hub:") else []
+    return list(dict.fromkeys(part.partition("@")[0] for part in parts))
 
 
 def _settings(facts: dict[str, Any], trial: Trial) -> dict[str, Any]:
