@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,18 +24,21 @@ from platform.schedule import capacity
 from platform.schedule.ray_environment import LOCAL, resolve_address
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState, scan, warn_of_shared
+from platform.state.typed_commands import drop_options, replace_settings, spell_command, split_arguments
 from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Calibration
+from trainables.storage.bundle import read_commands
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
 STOPPED, INTERRUPTED = 3, 130
 """Exit statuses after which no sweep on a further backbone begins."""
+WHICH_TRIALS = "Which trials"
 look, choose, where, again = (
     partial(typer.Option, rich_help_panel=group)
-    for group in ("Look before", "Which trials", "Where, and within what", "After an earlier start")
+    for group in ("Look before", WHICH_TRIALS, "Where, and within what", "After an earlier start")
 )
 """Options, by their groups in --help."""
 
@@ -54,6 +59,9 @@ def main(
     trials: Annotated[int | None, choose(min=1, help="optuna: points of each study.")] = None,
     sampler: Annotated[str | None, choose(help="optuna: tpe, nsga2, nsga3, gp, random or qmc.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
+    bundle: Annotated[
+        Path | None, where("--from", metavar="FILE.zip", help="The sweep of a report's --bundle, again.")
+    ] = None,
     cluster: Annotated[
         str | None, where(metavar="FILE", help="File of ray up or KubeRay: run there, show here.")
     ] = None,
@@ -77,6 +85,8 @@ def main(
             return _print_sweeps(as_json)
         if fields:
             return print_fields(_find_sweep(name), as_json=as_json)
+        if bundle is not None:
+            return _repeat_sweep(bundle, name, as_json=as_json)
         given = {"seed": seeds, "search.sampler": sampler}
         settings = [*(set_ or []), *(f"{path}={text}" for path, text in given.items() if text is not None)]
         budget = disk.parse_size(disk_budget)
@@ -97,6 +107,31 @@ def main(
         return _run_plans(plans, store, options)
 
     raise typer.Exit(cli.guarded(run))
+
+
+def _repeat_sweep(file: Path, name: str | None, *, as_json: bool) -> int:
+    """Run the commands of a bundle with what is typed beside `--from`; return the highest exit status."""
+    if name is not None:
+        raise InputError(f"--from: the bundle names its sweep; leave '{name}' out")
+    label, commands = read_commands(file)
+    if as_json and commands[1:]:
+        raise InputError(
+            f"--json: {label} was run by {len(commands)} commands, each with its own plan; leave --json out"
+        )
+    app, status, typed = cli.make_app(main), 0, drop_options(sys.argv[1:], ("--from",))
+    given: list[Any] = [one for one in typer.main.get_command(app).params if one.opts[0].startswith("--")]
+    others = [one for one in given if one.rich_help_panel != WHICH_TRIALS]  # such as --storage, --cluster, --resume
+    taking, flags = ([word for one in others if one.is_flag == flag for word in one.opts] for flag in (False, True))
+    for command in commands:
+        sys.argv[1:] = replace_settings(drop_options(split_arguments(command), taking, flags), typed)
+        print(f"{label}: {spell_command('platform.sweep')} {shlex.join(sys.argv[1:])}", file=sys.stderr, flush=True)
+        try:
+            app(sys.argv[1:])
+        except SystemExit as end:
+            status = max(status, end.code if isinstance(end.code, int) else 0)
+        if status in (INTERRUPTED, STOPPED):
+            break
+    return status
 
 
 def _select_chosen(plan: Plan, store: Storage, only: list[str] | None) -> Plan:

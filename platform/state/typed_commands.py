@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,27 @@ def drop_options(words: Iterable[str], names: Sequence[str], flags: Sequence[str
         elif part.partition("=")[0] not in (*names, *flags):
             kept.append(part)
     return kept
+
+
+def split_arguments(command: str) -> list[str]:
+    """Return the words after `python -m MODULE` or `unlearn COMMAND`."""
+    words = shlex.split(command)
+    return words[3 if words[1:2] == ["-m"] else 2 :]
+
+
+def replace_settings(words: Iterable[str], typed: Sequence[str]) -> list[str]:
+    """Return a command's words with others typed after them. Of a setting that both have, the latter counts."""
+    kept, parts = [], iter(_split_settings(words))
+    again = {value.partition("=")[0] for name, value in itertools.pairwise(_split_settings(typed)) if name == "--set"}
+    for part in parts:
+        pair = [part, next(parts, "")] if part == "--set" else [part]
+        kept += [] if pair[1:] and pair[1].partition("=")[0] in again else pair
+    return [*kept, *typed]
+
+
+def _split_settings(words: Iterable[str]) -> list[str]:
+    """Return words with `--set=A=B` as `--set`, `A=B`."""
+    return [part for word in words for part in (word.split("=", 1) if word.startswith("--set=") else [word])]
 
 
 def storage_option(store: Storage) -> str:
