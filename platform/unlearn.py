@@ -20,6 +20,7 @@ COMMANDS = {
     "sweep": ("platform.sweep", "Plan, run and report a sweep", "quickstart --dry-run"),
     "status": ("platform.status", "Say where a sweep stands", "tofu_tiny"),
     "report": ("analysis.report", "Write a sweep's tables, figures and page", "tofu_tiny"),
+    "community": ("analysis.community", "Write open-unlearning's folder of each method", "tofu_llama32_1b"),
     "export": ("trainables.export", "Write the model of a trial", "ID --output DIR"),
     "evaluate": ("trainables.evaluate", "Measure a saved model", "--model DIR --split forget05 --output FILE.json"),
     "stress": ("trainables.stress", "Attack an unlearned model, and say what comes back", "ID --lr 2e-5"),
