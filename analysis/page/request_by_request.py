@@ -34,7 +34,7 @@ def list_points(results: Results) -> pd.DataFrame:
     goals, runs = results.goals, results.runs.loc[evaluated(results.runs)]
     names = {"benchmark.split": "split", "rectifier.name": "rectifier"}
     models = results.models.loc[results.models["role"] == "original"].assign(method="original", rectifier="")
-    rows = pd.concat([models, runs.rename(columns=names)], ignore_index=True)
+    rows: Any = pd.concat([models, runs.rename(columns=names)], ignore_index=True)
     rows["number"] = rows["split"].str.extract(r"_([0-9]+)$", expand=False).astype(float)
     if runs.empty or rows["number"].isna().any() or rows["number"].nunique() < 2:
         return pd.DataFrame(columns=CHAIN)
@@ -48,7 +48,7 @@ def list_points(results: Results) -> pd.DataFrame:
         rows[split] = rows[f"{split}_{measure}"]
     counts = {split: rows[f"{split}_rows"].max() for split in requests if split in rows}
     metrics = [*(goal.metric for goal in goals.compared), *counts]
-    means = rows.groupby(["number", "split", *CHAIN, "after"], as_index=False)[metrics].mean()
+    means: Any = rows.groupby(["number", "split", *CHAIN, "after"], as_index=False)[metrics].mean()
     for _, line in means.groupby(CHAIN):
         then = {row["split"]: row[removal.metric] for row in line.to_dict("records")}
         for place, row in line.iterrows():
@@ -64,6 +64,7 @@ def list_points(results: Results) -> pd.DataFrame:
 def describe_requests(results: Results) -> list[str]:
     """Return what each method keeps and has removed after its last request, as sentences."""
     sentences, points = [], list_points(results)
+    line: Any
     for (method, rectifier), line in _trials(points).groupby(CHAIN, sort=False):
         last = line.iloc[-1]
         before = points.loc[(points["method"] == "original") & (points["split"] == last["split"])]
@@ -80,7 +81,7 @@ def describe_requests(results: Results) -> list[str]:
     return sentences
 
 
-def _describe_earlier(results: Results, last: pd.Series[Any]) -> str:
+def _describe_earlier(results: Results, last: Any) -> str:
     goal = results.goals.removals[0]
     then, now = format_number(last[THEN]), format_number(last[EARLIER])
     if then == now:
@@ -138,6 +139,6 @@ def _trials(points: pd.DataFrame) -> pd.DataFrame:
     return points.loc[points["method"] != "original"]
 
 
-def _rank(column: pd.Series[Any], orders: dict[str, Any]) -> pd.Series[Any]:
+def _rank(column: pd.Series, orders: dict[str, Any]) -> pd.Series:
     names = orders[str(column.name)](column.unique())
     return column.map({name: place for place, name in enumerate(names)})

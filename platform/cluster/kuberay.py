@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -147,7 +147,7 @@ class KubernetesJobs:
         label = f"ray.io/cluster={cluster},ray.io/node-type=head"
         return self._get("pods", "--selector", label) if cluster else []
 
-    async def _follow(self, pod: str, last: str) -> AsyncIterator[tuple[str, str]]:
+    async def _follow(self, pod: str, last: str) -> AsyncGenerator[tuple[str, str]]:
         """Yield time and text of the log's lines after `last`, until kubectl ends: the log does, or a connection."""
         since = ["--since-time", last] if last else []
         child = await asyncio.create_subprocess_exec(
