@@ -127,7 +127,7 @@ class Handler(BaseHTTPRequestHandler):
         name = f"{asked['organization']}/{asked['name']}"
         folder = self.hub.home / "models" / name
         if folder.is_dir():
-            return self._answer({"error": "You already created this model repo"}, 409)
+            return self._answer({"error": "You already created this model repo", "url": f"{self.hub.url}/{name}"}, 409)
         folder.mkdir(parents=True)
         if asked.get("private") or asked.get("visibility") == "private":
             self.hub.private.add(name)
