@@ -37,21 +37,21 @@ def check_file(file: ClusterFile) -> int:
     """Print every problem of the file on its own line; return 0 where there is none, else 2."""
     from platform.cluster import checks, kuberay_checks
 
-    start = f"ray up {shlex.quote(str(file.path))}"
     if file.is_kubernetes:  # whose operator makes the token
-        start = f"python -m platform.sweep NAME --cluster {shlex.quote(str(file.path))}"
+        command, words = "python -m platform.sweep", "NAME --cluster "
         problems, notes = kuberay_checks.find_problems(file), []
     else:
         make_token()
+        command, words = "ray up", ""
         problems, notes = checks.find_problems(file), list(checks.find_notes(file))
     for problem in problems:
         print(f"error: {redact(problem)}", file=sys.stderr)
     for note in notes:
         print(f"note: {note}")
     if problems:
-        print(f"{file.path}: {len(problems)} to mend before `{start.partition(' NAME')[0]}`", file=sys.stderr)
+        print(f"{file.path}: {len(problems)} to mend before `{command}`", file=sys.stderr)
         return 2
-    print(f"{file.path}: can be used; start it with: {start}")
+    print(f"{file.path}: can be used; start it with: {command} {words}{shlex.quote(str(file.path))}")
     return 0
 
 
