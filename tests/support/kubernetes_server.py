@@ -7,7 +7,7 @@ import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -123,10 +123,10 @@ def serve(state: Kubernetes, certificate: Path | None = None) -> Iterator[str]:
             text = content if isinstance(content, str) else json.dumps(content)
             self.send_response(status)
             self.send_header("Content-Type", "text/plain" if is_log else "application/json")
-            self.end_headers()
-            self.wfile.write(text.encode())
+            with suppress(ConnectionError):  # of a kubectl that was stopped meanwhile
+                self.end_headers()
+                self.wfile.write(text.encode())
             if is_log:
-                self.wfile.flush()
                 state.on_log_end(urlsplit(self.path).path.split("/")[-2])
 
         do_GET = do_POST = do_DELETE = handle_any

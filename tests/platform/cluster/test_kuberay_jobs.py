@@ -54,7 +54,6 @@ class Operator:
     def __init__(self, cluster: Kubernetes) -> None:
         self.cluster, self.ends, self.lines = cluster, [], 0
         cluster.on_create, cluster.on_log_end = self.create, self.end_log
-        self.begin = SUBMITTED
 
     @property
     def job(self) -> dict[str, Any]:
@@ -66,14 +65,15 @@ class Operator:
             self.start(item, "first")
 
     def start(self, job: dict[str, Any], name: str, **state: Any) -> None:
-        job["status"] = {"jobDeploymentStatus": "Running", "rayClusterName": name}
+        """Make log, pod and status, in this order: the command may ask meanwhile."""
+        self.cluster.logs[f"{name}-head"] = ""
+        self.write(f"{name}-head", SUBMITTED)
         labels = {"ray.io/cluster": name, "ray.io/node-type": "head"}
         containers = [{"name": "ray-job-submitter", "state": state or {"running": {}}}]
         metadata = {"name": f"{name}-head", "namespace": "default", "labels": labels}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
         self.cluster.objects["pods"][f"{name}-head"] = pod | {"status": {"containerStatuses": containers}}
-        self.cluster.logs[f"{name}-head"] = ""
-        self.write(f"{name}-head", self.begin)
+        job["status"] = {"jobDeploymentStatus": "Running", "rayClusterName": name}
 
     def write(self, pod: str, text: str) -> None:
         for line in text.splitlines(keepends=True):
