@@ -29,6 +29,7 @@ BY_TESTS = {
     r"python -m trainables\.export ID --output DIR": "test_export",
     r"python -m trainables\.export ID --push ORG/NAME": "test_push",
     r"python -m analysis\.report \w+ --bundle FILE\.zip": "test_bundle",
+    r"python -m analysis\.report NAME --storage DIR": "test_bundle",
     r"python -m platform\.sweep --from FILE\.zip --dry-run": "test_bundle",
     r"python -m analysis\.community \w+": "test_community",
     r"python -m trainables\.evaluate --benchmark own .*": "test_own_sweep",
