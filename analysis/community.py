@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 import typer
@@ -34,7 +34,7 @@ METRICS = {
 """The columns of its leaderboard (community/leaderboard.md, commit d3d7cf9), and what we call them."""
 COLUMNS = {"device": "topology.device", "stage": "topology.zero_stage", "precision": "resources.precision"}
 COLUMNS |= {"commit": "commit", "torch": "versions.torch", "transformers": "versions.transformers"}
-"""What README says of the trials: columns of `analysis.runs.load`."""
+"""What README says of the trials: columns of `analysis.runs.load`, which old results do not all have."""
 README = """# {title}
 
 - FILL IN: paper title, authors, links, and a summary of the method.
@@ -95,12 +95,14 @@ def build(name: str, storage: str, output: Path) -> list[Path]:
             f"--set benchmark.dialect={DIALECT}"
         )
     folders = []
-    for (method, rectifier), own in trials.groupby(["method", "rectifier.name"], sort=False):
-        title = describe_method(str(method), str(rectifier))
+    groups: Any = trials.groupby(["method", "rectifier.name"], sort=False)
+    for (method, rectifier), own in groups:
+        title = describe_method(method, rectifier)
         folders.append(output / re.sub(r"[^\w+-]+", "_", title.replace("w/ ", "")))
         atomic_files.write_text(folders[-1] / "README.md", _write_readme(title, own, results, sweep))
         commands = "\n".join(_list_commands(own, sweep))
-        atomic_files.write_text(folders[-1] / "run.sh", SCRIPT.format(commit=_join(own["commit"]), commands=commands))
+        script = SCRIPT.format(commit=_list_values(own["commit"]), commands=commands)
+        atomic_files.write_text(folders[-1] / "run.sh", script)
     return folders
 
 
@@ -111,7 +113,8 @@ def _write_readme(title: str, trials: pd.DataFrame, results: Results, sweep: Swe
         found = [f"{trial[ours]:.3g}" for ours in names.values()]
         rows.append([title, str(trial["benchmark.split"]), f"{trial['seed']:g}", *found])
     studies = results.chosen.loc[results.chosen["configuration"].isin(trials["configuration"])]
-    values = {name: _join(trials[column]) for name, column in COLUMNS.items()}
+    known = trials.reindex(columns=list(COLUMNS.values()))
+    values = {name: _list_values(known[column]) for name, column in COLUMNS.items()}
     return README.format(
         title=title,
         settings=f"{studies['settings'].sum():g}",
@@ -138,8 +141,8 @@ def _list_commands(trials: pd.DataFrame, sweep: SweepFile) -> Iterator[str]:
         yield f"python -m platform.sweep {sweep.name} {settings}"
 
 
-def _join(column: pd.Series) -> str:
-    return ", ".join(dict.fromkeys(map(str, column)))
+def _list_values(column: Any) -> str:
+    return ", ".join(dict.fromkeys(map(str, column.dropna()))) or "not known"
 
 
 def main(

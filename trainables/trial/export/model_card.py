@@ -59,7 +59,7 @@ def list_results(facts: dict[str, Any], trial: Trial) -> list[EvalResult]:
     if facts["held_out"]:
         measured.append(("not chosen on", facts["metrics"]))
     titles = {goal.metric: goal.title for goal in benchmarks.find(trial.benchmark.name).GOALS}
-    found = [
+    found: list[tuple[str, str | None, Any, dict[str, Any]]] = [
         (name, titles.get(name), value, {"rows": rows, "protocol": trial.benchmark.dialect})
         for rows, metrics in measured
         for name, value in metrics.items()
