@@ -12,8 +12,10 @@ import pytest
 
 from analysis import community
 from tests.support import sweep_store
+from tests.support.small_sweep import Small
 from tests.support.starts import in_process, invoke
 from tests.support.sweep_store import NONE, write, write_sweep, write_trial
+from trainables.storage.folder_storage import Storage
 
 TUNED = {"name": "gru", "gamma": 0.8, "tau": None}
 
@@ -72,18 +74,20 @@ def test_each_method_has_a_folder_with_results_in_their_form(tmp_path: Path) -> 
     ("folder", "rectifier", "lr", "seeds"), [("NPO", "none", 2e-5, [0]), ("NPO_GRU", "gru", 1e-5, [0, 1])]
 )
 def test_run_sh_plans_the_chosen_trials(
-    folder: str, rectifier: str, lr: float, seeds: list[int], tmp_path: Path, small: Any
+    folder: str, rectifier: str, lr: float, seeds: list[int], tmp_path: Path, small: Small
 ) -> None:
     community.build("tofu_tiny", str(write_store(tmp_path / "runs")), tmp_path)
     lines = (tmp_path / folder / "run.sh").read_text().splitlines()
     (command,) = (line for line in lines if line.startswith("python -m platform.sweep "))
-    done = in_process(*shlex.split(command)[3:], *small.flags(), "--dry-run", "--json", "--storage", tmp_path / "plan")
+    words = shlex.split(command)[3:]
+    done = in_process(*words, *small.flags(), "--dry-run", "--json", "--storage", tmp_path / "plan")
     assert done.exit_code == 0, done.output
-    configs = [trial["config"] for trial in json.loads(done.stdout)["trials"]]
-    assert [config["seed"] for config in configs] == seeds
-    for config in configs:
-        assert (config["method"], config["rectifier"]["name"], config["training"]["lr"]) == ("npo", rectifier, lr)
-        assert (config["training"]["epochs"], config["benchmark"]["split"]) == (7, "forget05")
+    trials = small.plan(Storage(tmp_path / "plan"), *words[2::2]).trials
+    assert [trial["id"] for trial in json.loads(done.stdout)["trials"]] == [trial.id() for trial in trials]
+    assert [trial.seed for trial in trials] == seeds
+    for trial in trials:
+        assert (trial.method, trial.rectifier.name, trial.training.lr) == ("npo", rectifier, lr)
+        assert (trial.training.epochs, trial.benchmark.split) == (7, "forget05")
 
 
 def test_what_their_tables_cannot_hold_is_refused(tmp_path: Path) -> None:
