@@ -32,8 +32,9 @@ METRICS = {
     },
 }
 """The columns of its leaderboard (community/leaderboard.md, commit d3d7cf9), and what we call them."""
-COLUMNS = {"device": "topology.device", "stage": "topology.zero_stage", "precision": "resources.precision"}
-COLUMNS |= {"commit": "commit", "torch": "versions.torch", "transformers": "versions.transformers"}
+COLUMNS = {"ranks": "topology.ranks", "device": "topology.device", "stage": "topology.zero_stage"}
+COLUMNS |= {"precision": "resources.precision", "commit": "commit"}
+COLUMNS |= {"torch": "versions.torch", "transformers": "versions.transformers"}
 """What README says of the trials: columns of `analysis.runs.load`, which old results do not all have."""
 README = """# {title}
 
@@ -41,7 +42,7 @@ README = """# {title}
 
 # Setup
 
-- **Hyperparameters & Search Space:** {settings} settings were run, of {axes}. {rule} Chosen: {chosen}.
+- **Hyperparameters & Search Space:** settings that were run: {settings}, of {axes}. {rule} run.sh has them.
 - **Computational Setup:** {ranks} x {device}.
 - **DeepSpeed Configuration:** ZeRO stage {stage}, {precision}.
 - **Other Details:** trials of the GRU unlearning platform (commit {commit}; torch {torch}, transformers
@@ -107,7 +108,7 @@ def build(name: str, storage: str, output: Path) -> list[Path]:
 
 
 def _write_readme(title: str, trials: pd.DataFrame, results: Results, sweep: SweepFile) -> str:
-    names, first = METRICS[results.goals.benchmark], trials.iloc[0]
+    names = METRICS[results.goals.benchmark]
     rows = [["Method", "split", "seed", *names], ["---"] * (3 + len(names))]
     for trial in trials.to_dict("records"):
         found = [f"{trial[ours]:.3g}" for ours in names.values()]
@@ -119,9 +120,7 @@ def _write_readme(title: str, trials: pd.DataFrame, results: Results, sweep: Swe
         title=title,
         settings=f"{studies['settings'].sum():g}",
         rule=rule_text(results.goals, results.rule),
-        chosen="; ".join(f"`{command}`" for command in _list_commands(trials, sweep)),
         axes="; ".join(f"{path}: {json.dumps(axis)}" for path, axis in sweep.axes.items()),
-        ranks=f"{first['topology.ranks']:g}",
         table="\n".join(f"| {' | '.join(cells)} |" for cells in rows),
         **values,
     )

@@ -65,7 +65,7 @@ def test_each_method_has_a_folder_with_results_in_their_form(tmp_path: Path) -> 
         ["NPO w/ GRU", "forget05", "0", f"{math.exp(-2):.3g}", "0.85"],
         ["NPO w/ GRU", "forget05", "1", f"{math.exp(-3):.3g}", "0.85"],
     ]
-    assert "2 settings were run, of method: " in (tmp_path / "out" / "NPO" / "README.md").read_text()
+    assert "settings that were run: 2, of method: " in (tmp_path / "out" / "NPO" / "README.md").read_text()
     assert "ZeRO stage 3" in text
     assert "/home/me" not in text + (tmp_path / "out" / "NPO_GRU" / "run.sh").read_text()
 
