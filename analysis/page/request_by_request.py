@@ -14,7 +14,7 @@ from analysis.figures.catalog import Picture
 from analysis.figures.style import LINES, STYLE, add_legend, dashes, opaque, wrap_panels
 from analysis.labels import REFERENCES, describe_method, join_names, order_methods, order_rectifiers
 from analysis.load.trials import evaluated
-from analysis.number_format import format_number
+from analysis.number_format import DASH, format_number
 from analysis.page.detail_sections import Report, Section, TableItem
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import find
@@ -49,6 +49,7 @@ def list_points(results: Results) -> pd.DataFrame:
     counts = {split: rows[f"{split}_rows"].max() for split in requests if split in rows}
     metrics = [*(goal.metric for goal in goals.compared), *counts]
     means: Any = rows.groupby(["number", "split", *CHAIN, "after"], as_index=False)[metrics].mean()
+    line: Any
     for _, line in means.groupby(CHAIN):
         then = {row["split"]: row[removal.metric] for row in line.to_dict("records")}
         for place, row in line.iterrows():
@@ -68,9 +69,9 @@ def describe_requests(results: Results) -> list[str]:
     for (method, rectifier), line in _trials(points).groupby(CHAIN, sort=False):
         last = line.iloc[-1]
         before = points.loc[(points["method"] == "original") & (points["split"] == last["split"])]
+        origin = "before the first" if last["after"] else "original"
         numbers = [
-            f"{goal.title} {format_number(last[goal.metric])}"
-            + "".join(f" ({format_number(value)} before the first)" for value in before[goal.metric])
+            _describe_change(goal.title, last[goal.metric], before[goal.metric].mean(), origin)
             for goal in reversed(results.goals.compared)
         ]
         where = f"After {last['number']:g} requests in a row" if last["after"] else f"On {last['split']}"
@@ -79,6 +80,11 @@ def describe_requests(results: Results) -> list[str]:
             text += f" {_describe_earlier(results, last)}"
         sentences.append(text)
     return sentences
+
+
+def _describe_change(title: str, value: float, before: float, origin: str) -> str:
+    now, then = format_number(value), format_number(before)
+    return f"{title} {now}" if then in (now, DASH) else f"{title} {now} ({then} {origin})"
 
 
 def _describe_earlier(results: Results, last: Any) -> str:
@@ -109,14 +115,16 @@ def write_section(report: Report) -> Section | None:
     for name, head in shown.items():
         table[head] = points[name].map(format_number)
     subject = f"{join_names(goal.title for goal in reversed(goals.compared))}, request by request"
-    caption = "Means over seeds. The original model is the one before the first request, asked for the same rows."
+    origin = "the one before the first request, " if any(points["after"]) else ""
+    caption = f"Means over seeds. The original model is {origin}asked for the same rows."
     picture = Picture("requests", draw(points, report.results), points, subject, caption)
     return Section("Request by request", (TableItem(table),), (report.save_picture(picture),))
 
 
 @mpl.rc_context(STYLE)
-def draw(points: pd.DataFrame, results: Results) -> Figure:
+def draw(points: Any, results: Results) -> Figure:
     """Draw `list_points`: a panel for each goal over the requests, and one for the rows of earlier requests."""
+    line: Any
     goals = results.goals
     panels = {goal.metric: goal.title for goal in reversed(goals.compared)}
     if EARLIER in points and points[EARLIER].notna().any():
@@ -135,7 +143,7 @@ def draw(points: pd.DataFrame, results: Results) -> Figure:
     return figure
 
 
-def _trials(points: pd.DataFrame) -> pd.DataFrame:
+def _trials(points: pd.DataFrame) -> Any:
     return points.loc[points["method"] != "original"]
 
 
