@@ -156,20 +156,24 @@ def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any],
 
 def _add_older_names(folder: Path) -> None:
     """Write the names that transformers before 5 reads: without its rotary ones it takes theta 10000 in silence."""
-    path = folder / "config.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    rotary = dict(settings.get("rope_parameters") or {})
+    older: dict[str, Any] = {}
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    rotary = dict(config.get("rope_parameters") or {})
     if "rope_theta" in rotary:  # of one kind of layers; other families nest theirs
         older = {name: rotary.pop(name) for name in ("rope_theta", "partial_rotary_factor") if name in rotary}
         older["rope_scaling"] = rotary if rotary.get("rope_type", "default") != "default" else None
-        settings = {**older, **settings}
-    settings.setdefault("torch_dtype", settings.get("dtype"))
-    path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    if "dtype" in config:
+        older["torch_dtype"] = config["dtype"]
+    _add_settings(folder / "config.json", older)
     path = folder / "tokenizer_config.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    if settings.get("tokenizer_class") == "TokenizersBackend":
-        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-        path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if path.is_file() and '"TokenizersBackend"' in path.read_text(encoding="utf-8"):
+        _add_settings(path, {"tokenizer_class": "PreTrainedTokenizerFast"})
+
+
+def _add_settings(path: Path, changes: dict[str, Any]) -> None:
+    if changes:
+        settings = json.loads(path.read_text(encoding="utf-8")) | changes
+        path.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _advice(path: str, error: Exception) -> str:

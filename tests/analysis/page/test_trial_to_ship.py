@@ -32,16 +32,17 @@ def test_numbers_before_are_those_of_the_block_that_is_given_away_now(store: Sto
     now = [record(0, 0, 0.1), record(0, 1, 0.6), record(1, 0, 0.2), record(0, 0, 0.9) | {"task": "retain"}]
     write_rows(store.trial("abc") / ROWS, now)
     write_rows(store.evaluation("e") / ROWS, [record(0, 0, 0.9), record(0, 1, 0.4), record(1, 0, 0.8)])
-    models = pd.DataFrame([{"role": "original", "evaluation": "e"}])
+    models = pd.DataFrame([{"role": "original", "evaluation": "e", "split": "own"}])
+    trial = {"id": "abc", "benchmark.split": "own"}
     report: Any = SimpleNamespace(store=store, results=SimpleNamespace(models=models))
-    found = trial_to_ship.list_recoverable(report, {"id": "abc"})
+    found = trial_to_ship.list_recoverable(report, trial)
     shown = found[["row", "block", "rouge", "rouge_before", "highest_rouge_before", "prob_before"]].to_numpy().tolist()
     assert shown == [[1, 1, 0.6, 0.4, 0.9, 0.1], [2, 0, 0.2, 0.8, 0.8, 0.2]]
     assert "Still to be got out: 1 of 2 measured forget rows (2 before): " in trial_to_ship._count_recoverable(found)
     shutil.rmtree(store.evaluation("e"))
-    assert trial_to_ship.list_recoverable(report, {"id": "abc"})["rouge_before"].dropna().empty
+    assert trial_to_ship.list_recoverable(report, trial)["rouge_before"].dropna().empty
     shutil.rmtree(store.trial("abc"))
-    assert trial_to_ship.list_recoverable(report, {"id": "abc"}).empty
+    assert trial_to_ship.list_recoverable(report, trial).empty
 
 
 def test_a_model_that_is_gone_leaves_its_answers_out_and_is_named(tmp_path: Path) -> None:
