@@ -24,6 +24,7 @@ from trainables.trial.runner import TrialRun
 
 SHRUNK = ("method=gd", "rectifier.name=none", "training.batch_size=2", "training.epochs=4", "training.eval_every=2")
 SHRUNK += ("training.max_length=96", "training.lr=1e-3")
+pytestmark = pytest.mark.slow
 NAMES = ("request_01", "request_02", "request_03")
 
 
