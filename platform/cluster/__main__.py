@@ -1,15 +1,17 @@
-"""`python -m platform.cluster check FILE`: whether a cluster file can be used, before `ray up` takes machines."""
+"""`python -m platform.cluster check FILE`: whether a cluster file can be used, before machines are taken."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from platform.cluster.file import ClusterFile, load_cluster_file
+from platform.cluster import slurm
+from platform.cluster.file import load_cluster_file
 from platform.schedule.ray_environment import make_token
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
@@ -28,35 +30,42 @@ def main(
     def run() -> int:
         if action not in ACTIONS:
             raise InputError(f"unknown action '{action}'; {closest(action, ACTIONS)}")
-        return ACTIONS[action](load_cluster_file(path))
+        return ACTIONS[action](path)
 
     raise typer.Exit(cli.guarded(run))
 
 
-def check_file(file: ClusterFile) -> int:
-    """Print every problem of the file on its own line; return 0 where there is none, else 2."""
+def check_file(path: str) -> int:
+    """Print what `check` says of a file, by its kind: a batch script for Slurm, a RayJob, or a file for `ray up`."""
+    if slurm.is_batch_script(path):
+        return report_problems(path, slurm.find_problems(path), [], "sbatch")
     from platform.cluster import checks, kuberay_checks
 
+    file = load_cluster_file(path)
     if file.is_kubernetes:  # whose operator makes the token
-        command, words = "python -m platform.sweep", "NAME --cluster "
-        problems, notes = kuberay_checks.find_problems(file), []
-    else:
-        make_token()
-        command, words = "ray up", ""
-        problems, notes = checks.find_problems(file), list(checks.find_notes(file))
+        return report_problems(
+            path, kuberay_checks.find_problems(file), [], "python -m platform.sweep", "NAME --cluster "
+        )
+    make_token()
+    return report_problems(path, checks.find_problems(file), checks.find_notes(file), "ray up")
+
+
+def report_problems(path: str, problems: list[str], notes: Iterable[str], start: str, words: str = "") -> int:
+    """Print every problem on its own line; return 0 where there is none, else 2. `start`, `words`: the next command."""
     for problem in problems:
         print(f"error: {redact(problem)}", file=sys.stderr)
     for note in notes:
         print(f"note: {note}")
     if problems:
-        print(f"{file.path}: {len(problems)} to mend before `{command}`", file=sys.stderr)
+        print(f"{path}: {len(problems)} to mend before `{start}`", file=sys.stderr)
         return 2
-    print(f"{file.path}: can be used; start it with: {command} {words}{shlex.quote(str(file.path))}")
+    print(f"{path}: can be used; start it with: {start} {words}{shlex.quote(path)}")
     return 0
 
 
-def print_environment(file: ClusterFile) -> int:
+def print_environment(path: str) -> int:
     """Print what the shells of the head need, so that the commands as typed there use this cluster."""
+    file = load_cluster_file(path)
     if file.storage is None:
         raise InputError("provider.storage: missing; name the storage that every node sees")
     databases = {"sqlite": f"sqlite:///{Path.home()}/mlflow/mlflow.db", "postgresql": "postgresql:///mlflow"}
@@ -72,10 +81,11 @@ def print_environment(file: ClusterFile) -> int:
     return 0
 
 
-def prepare_account(file: ClusterFile) -> int:
+def prepare_account(path: str) -> int:
     """Make the security group and the instance profiles that an AWS cluster file names."""
     from platform.cluster import account
 
+    file = load_cluster_file(path)
     group = account.prepare_account(file)
     print(f"fill in {file.path}: security_group_id: &group {group}")
     return 0

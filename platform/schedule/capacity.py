@@ -146,8 +146,8 @@ def _derive_growth(document: Mapping[str, Any]) -> Growth:
 
 
 def count_cpus() -> int:
-    """Return the CPUs of this machine, or as many as a container's limit (cgroup v2) leaves."""
-    found = os.cpu_count() or 1
+    """Return the CPUs that this process may use: a job of Slurm's or a container's are some of the machine's."""
+    found = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     quota, _, period = CGROUP.read_text().partition(" ") if CGROUP.is_file() else ("max", "", "")
     return found if quota == "max" else max(1, min(found, int(quota) // int(period)))
 

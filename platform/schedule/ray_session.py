@@ -39,6 +39,7 @@ def start_session(address: str | None) -> Session:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 include_dashboard=False if place == LOCAL else None,
+                num_cpus=capacity.count_cpus() if place == LOCAL else None,
             )
     except ConnectionError as error:
         raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error

@@ -1,0 +1,139 @@
+"""clusters/slurm.sbatch: what `platform.cluster check` says of it, and what clusters/slurm.sh does on one node."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from platform.cluster import __main__ as cluster
+from platform.cluster.slurm import read_script
+from tests.support.cluster_files import changed
+from tests.support.starts import invoke
+
+
+@pytest.fixture(scope="module")
+def shipped(root: Path) -> str:
+    return (root / "clusters" / "slurm.sbatch").read_text()
+
+
+@pytest.fixture(scope="module")
+def filled(shipped: str) -> str:
+    text = changed(shipped, "partition=FILL IN", "partition=gpu")
+    return changed(changed(text, '"FILL IN"', '"/scratch/me/runs"'), "FILL IN --resume", "tofu_llama --resume")
+
+
+def check(path: Path, text: str) -> tuple[int, str, str]:
+    """Exit status, standard output and error of `platform.cluster check` on a file with this text."""
+    path.write_text(text)
+    done = invoke(cluster.main, "check", path)
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
+    shipped: str, filled: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.sbatch"
+    status, _, err = check(path, shipped)
+    errors = ["(#SBATCH --partition=FILL IN)", '(export UNLEARN_STORAGE="FILL IN")', "platform.sweep FILL IN --resume)"]
+    lines = err.splitlines()
+    assert (status, len(lines), lines[-1]) == (2, 4, f"{path}: 3 to mend before `sbatch`")
+    assert all(
+        "still to be filled in" in line and line.endswith(part) for part, line in zip(errors, lines, strict=False)
+    )
+    assert check(path, filled) == (0, f"{path}: can be used; start it with: sbatch {path}\n", "")
+
+
+NODES = "#SBATCH --nodes=2 "
+LAST = "exec bash clusters/slurm.sh python -m platform.sweep tofu_llama --resume"
+MISTAKES = [  # what is written, what stands there instead, what `check` says
+    (
+        "#SBATCH --requeue",
+        "# SBATCH --requeue",
+        "line 20: Slurm does not read it, as it is a comment to it; begin it wi",
+    ),
+    (
+        "source .venv",
+        "#SBATCH --mem=0\nsource .venv",
+        "line 25: Slurm does not read it, as it stands below the first co",
+    ),
+    (NODES, "#SBATCH --nodes=2-4 ", "--nodes: '2-4' is no number"),
+    (
+        "--ntasks-per-node=1",
+        "--ntasks-per-node=8",
+        "--ntasks-per-node: must be 1; each task starts the Ray of its node",
+    ),
+    ("#SBATCH --cpus-per-task=64", "#", "--cpus-per-task: missing"),
+    ("#SBATCH --exclusive\n", "", "--exclusive: missing; two Rays on one node meet"),
+    ("#SBATCH --requeue", "#SBATCH --no-requeue", "--requeue: missing"),
+    ("#SBATCH --open-mode=append", "#", "--open-mode=append: missing; a job that is queued again would write over"),
+    ("#SBATCH --requeue", "#SBATCH --requeue -a 0-3", "--array: a sweep has one driver"),
+    ('export UNLEARN_STORAGE="', 'UNLEARN_STORAGE="', "UNLEARN_STORAGE: missing"),
+    ("/scratch/me/runs", "/tmp/runs", "UNLEARN_STORAGE: '/tmp/runs' is a folder of each node by itself"),
+    ("/scratch/me/runs", "runs", "UNLEARN_STORAGE: 'runs' is a relative path"),
+    ("/scratch/me/runs", "s3://me:word@bucket/runs", "UNLEARN_STORAGE: holds a password or token"),
+    ("source .venv", "export HF_TOKEN=hf_word\nsource .venv", "HF_TOKEN: holds a password or token, which Slurm shows"),
+    (
+        "source .venv",
+        "export RAY_AUTH_MODE=disabled\nsource .venv",
+        "RAY_AUTH_MODE: without tokens everybody who reach",
+    ),
+    (
+        "sweep tofu_llama ",
+        "sweep tofu_lama ",
+        "the last command: unknown sweep 'tofu_lama'; did you mean 'tofu_llama'?",
+    ),
+    (" --resume", "", "the last command: lacks --resume"),
+    (
+        LAST,
+        f"{LAST}\necho done",
+        "the last command: must be `exec bash clusters/slurm.sh python -m platform.sweep NAME",
+    ),
+    (LAST, "srun python -m platform.sweep tofu_llama --resume", "the last command: must be `exec bash clusters/slurm."),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), MISTAKES)
+def test_mistakes(filled: str, tmp_path: Path, old: str, new: str, message: str) -> None:
+    """Each beside another one, for `check` names all at once."""
+    text = changed(changed(filled, old, new), "--partition=gpu", "--partition=FILL IN")
+    status, _, err = check(tmp_path / "mine.sbatch", text)
+    assert status == 2
+    assert f"error: {message}" in err
+    assert "line 11: still to be filled in" in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (NODES, "#SBATCH -N2 "),
+        (NODES, "#SBATCH -N 2 -p gpu "),
+        ("/scratch/me/runs", "$HOME/runs"),
+        ("/scratch/me/runs", "s3://bucket/runs"),
+        ("source .venv/bin/activate", "module load cuda\nexport HF_TOKEN=$MINE\nsource ~/env/bin/activate"),
+        (f"{NODES}", "#SBATCH --nodes=1 --comment='one \\# node' "),
+    ],
+)
+def test_what_works_can_be_used(filled: str, tmp_path: Path, old: str, new: str) -> None:
+    assert check(tmp_path / "mine.sbatch", changed(filled, old, new))[::2] == (0, "")
+
+
+def test_one_node_needs_none_of_the_options_for_several(filled: str, tmp_path: Path) -> None:
+    text = changed(changed(filled, NODES, "#SBATCH --nodes=1 "), "#SBATCH --exclusive\n", "")
+    assert check(tmp_path / "mine.sbatch", text)[::2] == (0, "")
+
+
+def test_options_are_read_as_slurm_reads_them() -> None:
+    text = "#!/bin/bash\n#SBATCH --nodes 2 --exclusive -c8 # --array=1\n #SBATCH --requeue\nls\n#SBATCH -a 1\n"
+    script = read_script(text)
+    assert script.options == {"nodes": "2", "exclusive": "", "cpus-per-task": "8"}
+    assert [problem.partition(":")[0] for problem in script.problems] == ["line 3", "line 5"]
+
+
+def test_a_job_of_one_node_runs_the_command_itself_and_ends_as_it_does(root: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "SLURM_JOB_NUM_NODES": "1", "RAY_ADDRESS": "auto"}
+    command = ["bash", "clusters/slurm.sh", "bash", "-c", 'echo "${RAY_ADDRESS-own} $1"; exit 5', "x", "a  b"]
+    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (5, "own a  b\n", "")
