@@ -8,7 +8,7 @@ SUPPORTED := (3, 11) <= sys.version_info[:2] < (3, 14)
 .DEFAULT_GOAL := help
 # Libraries are compiled by the first process that imports them; without that each process takes 10 seconds longer.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: setup lock quickstart test test-all test-faults rehearsal lint bench clean distclean help
+.PHONY: setup lock quickstart test test-all test-faults rehearsal rehearsal-slurm lint bench clean distclean help
 
 setup: $(STAMP) .venv/bin/unlearn  ## make .venv with every dependency at the versions of constraints.txt; TORCH=cpu: without CUDA
 
@@ -42,8 +42,11 @@ test-all: setup  ## all tests, slow and GPU ones and faults too
 test-faults: setup  ## the fault matrix, 20 or 5 rounds of each fault: docs/reliability.md
 	@ROUNDS=$(ROUNDS) SEED=$(SEED) $(PY) -m pytest -m faults $(ARGS)
 
-rehearsal: setup  ## a cluster of three pretend hosts, from ray up to ray down; Linux, as root, about 8 minutes
+rehearsal: setup  ## ray up to ray down on three pretend hosts; Linux, root, sshd and rsync, about 8 minutes
 	@$(PY) -m tests.rehearsal.rehearse $(ARGS)
+
+rehearsal-slurm: setup  ## jobs of a real Slurm on three pretend hosts; Linux, root, slurmctld, slurmd and tini, about 10 minutes
+	@$(PY) -m tests.rehearsal.rehearse_slurm $(ARGS)
 
 # import-linter imports our packages: `python -c` puts the root first on sys.path, which its own script does not.
 lint: setup  ## style, format, types and import directions
@@ -64,7 +67,7 @@ distclean: clean  ## clean, and remove .venv
 	@rm -rf .venv
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo 'What may be set:'
 	@echo '  PYTHON=python3.12                        the Python that makes .venv (3.11 to 3.13)'

@@ -9,6 +9,8 @@
 # What may be set, so that two of them do not meet:
 #   HOSTS_DIR     folder of keys, homes and the shared folder
 #   HOSTS_BRIDGE  the bridge, HOSTS_NET its first three numbers, HOSTS_NAME what the hosts are called before their number
+#   HOSTS_FIRST   the command that a host runs instead of sshd
+#   HOSTS_TOOLS   what `check` looks for beside ip, unshare and ssh-keygen, as COMMAND:PACKAGE
 #   HOSTS_SEEN    folders below /tmp, parted by colons, that the hosts see although their /tmp is empty
 # Inside a host: /srv/home is root's home, /srv/shared the folder that all see.
 set -euo pipefail
@@ -18,13 +20,14 @@ BRIDGE=${HOSTS_BRIDGE:-unlearn-bridge}
 NET=${HOSTS_NET:-10.77.0}
 NAME=${HOSTS_NAME:-unlearn}
 SEEN=${HOSTS_SEEN:-}
-SSHD=$(PATH=$PATH:/usr/sbin:/sbin command -v sshd || true)
+PATH=$PATH:/usr/sbin:/sbin
+FIRST=${HOSTS_FIRST:-$(command -v sshd || true) -D -e -f /srv/sshd_config}
+TOOLS=${HOSTS_TOOLS:-sshd:openssh-server ssh:openssh-client rsync:rsync}
 
 missing() { # prints what a rehearsal needs and this machine lacks, one a line
   [ "$(id -u)" = 0 ] || { echo "root (network namespaces are made by root alone)"; return; }
-  [ -n "$SSHD" ] || echo "sshd (openssh-server)"
   local tool
-  for tool in ip:iproute2 unshare:util-linux ssh:openssh-client ssh-keygen:openssh-client rsync:rsync; do
+  for tool in ip:iproute2 unshare:util-linux ssh-keygen:openssh-client $TOOLS; do
     command -v "${tool%:*}" > /dev/null || echo "${tool%:*} (${tool#*:})"
   done
   unshare --net --pid --mount --uts --fork --mount-proc true 2> /dev/null || { echo "namespaces (unshare is refused here)"; return; }
@@ -65,7 +68,7 @@ files() { # N: what differs on this host
   chmod 700 "$home" "$home/.ssh"
   cp "$DIR/id.pub" "$home/.ssh/authorized_keys"
   sed 's#^root:.*#root:x:0:0:root:/srv/home:/bin/bash#' /etc/passwd > "$etc/passwd"
-  printf '127.0.0.1 localhost\n%s %s\n' "$address" "$name" > "$etc/hosts"
+  { echo '127.0.0.1 localhost'; for n in {0..9}; do echo "$NET.$((10 + n)) $NAME-$n"; done; } > "$etc/hosts"
   printf '%s\n' "ListenAddress $address" "HostKey /srv/hostkey" 'PidFile none' 'PermitRootLogin prohibit-password' \
     'PasswordAuthentication no' 'StrictModes no' 'UsePAM no' 'PrintMotd no' 'MaxStartups 100' 'MaxSessions 100' \
     'Subsystem sftp internal-sftp' > "$etc/sshd_config"
@@ -91,7 +94,9 @@ inside() { # NAME FOLDER: from here on as the first process of a host, in its na
     mount --bind "$place" "/srv/tmp/${place#/tmp/}"
   done
   mount --rbind /srv/tmp /tmp
-  exec "$SSHD" -D -e -f /srv/sshd_config
+  mount -t tmpfs cgroup /sys/fs/cgroup  # `ip netns exec` leaves none; slurmd wants to see one, and uses nothing of it
+  mkdir /sys/fs/cgroup/systemd
+  exec $FIRST
 }
 
 start() { # N

@@ -22,6 +22,7 @@ HOSTS = Path(__file__).with_name("hosts.sh")
 FILE = "clusters/rehearsal.yaml"
 FOLDER, NET = "/tmp/unlearning-hosts", "10.77.0"
 """What the file says; HOSTS_DIR and HOSTS_NET change both (hosts.sh)."""
+SSH = "sshd:openssh-server ssh:openssh-client rsync:rsync"
 COUNT = 3
 SETTINGS_OF_CALLER = ("PYTHON", "RAY_", "MLFLOW_", "UNLEARN_", "AWS_")
 """Settings of the caller that would change what a command does."""
@@ -36,9 +37,10 @@ def require(holds: object, message: str) -> None:
         raise Broken(message)
 
 
-def missing() -> str:
+def missing(tools: str) -> str:
     """Why no pretend host can be made here; empty where they can."""
-    found = subprocess.run(["bash", HOSTS, "check"], capture_output=True, text=True, check=False)
+    env = os.environ | {"HOSTS_TOOLS": tools}
+    found = subprocess.run(["bash", HOSTS, "check"], env=env, capture_output=True, text=True, check=False)
     return (found.stdout + found.stderr).strip() if found.returncode else ""
 
 
@@ -47,10 +49,20 @@ class Lab:
     """`shared`: data and models at hand, beside the checkout."""
 
     shared: Path
+    first: str = ""
+    """What hosts run, instead of sshd."""
+    tools: str = SSH
+    """Commands that this needs, each with its package."""
+    seen: tuple[Path, ...] = ()
+    """Folders that all hosts see, beside data, models and the .venv."""
     folder: Path = field(default_factory=lambda: Path(os.environ.get("HOSTS_DIR", FOLDER)))
     net: str = field(default_factory=lambda: os.environ.get("HOSTS_NET", NET))
     name: str = field(default_factory=lambda: os.environ.get("HOSTS_NAME", "unlearn"))
     commands: list[Command] = field(default_factory=list)
+
+    @property
+    def needs(self) -> str:
+        return ", ".join(tool.partition(":")[0] for tool in self.tools.split())
 
     @property
     def common(self) -> Path:
@@ -68,8 +80,9 @@ class Lab:
 
     def hosts(self, *words: object) -> None:
         """hosts.sh with these words."""
-        seen = {str(Path(place).resolve()) for place in (sys.prefix, sys.base_prefix, self.shared)}
+        seen = {str(Path(place).resolve()) for place in (sys.prefix, sys.base_prefix, self.shared, *self.seen)}
         env = os.environ | {"HOSTS_SEEN": ":".join(place for place in sorted(seen) if place.startswith("/tmp/"))}
+        env |= {"HOSTS_FIRST": self.first}
         done = subprocess.run(["bash", HOSTS, *map(str, words)], env=env, capture_output=True, text=True, check=False)
         require(done.returncode == 0, f"hosts.sh {shlex.join(map(str, words))}: {done.stdout}{done.stderr}")
 

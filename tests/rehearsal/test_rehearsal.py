@@ -1,4 +1,4 @@
-"""The rehearsal of a cluster on three pretend hosts (tests/rehearsal), and what can be known of it without one."""
+"""The rehearsals of clusters on three pretend hosts (tests/rehearsal), and what can be known of them without one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,33 @@ import yaml
 from platform.cluster import checks
 from platform.cluster.file import load_cluster_file
 from tests.rehearsal import lab
+from tests.rehearsal.rehearse_slurm import TOOLS
 from tests.support import pages
 
 
 @pytest.mark.rehearsal
 @pytest.mark.data
-def test_a_cluster_from_ray_up_to_ray_down(root: Path, shared: Path) -> None:
-    lacking = lab.missing()
+@pytest.mark.parametrize(("name", "tools"), [("rehearse", lab.SSH), ("rehearse_slurm", TOOLS)], ids=["ray up", "Slurm"])
+def test_a_cluster_from_its_start_to_its_end(root: Path, shared: Path, name: str, tools: str) -> None:
+    lacking = lab.missing(tools)
     if lacking:
         pytest.skip(lacking)
-    command = [sys.executable, "-m", "tests.rehearsal.rehearse", "--shared", str(shared)]
+    command = [sys.executable, "-m", f"tests.rehearsal.{name}", "--shared", str(shared)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all held" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["rehearse", "rehearse_slurm"])
+def test_a_rehearsal_that_cannot_be_done_says_what_it_needs_and_does_not_pass(
+    root: Path, tmp_path: Path, name: str
+) -> None:
+    """Where namespaces or tools are missing, that is said instead of the missing data."""
+    command = [sys.executable, "-m", f"tests.rehearsal.{name}", "--shared", str(tmp_path)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stdout.startswith("this needs Linux, root, s")
+    assert done.stderr.startswith("NOT DONE: no rehearsal here, missing: ")
 
 
 def test_the_rehearsal_runs_what_the_file_for_own_machines_says(root: Path) -> None:
@@ -51,6 +65,7 @@ def test_the_file_for_own_machines_lacks_only_what_a_person_fills_in(root: Path)
 ELSEWHERE = {
     "python -m platform.cluster account cluster.yaml": "AWS alone has accounts: tests/platform/cluster",
     "make rehearsal": "is the rehearsal itself",
+    "make rehearsal-slurm": "is the rehearsal itself",
     'make rehearsal ARGS="--shared DIR"': "is the rehearsal itself",
     "make setup": "has made the .venv that the hosts share",
     "hf auth login": "asks for a person's token",
@@ -69,5 +84,5 @@ def test_the_rehearsal_types_the_commands_of_the_pages(root: Path) -> None:
     said = pages.cluster_commands()
     assert len(said) >= 10
     assert set(said) > set(ELSEWHERE)
-    source = (root / "tests" / "rehearsal" / "rehearse.py").read_text(encoding="utf-8")
+    source = "".join(path.read_text(encoding="utf-8") for path in (root / "tests" / "rehearsal").glob("rehearse*.py"))
     assert [line for line in said if line not in ELSEWHERE and f'"{line}"' not in source] == []

@@ -177,6 +177,7 @@ def test_trials_side_by_side(
     """Eight cores, two for each trial."""
     (tmp_path / "cpu.max").write_text(limit)
     monkeypatch.setattr(capacity, "CGROUP", tmp_path / "cpu.max")
+    monkeypatch.setattr(capacity.os, "sched_getaffinity", lambda pid: range(8), raising=False)
     monkeypatch.setattr(capacity.os, "cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert capacity.count_slots(Resources(cpus=2), 15, most, address) == slots
