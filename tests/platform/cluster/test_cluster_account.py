@@ -86,7 +86,7 @@ def test_ray_starts_what_the_file_says(
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     moto_account.path.write_text(fill(moto_account.shipped, security_group_id="FILL IN"))
-    assert cluster.prepare_account(load_cluster_file(str(moto_account.path))) == 0
+    assert cluster.prepare_account(str(moto_account.path)) == 0
     group = capsys.readouterr().out.split()[-1]
     filled = fill(moto_account.path.read_text(), security_group_id=group)
     assert find_problems(filled) == []
