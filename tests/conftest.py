@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 import platform
@@ -33,6 +34,10 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 # A trial's own number is resources.cpus.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.update(RAY_PRIORITY)
+
+# The first example imports what it needs, and a busy machine takes as long as it likes.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -86,7 +86,7 @@ AXES = {
 }
 
 
-@hypothesis.settings(deadline=None, max_examples=60)
+@hypothesis.settings(max_examples=60)
 @hypothesis.given(
     st.fixed_dictionaries(
         {name: st.lists(st.sampled_from(axis), min_size=1, max_size=3) for name, axis in AXES.items()}

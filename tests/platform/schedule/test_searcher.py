@@ -97,7 +97,7 @@ def test_a_trial_waits_for_the_one_it_goes_on_from_and_falls_away_without_its_mo
 # One study
 
 
-@hypothesis.settings(deadline=None, max_examples=40)
+@hypothesis.settings(max_examples=40)
 @hypothesis.given(
     data=st.data(), count=st.integers(1, 12), budget=st.none() | st.integers(1, 15), seed=st.integers(0, 99)
 )
