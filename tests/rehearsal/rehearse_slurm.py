@@ -31,7 +31,8 @@ FILE = ROOT / "clusters" / "slurm.sbatch"
 TOOLS = "slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client tini:tini"
 CHECK, SUBMIT = "python -m platform.cluster check clusters/slurm.sbatch", "sbatch clusters/slurm.sbatch"
 """As docs/cluster.md says it; the file's place takes a copy of it that is filled in."""
-TRIALS = ["--only", "method=ga,npo", "--set", "training.max_steps=16"]
+TRIALS = ["--only", "method=ga,gd,npo", "--set", "training.max_steps=64"]
+"""Nine trials, of so many steps that an idle machine is not done with all of them before a node is lost."""
 WAIT = 1800.0
 """Seconds that a wait for a trial may take on a machine that is busy with other work."""
 CONTROLLER, NODES = 17817, 17818
@@ -150,6 +151,7 @@ def lose_nodes(lab: SlurmLab, store: Storage, number: str) -> str:
         wait_until(WAIT, "a first result", lambda: require_running(lab, number) or results(store))
         found = ask_as_another_user(lab, 0, allowed=())
         found += [line for line in ask_as_another_user(lab, 1, ()) if not line.startswith("not asked")]
+        require_running(lab, number)
         require(not found, f"another user was let in: {found}")
     with step("preempted: a job of a better partition takes the first node"):
         node = f"{lab.name}-0"
@@ -200,7 +202,7 @@ def rehearse_slurm(lab: Lab) -> None:
         require(resumed, f"trial {key} went on from step {resumed}, not from a checkpoint")
     with step("every trial once, and as MLflow shows it"):
         (sweep,) = manifest.load_manifests("tofu_tiny", store)
-        judge.check_trials(store, sweep, watch, 6)
+        judge.check_trials(store, sweep, watch, 9)
         judge.check_report(store, sweep.label, None)
         judge.check_mlflow(f"sqlite:///{place}/mlflow.db", store, sweep)
         require(not (rest := litter(store)), f"left in the storage: {rest}")

@@ -36,11 +36,11 @@ def ask(address: str) -> list[str]:
     with grpc.insecure_channel(address) as channel:
         for method in (*METHODS, CLIENT_METHOD):
             try:
-                channel.unary_unary(f"/ray.rpc.{method}")(b"", timeout=3)
+                channel.unary_unary(f"/ray.rpc.{method}")(b"", timeout=10)
                 found.append(f"OK {method}")
             except grpc.RpcError as error:
                 found.append(error.code().name)  # type: ignore[attr-defined]
-            if found[-1] == "UNAVAILABLE":  # it does not speak gRPC
+            if found[-1] in SILENT:  # it does not speak gRPC
                 break
     try:
         request = http.client.HTTPConnection(address, timeout=3)
