@@ -63,7 +63,7 @@ network() { # N: its own network, one cable to the bridge; the same card after a
 }
 
 files() { # N: what differs on this host
-  local etc=$DIR/$1/etc home=$DIR/$1/home name=$NAME-$1 address=$NET.$((10 + $1))
+  local n etc=$DIR/$1/etc home=$DIR/$1/home name=$NAME-$1 address=$NET.$((10 + $1))
   mkdir -p "$etc" "$home/.ssh"
   chmod 700 "$home" "$home/.ssh"
   cp "$DIR/id.pub" "$home/.ssh/authorized_keys"
