@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -160,7 +161,9 @@ def check_ranks(lab: Lab) -> None:
     """
     listed = lab.on_head("ray list actors --filter class_name=RayTrainWorker --detail --format json")
     places: dict[str, list[str]] = {}
-    for rank in json.loads(listed[listed.index("[") : listed.rindex("]") + 1]):
+    found = re.search(r"^\[\s*^.*?^\]", listed, re.MULTILINE | re.DOTALL)  # below what `ray exec` says of itself
+    require(found, f"Ray lists no ranks:\n{listed}")
+    for rank in json.loads(found[0] if found else "[]"):
         places.setdefault(rank["placement_group_id"], []).append(rank["node_id"])
     require(len(places) >= 2, f"Ray knows of {len(places)} trials of several ranks")
     require(all(len(set(nodes)) == len(nodes) == 2 for nodes in places.values()), f"ranks met on one host: {places}")
