@@ -4,7 +4,7 @@
 # Ray's servers answer nobody without the job's token, which only this user can read. A job that is queued again need not
 # wait for the lock that a killed sweep left on another node: the sweep watches such a lock for a minute and takes it over.
 set -euo pipefail
-unset RAY_ADDRESS
+unset RAY_ADDRESS RAY_AUTH_TOKEN  # sbatch takes the login shell's along
 
 # On one node the sweep starts a Ray of its own, which listens on loopback alone and leaves the node's other jobs alone.
 [ "$SLURM_JOB_NUM_NODES" -gt 1 ] || exec "$@"
@@ -29,24 +29,26 @@ ports=(--ray-client-server-port=$((port + 1)) --dashboard-port=$((port + 2)) --d
 
 start() { # the command and Ray, from their beginning to their end
   # where Slurm does not track processes by cgroup, a job that was killed leaves Ray running, which this one would refuse
-  "${each[@]}" ray stop --force > /dev/null
+  "${all_nodes[@]}" ray stop --force > /dev/null
   python -c 'import secrets; print(secrets.token_hex(32))' |
-    "${each[@]}" bash -c 'rm -rf "$RAY_TMPDIR" && mkdir -m 700 "$RAY_TMPDIR" && cat > "$RAY_AUTH_TOKEN_PATH"'
-  "${each[@]}" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 --wait=120 \
+    "${all_nodes[@]}" bash -c 'rm -rf "$RAY_TMPDIR" && mkdir -m 700 "$RAY_TMPDIR" && cat > "$RAY_AUTH_TOKEN_PATH"'
+  "${all_nodes[@]}" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 --wait=120 \
     ray symmetric-run --address "$ip:$port" --min-nodes "$SLURM_JOB_NUM_NODES" \
     --num-cpus="$SLURM_CPUS_PER_TASK" --num-gpus="${SLURM_GPUS_ON_NODE:-0}" "${ports[@]}" \
     -- env RAY_ADDRESS="$ip:$port" bash -c "$record" record "$@" || true
 }
 
-# The command's own status is written down: symmetric-run ends with 0 where Ray does not start. A node whose Python is
-# slow for the first time gives up after 15 s (https://github.com/ray-project/ray/issues/65983): it gets two more tries.
-each=(srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES")
-record='status=0; "$@" || status=$?; echo "$status" > "$RAY_TMPDIR/status"; exit "$status"'
+# The command's own status is written down, 143 until it has one: then it was told to stop, and is not started again.
+# symmetric-run ends with 0 where Ray does not start. A node whose Python is slow for the first time gives up after 15 s
+# (https://github.com/ray-project/ray/issues/65983): it gets two more tries.
+all_nodes=(srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES")
+record='echo 143 > "$RAY_TMPDIR/status"
+  status=0; "$@" || status=$?; echo "$status" > "$RAY_TMPDIR/status"; exit "$status"'
 for _ in 1 2 3; do
   start "$@"
   [ ! -e "$RAY_TMPDIR/status" ] || break
-  echo "slurm.sh: the command was stopped, or Ray did not start: see above, and $RAY_TMPDIR on ${nodes[*]}" >&2
+  echo "slurm.sh: Ray did not start: see above, and $RAY_TMPDIR on ${nodes[*]}" >&2
 done
 status=$(cat "$RAY_TMPDIR/status" || echo 1)
-"${each[@]}" rm -rf "$RAY_TMPDIR" || true
+"${all_nodes[@]}" rm -rf "$RAY_TMPDIR" || true
 exit "$status"

@@ -32,6 +32,8 @@ ENVIRONMENT = (
     "cd ~/unlearning && "
     ".venv/bin/python -m platform.cluster environment ~/ray_bootstrap_config.yaml >> ~/.unlearning.env"
 )
+NO_METRICS = "RAY_enable_metrics_collection=0 AUTOSCALER_METRIC_PORT=-1 DASHBOARD_METRIC_PORT=-1 "
+"""Ray's ports of metrics ask for no token; at -1 the head's two servers of them do not start."""
 SPOT = (
     "RAY_AUTH_MODE=token setsid flock -n /tmp/spot.lock python ~/unlearning/clusters/spot.py < /dev/null "
     "> /tmp/spot.log 2>&1 &"
@@ -161,12 +163,16 @@ def generate_commands(provider: str | None) -> dict[str, list[str]]:
     """
     local = provider == "local"
     limit, autoscaler = ("", "RAY_enable_autoscaler_v2=0 ") if local else ("ulimit -n 65536; ", "")
-    start = f"unset OMP_NUM_THREADS; {limit}{autoscaler}RAY_AUTH_MODE=token ray start"
-    head = f"{start} --head --port=6379 --dashboard-host=127.0.0.1 --autoscaling-config=~/ray_bootstrap_config.yaml"
-    worker = f"unset OMP_NUM_THREADS; {limit}RAY_AUTH_MODE=token ray start --address=$RAY_HEAD_IP:6379"
+    before, start = f"unset OMP_NUM_THREADS; {limit}", f"{NO_METRICS}RAY_AUTH_MODE=token ray start"
+    head = "--head --port=6379 --dashboard-host=127.0.0.1 --autoscaling-config=~/ray_bootstrap_config.yaml"
+    worker = f"{before}{start} --address=$RAY_HEAD_IP:6379"
     return {
         "head_setup_commands": [ENVIRONMENT],
-        "head_start_ray_commands": ["ray stop", head, "bash ~/unlearning/clusters/mlflow.sh"],
+        "head_start_ray_commands": [
+            "ray stop",
+            f"{before}{autoscaler}{start} {head}",
+            "bash ~/unlearning/clusters/mlflow.sh",
+        ],
         "worker_start_ray_commands": ["ray stop", worker, *([SPOT] if provider == "aws" else [])],
     }
 

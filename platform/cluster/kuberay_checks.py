@@ -24,6 +24,8 @@ UNBOUNDED = 2**31 - 1
 ON_WORKERS = ("entrypointNumCpus", "entrypointNumGpus", "entrypointResources")
 NOT_IN_SIDECAR_MODE = ("clusterSelector", "submitterPodTemplate", "submitterConfig")
 AUTOSCALER_V2 = "RAY_enable_autoscaler_v2"
+METRICS = {"RAY_enable_metrics_collection": "0", "DASHBOARD_METRIC_PORT": "-1", "AUTOSCALER_METRIC_PORT": "-1"}
+"""Variables that keep Ray's ports of metrics, which ask for no token, from being opened."""
 GPU, GPU_LIMIT = "nvidia.com/gpu", re.compile(r"gpu$")
 SECRET = re.compile(r"(?i)(token|secret|password|passwd|credential|(access|account|api)_?key(_id)?)$")
 SAME = ("image", "workingDir", "env", "envFrom")
@@ -53,11 +55,9 @@ def read_container(group: dict[str, Any]) -> dict[str, Any]:
     return as_mapping(containers[0]) if containers else {}
 
 
-def read_variables(group: dict[str, Any]) -> dict[str, Any]:
-    """Return the environment variables that a group's container has by value."""
-    return {
-        str(each.get("name")): each.get("value") for each in map(as_mapping, as_list(read_container(group).get("env")))
-    }
+def read_variables(container: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment variables that a container has by value."""
+    return {str(each.get("name")): each.get("value") for each in map(as_mapping, as_list(container.get("env")))}
 
 
 def _read_pod(group: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +105,13 @@ def _cluster_problems(cluster: dict[str, Any], head: Group) -> Iterator[str]:
     scaling = cluster.get("enableInTreeAutoscaling") is True
     if scaling and as_mapping(cluster.get("autoscalerOptions")).get("version") != "v2":
         yield f"{place}.autoscalerOptions.version: not v2; the first autoscaler dies of trials larger than the cluster"
-    if AUTOSCALER_V2 in read_variables(head[1]):
+    for name, wanted in METRICS.items():
+        own = scaling and name.startswith("AUTOSCALER")  # container
+        container = as_mapping(cluster.get("autoscalerOptions")) if own else read_container(head[1])
+        if read_variables(container).get(name) != wanted:
+            there = f"{place}.autoscalerOptions" if own else HEAD
+            yield f"{there}: env {name} is not '{wanted}'; metrics would be served to all who reach the pod"
+    if AUTOSCALER_V2 in read_variables(read_container(head[1])):
         yield f"{HEAD}: {AUTOSCALER_V2} beside autoscalerOptions.version is refused; leave it out"
 
 
@@ -130,7 +136,7 @@ def _pod_problems(group: Group) -> Iterator[str]:
     for port in map(as_mapping, as_list(container.get("ports"))):
         if port.get("hostPort"):
             yield f"{place}: hostPort {port['hostPort']} opens a port of Ray to the nodes' network; leave it out"
-    if read_variables(content).get("RAY_AUTH_MODE", "token") != "token":
+    if read_variables(container).get("RAY_AUTH_MODE", "token") != "token":
         yield f"{place}: RAY_AUTH_MODE takes the token away that authOptions asks for; leave it out"
     resources = as_mapping(container.get("resources"))
     limits, requests = as_mapping(resources.get("limits")), as_mapping(resources.get("requests"))
@@ -146,13 +152,13 @@ def _pod_problems(group: Group) -> Iterator[str]:
 
 
 def _secrets_in(group: Group) -> Iterator[str]:
-    for name, value in read_variables(group[1]).items():
+    for name, value in read_variables(read_container(group[1])).items():
         if isinstance(value, str) and (name in VARIABLES or SECRET.search(name) or has_credentials(value)):
             yield f"{group[0]}: env {name} holds a secret; put it into a Secret and name that by envFrom"
 
 
 def _storage_problems(head: Group, workers: list[Group]) -> Iterator[str]:
-    place, storage = f"{HEAD}: env UNLEARN_STORAGE", read_variables(head[1]).get("UNLEARN_STORAGE")
+    place, storage = f"{HEAD}: env UNLEARN_STORAGE", read_variables(read_container(head[1])).get("UNLEARN_STORAGE")
     if storage is None:
         yield f"{place}: missing; s3://BUCKET/FOLDER, which every node sees"
     yield from storage_address_problems(storage, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from platform.cluster import checks
 from platform.cluster.file import load_cluster_file
 from tests.rehearsal import lab
 from tests.rehearsal.rehearse_slurm import TOOLS
-from tests.support import pages
+from tests.support import other_user, pages
 
 
 @pytest.mark.rehearsal
@@ -39,6 +40,21 @@ def test_a_rehearsal_that_cannot_be_done_says_what_it_needs_and_does_not_pass(
     assert done.returncode == 2
     assert done.stdout.startswith("this needs Linux, root, s")
     assert done.stderr.startswith("NOT DONE: no rehearsal here, missing: ")
+
+
+def test_another_user_asks_all_ports_at_the_same_time_and_says_who_let_them_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    both, answers = threading.Barrier(2), {"a:1": ["UNAVAILABLE", "200"], "b:2": ["UNAUTHENTICATED", "no HTTP"]}
+
+    def ask(address: str) -> list[str]:
+        both.wait(20)  # for the other one
+        return answers[address]
+
+    monkeypatch.setattr(other_user, "ask", ask)
+    told = other_user.ask_all(list(answers))
+    assert told == answers
+    first, *others = other_user.find_breaches({"read": [], "answers": told})
+    assert first == "let in: a:1 answers ['UNAVAILABLE', '200']"
+    assert others == [f"not asked: {method}" for method in other_user.METHODS[1:]]
 
 
 def test_the_rehearsal_runs_what_the_file_for_own_machines_says(root: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from platform.cluster.checks import generate_commands
 from platform.schedule.ray_environment import make_token
+from tests.support import other_user
 from tests.support.environment import clean_environment
 from tests.support.ports import free_port
 
@@ -39,7 +40,8 @@ def head(home: Path, clean: dict[str, str], tmp_path_factory: pytest.TempPathFac
     make_token()
     port = free_port()
     start = generate_commands("local")["head_start_ray_commands"][1].partition(" --autoscaling")[0]
-    small = f"--num-cpus=0 --include-dashboard=false --object-store-memory=100000000 --temp-dir={home}/r --block"
+    small = f"--num-cpus=0 --dashboard-port={free_port()} --dashboard-agent-listen-port={free_port()}"
+    small += f" --object-store-memory=100000000 --temp-dir={home}/r --block"
     command = re.sub("--port=6379", f"--port={port} --node-ip-address=127.0.0.1 {small}", start)
     command = f"exec env {command.rpartition('; ')[2]} --ray-client-server-port={free_port()}"
     process = subprocess.Popen(["bash", "-c", command], env=clean, stdout=subprocess.PIPE, text=True)
@@ -66,6 +68,16 @@ def test_who_has_not_the_token_is_refused(head: str, home: Path, clean: dict[str
     refused = ask(tmp_path, "token")
     assert refused.returncode != 0
     assert "nauthenticated" in refused.stderr + refused.stdout
+
+
+def test_no_port_lets_anybody_in_who_has_not_the_token(head: str) -> None:
+    """The dashboard, the autoscaler and each node's agent would serve metrics to all."""
+    ray = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    ports = {one.laddr.port for process in ray for one in process.net_connections() if one.status == psutil.CONN_LISTEN}
+    assert len(ports) > 4
+    answers = other_user.ask_all([f"127.0.0.1:{port}" for port in sorted(ports)])
+    found = other_user.find_breaches({"read": [], "answers": answers})
+    assert [line for line in found if not line.startswith("not asked")] == []
 
 
 def find_processes(place: Path) -> list[psutil.Process]:

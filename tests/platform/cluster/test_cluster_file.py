@@ -194,7 +194,8 @@ def test_what_is_no_cluster_file(find_problems: Find) -> None:
         ("  head_ip: 192.0.2.1", "  ", "provider.head_ip: missing"),
         ("  ssh_user: me", "  ssh_user:", "auth.ssh_user: missing"),
         ("/srv/unlearning", "runs", "provider.storage: 'runs' is a relative path"),
-        ("RAY_enable_autoscaler_v2=0 ", "", "lacks `unset OMP_NUM_THREADS; RAY_enable_autoscaler_v2=0 RAY_AUTH_MODE"),
+        ("RAY_enable_autoscaler_v2=0 ", "", "lacks `unset OMP_NUM_THREADS; RAY_enable_autoscaler_v2=0 RAY_enable_me"),
+        ("DASHBOARD_METRIC_PORT=-1", "", "worker_start_ray_commands: lacks `unset OMP_NUM_THREADS; RAY_enable_metrics"),
     ],
 )
 def test_clusters_of_own_machines(own_machines: str, find_problems: Find, old: str, new: str, message: str) -> None:

@@ -78,6 +78,21 @@ MISTAKES = [  # what is written, what stands there instead, what `check` says
     ("mode: token", "mode: disabled", f"{CLUSTER}.authOptions.mode: not token; whoever reaches Ray's ports could run"),
     ("version: v2", "version: v1", f"{CLUSTER}.autoscalerOptions.version: not v2; the first autoscaler dies"),
     ("RAY_enable_metrics_collection", "RAY_enable_autoscaler_v2", "RAY_enable_autoscaler_v2 beside autoscalerOptions"),
+    (
+        "RAY_enable_metrics_collection",
+        "RAY_enable_metrics",
+        "headGroupSpec: env RAY_enable_metrics_collection is not '0'",
+    ),
+    (
+        "{name: DASHBOARD_METRIC_PORT, value",
+        "{name: OTHER, value",
+        "headGroupSpec: env DASHBOARD_METRIC_PORT is not '-1'",
+    ),
+    (
+        "      env: [{name: AUTOSCALER",
+        "      # [{name: AUTOSCALER",
+        "autoscalerOptions: env AUTOSCALER_METRIC_PORT is not '-1'",
+    ),
     ("RAY_enable_metrics_collection", "RAY_AUTH_MODE", "RAY_AUTH_MODE takes the token away that authOptions asks for"),
     ("serviceType: ClusterIP", "serviceType: LoadBalancer", "serviceType: LoadBalancer opens the dashboard to other"),
     ("serviceType: ClusterIP", "enableIngress: true", "enableIngress: opens the dashboard to other networks; leave it"),
