@@ -32,7 +32,7 @@ start() { # the command and Ray, from their beginning to their end
   "${all_nodes[@]}" ray stop --force > /dev/null
   python -c 'import secrets; print(secrets.token_hex(32))' |
     "${all_nodes[@]}" bash -c 'rm -rf "$RAY_TMPDIR" && mkdir -m 700 "$RAY_TMPDIR" && cat > "$RAY_AUTH_TOKEN_PATH"'
-  "${all_nodes[@]}" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 --wait=120 \
+  "${all_nodes[@]}" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 --wait=10 \
     ray symmetric-run --address "$ip:$port" --min-nodes "$SLURM_JOB_NUM_NODES" \
     --num-cpus="$SLURM_CPUS_PER_TASK" --num-gpus="${SLURM_GPUS_ON_NODE:-0}" "${ports[@]}" \
     -- env RAY_ADDRESS="$ip:$port" bash -c "$record" record "$@" || true
