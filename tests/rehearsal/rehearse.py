@@ -161,7 +161,7 @@ def check_ranks(lab: Lab) -> None:
     """
     listed = lab.on_head("ray list actors --filter class_name=RayTrainWorker --detail --format json")
     places: dict[str, list[str]] = {}
-    found = re.search(r"^\[\s*^.*?^\]", listed, re.MULTILINE | re.DOTALL)  # below what `ray exec` says of itself
+    found = re.search(r"^\[.*\]\s*$", listed, re.MULTILINE)  # among what `ray exec` says of itself
     require(found, f"Ray lists no ranks:\n{listed}")
     for rank in json.loads(found[0] if found else "[]"):
         places.setdefault(rank["placement_group_id"], []).append(rank["node_id"])
