@@ -28,6 +28,7 @@ from platform.state.typed_commands import drop_options, replace_settings, spell_
 from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
+from trainables.common.redaction import redact
 from trainables.config.settings import Calibration
 from trainables.storage.bundle import read_commands
 from trainables.storage.folder_storage import Storage
@@ -124,7 +125,8 @@ def _repeat_sweep(file: Path, name: str | None, *, as_json: bool) -> int:
     taking, flags = ([word for one in others if one.is_flag == flag for word in one.opts] for flag in (False, True))
     for command in commands:
         sys.argv[1:] = replace_settings(drop_options(split_arguments(command), taking, flags), typed)
-        print(f"{label}: {spell_command('platform.sweep')} {shlex.join(sys.argv[1:])}", file=sys.stderr, flush=True)
+        shown = redact(shlex.join(sys.argv[1:]))
+        print(f"{label}: {spell_command('platform.sweep')} {shown}", file=sys.stderr, flush=True)
         try:
             app(sys.argv[1:])
         except SystemExit as end:

@@ -186,6 +186,12 @@ def test_it_is_planned_and_run_again_elsewhere(made: Made, tmp_path: Path) -> No
     assert [words[-len(typed) + 2 :] for words in (first, second)] == [list(map(str, typed[2:]))] * 2
 
 
+def test_typed_passwords_are_not_printed(made: Made) -> None:
+    done = sweep("--from", made.file, "--dry-run", "--storage", "s3://me:wordword@bucket/x")
+    assert done.stderr.count("--storage 's3://***@bucket/x'") + done.stderr.count("--storage s3://***@bucket/x") > 0
+    assert "wordword" not in done.output + done.stderr
+
+
 def test_it_may_be_changed(made: Made, tmp_path: Path) -> None:
     """What is typed beside --from counts; two plans are not one JSON document."""
     words = ("--from", made.file, "--dry-run", "--storage", tmp_path / "x")
