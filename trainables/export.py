@@ -45,7 +45,7 @@ def main(
             raise InputError("--output: give a new folder, or --push ORG/NAME")
         if public and push is None:
             raise InputError("--public: goes with --push ORG/NAME")
-        from trainables.trial.export import hub_upload, model_folder
+        from trainables.trial.export import hub_upload, model_folder, verify
 
         if push is not None:
             hub_upload.check_target(push)
@@ -53,35 +53,36 @@ def main(
         folder = typed_paths.expand(str(output)).absolute() if output else store.root / "exports" / trial_id
         result = model_folder.load_result(trial_id, store)
         if push is not None:
-            hub_upload.make_repository(push, public=public)
-        if output is None and form is None and atomic_files.read_json(folder / model_folder.FACTS):
+            hub_upload.check_visibility(push, public=public)
+        if form:
+            open_unlearning_files.check(form, model_folder.read_trial(result, store).benchmark)
+        cli.silence_libraries()
+        if output is None and atomic_files.read_json(folder / model_folder.FACTS):
             print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
         else:
-            _export(result, store, folder, form)
+            _export(result, store, folder)
+        if form:
+            verify.write_open_unlearning_files(model_folder.read_trial(result, store), folder)
+            print(f"{folder / verify.EVALUATIONS}: open-unlearning's files; they hold the text of the forget rows")
         if push is not None:
-            print(f"uploaded: {hub_upload.upload(folder, push)}, {'public' if public else 'private'}")
+            address = hub_upload.upload(folder, push, public=public)
+            print(f"uploaded: {address}, {'public' if public else 'private'}")
         return 0
 
     raise typer.Exit(cli.guarded(run))
 
 
-def _export(result: dict[str, Any], store: Storage, folder: Path, form: str | None) -> None:
+def _export(result: dict[str, Any], store: Storage, folder: Path) -> None:
     """Write and verify the folder, after the trial ran again if its weights were not kept."""
-    from trainables.trial.export import model_folder, run_again, verify
+    from trainables.trial.export import model_folder, run_again
 
-    trial, key = model_folder.read_trial(result, store), str(result["id"])
-    if form:
-        open_unlearning_files.check(form, trial.benchmark)
-    cli.silence_libraries()
+    key = str(result["id"])
     if model_folder.is_kept(key, store):
         facts = model_folder.export(key, store, folder, shares=read_shares(key, store))
     else:
         model_folder.check_output(folder)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
             facts = model_folder.export(key, run_again.run_again(result, store, Path(place)), folder)
-    if form:
-        verify.write_open_unlearning_files(trial, folder)
-        print(f"{folder / verify.EVALUATIONS}: open-unlearning's files; they hold the text of the forget rows")
     name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
     print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")
 

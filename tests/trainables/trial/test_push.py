@@ -16,10 +16,11 @@ from tests.trainables.common.test_secrets import HIDDEN, SECRETS, SERVER
 from tests.trainables.trial import test_export
 from trainables import export
 from trainables.benchmarks import tofu
+from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.names import CAME_BACK
-from trainables.trial.export import model_card, model_folder
+from trainables.trial.export import model_card, model_folder, verify
 
 kept = test_export.kept
 
@@ -144,8 +145,10 @@ def test_what_is_refused_before_any_work(
         push(kept, "somebody/seen"), "somebody/seen is there and is public; add --public, or give another name"
     )
     check_refused(push((store, "nobody"), "somebody/x"), "ID: no result of a trial 'nobody'")
-    monkeypatch.setenv("HF_TOKEN", "hf_one-that-may-only-read")
-    check_refused(push(kept, "somebody/x"), "this token may not write")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    check_refused(push(kept, "somebody/x", "--output", tmp_path / "taken"), "is there already, a folder with files in")
+    check_refused(push(kept, "somebody/x", "--format", "nonsense"), "--format: ")
     monkeypatch.delenv("HF_TOKEN")
     said = (
         "there is no token; make one that may write at https://huggingface.co/settings/tokens, then set HF_TOKEN or log"
@@ -153,6 +156,10 @@ def test_what_is_refused_before_any_work(
     check_refused(push(kept, "somebody/x"), said)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     check_refused(push(kept, "somebody/x"), "HF_HUB_OFFLINE=1 forbids to ask the hub; unset it, or leave --push out")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    check_refused(push(kept, "somebody/x"), "the hub cannot be reached (")
     words = (export.main, trial_id, "--storage", store.root)
     check_refused(invoke(*words), "--output: give a new folder, or --push ORG/NAME")
     check_refused(invoke(*words, "--output", tmp_path / "x", "--public"), "--public: goes with --push ORG/NAME")
@@ -165,14 +172,32 @@ def check_refused(done: Any, message: str) -> None:
     assert message in done.stderr
 
 
-def test_a_hub_that_breaks_off_leaves_the_model(kept: Any, hub: HubServer, tmp_path: Path) -> None:
-    """The message says where it is, and how to send it."""
-    store, trial_id = test_export.doctored(kept, tmp_path)
-    hub.full = True
-    done = push((store, trial_id), "somebody/x")
+def test_a_hub_that_breaks_off_leaves_the_model(
+    kept: Any, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message says where it is, and how to send it: private, if the repository is still to be made."""
+    place = store, trial_id = test_export.doctored(kept, tmp_path)
     folder = store.root / "exports" / trial_id
-    assert (done.exit_code, f"the model is in '{folder}'; to try again: hf upload somebody/x" in done.stderr) == (
-        2,
-        True,
-    )
+    again = f"the model is in '{folder}'; to try again: hf upload somebody/x '{folder}' --exclude 'evals/*' --private\n"
+    monkeypatch.setenv("HF_TOKEN", "hf_one-that-may-only-read")
+    done = push(place, "somebody/x")
+    assert (done.exit_code, "this token may not write" in done.stderr, again in done.stderr) == (2, True, True)
+    assert not list((hub.home / "models").iterdir())
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    hub.full = True
+    done = push(place, "somebody/x")
+    assert (done.exit_code, again in done.stderr) == (2, True), done.output
     assert (folder / "model.safetensors").is_file()
+
+
+def test_files_of_a_format_are_added_to_what_was_exported_before(
+    kept: Any, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = store, trial_id = test_export.doctored(kept, tmp_path)
+    assert push(place, "somebody/x").exit_code == 0
+    monkeypatch.setattr(open_unlearning_files, "check", lambda *_: None)  # the trial is in the paper's dialect
+    written: list[Path] = []
+    monkeypatch.setattr(verify, "write_open_unlearning_files", lambda _, folder: written.append(folder))
+    done = push(place, "somebody/x", "--format", "open-unlearning")
+    assert done.exit_code == 0, done.output
+    assert written == [store.root / "exports" / trial_id]
