@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 from platform.state.kept_weights import Keeper
@@ -35,7 +36,8 @@ def parse_size(text: str | None) -> int | None:
 def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict[str, int]:
     """Return what the rest of a plan writes at least, in bytes; models count if their sizes are known.
 
-    `--keep pareto` counts as one trial a study. Each of `slots` parallel trials has a checkpoint and the next one.
+    `--keep pareto` counts as one trial a study; models that further requests go on from lie there beside each other.
+    Each of `slots` parallel trials has a checkpoint and the next one.
     """
     plan, parts = state.plan, {"results": BYTES_PER_TRIAL * state.outstanding}
     if plan.shape is None or not state.outstanding:
@@ -46,6 +48,7 @@ def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict
     vectors = sum(not store.exists(forget_batches.direction_folder(made, store)) for made in state.directions)
     left = len({trial.study() for trial in state.left})
     kept = {"all": state.outstanding, "pareto": left, "best": left, "none": 0}[choice]
+    kept = max(kept, *Counter(trial.benchmark.split for trial in state.left if trial.follows).values(), 0)
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}
     if resources.checkpoint_every:
         parts["checkpoints"] = slots * 2 * size * CHECKPOINT_BYTES[resources.precision]

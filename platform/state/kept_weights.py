@@ -16,7 +16,7 @@ from trainables.benchmarks import selection
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import WEIGHTS
+from trainables.storage.names import EVALUATED, WEIGHTS
 
 CHOICES = ("all", "pareto", "best", "none")
 """Each keeps less than the one before. `best` is the trial that the selection rule chooses; `pareto` keeps it, too."""
@@ -37,7 +37,7 @@ class Keeper:
     with_weights: dict[str, set[str]] = field(default_factory=dict)
     """Ids of those with weights, by study: each trial is looked up once, when it is added."""
     followers: dict[str, str] = field(default_factory=dict)
-    """By the id of a trial the one that goes on from its model, which stays until that one has a result."""
+    """By the id of a trial the one that goes on from its model, which stays until that one has a model, too."""
 
     def add_trial(self, trial: Trial) -> None:
         """Add the result of a trial, if it has one."""
@@ -49,9 +49,11 @@ class Keeper:
                 self.with_weights.setdefault(trial.study(), set()).add(trial.id())
 
     def trial_ended(self, trial: Trial) -> None:
-        """Add a trial to its study, and drop the weights that are not kept any more."""
+        """Add a trial, and drop the weights that are not kept any more, of its study and of the trial it follows."""
         self.add_trial(trial)
-        self.prune(trial.study())
+        for study, ended in self.studies.items():
+            if study == trial.study() or trial.follows in ended:
+                self.prune(study)
 
     def prune(self, study: str) -> None:
         """Delete the weights of a study's measured trials that `choice` does not keep."""
@@ -64,10 +66,14 @@ class Keeper:
         best = selection.pick(candidates, self.utilities.get(study.split("/")[0]), self.rule)
         if best and self.choice != "none":
             keep.add(best.key)
-        keep |= {key for key in found if key in self.followers and not self.store.has(self.followers[key])}
+        keep |= {key for key in found if key in self.followers and not self._has_model(self.followers[key])}
         for key in found & {key for key, *_ in points} - keep:
             self.store.remove(weights_folder(self.store, key))
             found.remove(key)
+
+    def _has_model(self, trial_id: str) -> bool:
+        """Return whether a trial was evaluated. One that was not may run again: it was lost, or failed."""
+        return (self.store.result(trial_id) or {}).get("status") in EVALUATED
 
     def keep_less(self) -> bool:
         """Keep fewer weights from now on; False if none are kept already."""

@@ -13,7 +13,7 @@ from platform.state import kept_weights
 from tests.support.starts import write_result
 from trainables.benchmarks.selection import Point, pareto_front
 from trainables.config.settings import Model, Selection
-from trainables.config.trial import Trial
+from trainables.config.trial import FOLLOWS, Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
@@ -80,6 +80,25 @@ def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path, monkeypa
         moving.trial_ended(trial)
     assert looked_up == [kept_weights.weights_folder(other, trial.id()) for trial in steps]
     assert kept(steps, other) == kept(trials, store) == [0, 2, 4, 5]
+
+
+@pytest.mark.parametrize(("status", "left"), [("finished", []), ("lost", [0])])
+def test_a_model_that_another_goes_on_from_stays_until_that_one_is_done(
+    status: str, left: list[int], tmp_path: Path
+) -> None:
+    """It is dropped then, although its study is another; a trial that was lost needs it again."""
+    trials, store = study(tmp_path, [(-9.0, 0.80)])
+    went_on = Model(path="there", fingerprint=f"{FOLLOWS}{trials[0].id()}")
+    follower = trials[0].model_copy(
+        update={"target": went_on, "benchmark": trials[0].benchmark.model_copy(update={"split": "forget10"})}
+    )
+    keeper = kept_weights.Keeper(store, "none", "tofu", Selection(), {})
+    keeper.followers = {trials[0].id(): follower.id()}
+    keeper.trial_ended(trials[0])
+    assert kept(trials, store) == [0]
+    write_result(store, follower.id(), status=status, metrics={"forget_quality": -1.0, "model_utility": 0.8})
+    keeper.trial_ended(follower)
+    assert kept(trials, store) == left
 
 
 @given(points=POINTS)
