@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from platform.plan import hub_requirements, resolve_benchmark
@@ -12,6 +13,7 @@ from platform.plan.strategies import sample_trials
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.axes import Range, write_axis
+from trainables.benchmarks.own import row_files
 from trainables.common.wording import format_amount, format_count, format_duration, format_size
 from trainables.storage.atomic_files import is_complete
 from trainables.storage.folder_storage import Storage
@@ -32,6 +34,9 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
     for study in document["studies"]:
         noun = "trial " if study["trials"] == 1 else "trials"
         yield f"  {study['study']:28} {study['trials']:4} {noun}  {study['done']:4} done"
+    requests = {one: at.places["forget"] for one, at in plan.benchmarks.items() if row_files.is_request(one)}
+    if requests:
+        yield f"requests: {', '.join(f'{split} {Path(file).name}' for split, file in requests.items())}"
     each = f"{resources.cpus} CPU, {resources.gpus:g} GPU"
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
     yield f"each trial: {many}, {resources.precision}{_describe_steps(plan)}"

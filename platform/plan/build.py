@@ -14,6 +14,7 @@ from platform.plan.strategies import STRATEGIES, check_steered_layer, list_space
 from search_spaces.schema.axes import STUDY, Range
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
+from trainables.benchmarks import own
 from trainables.benchmarks.own import row_files
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest, drop_planning, hashed_part
@@ -116,9 +117,12 @@ def _list_requests(sweep: Sweep) -> Sweep:
         return sweep
     if sweep.forget is not None:
         raise InputError("forget, requests: each file in the folder requests is what one request forgets; give one")
-    return sweep.model_copy(
-        update={"axes": {**sweep.axes, "benchmark.split": tuple(row_files.list_requests(sweep.requests))}}
-    )
+    splits = tuple(row_files.list_requests(sweep.requests))
+    if sweep.splits not in (splits, (own.SPLIT,)):
+        raise InputError(
+            "benchmark.split, requests: each file is a split; run the first ones by --only benchmark.split="
+        )
+    return sweep.model_copy(update={"axes": {**sweep.axes, "benchmark.split": splits}})
 
 
 def _check_sequence(spaces: list[Space], strategy: str) -> None:

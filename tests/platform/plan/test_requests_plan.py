@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from platform.driver import dry_run
 from platform.plan.plan import Plan
+from platform.state import disk
+from platform.state.trial_outcomes import scan
 from tests.support import shrunk_sweeps, tiny
 from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
@@ -77,6 +80,28 @@ def test_a_further_request_leaves_the_sweep_and_its_trials_as_they_are(
     assert len(after.trials) == len(before.trials) + 4
 
 
+def test_numbers_in_names_count_by_value_and_the_plan_says_the_order(target: Path, rows: Path, store: Storage) -> None:
+    for number, name in enumerate(("q10", "q2", "q1")):
+        (rows / "requests" / f"{number}.jsonl").rename(rows / "requests" / f"{name}.jsonl")
+    planned = plan(store, target, rows, "seed=0,1")
+    files = [Path(one.places["forget"]).name for one in planned.benchmarks.values()]
+    assert files == ["q1.jsonl", "q2.jsonl", "q10.jsonl"]
+    state = scan(planned, store)
+    lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
+    assert "requests: request_01 q1.jsonl, request_02 q2.jsonl, request_03 q10.jsonl" in list(lines)
+
+
+@pytest.mark.parametrize(("choice", "models"), [("none", 8), ("pareto", 12), ("all", 24)])
+def test_models_that_requests_go_on_from_are_in_the_forecast(
+    choice: str, models: int, target: Path, rows: Path, store: Storage
+) -> None:
+    """Eight rows of three requests, two seeds each: a model of each lies there until the next request is done."""
+    planned = plan(store, target, rows, "seed=0,1")
+    assert planned.shape
+    parts = disk.forecast(scan(planned, store), store, choice, 1)
+    assert parts["weights"] == models * planned.shape.parameters * 4
+
+
 def test_what_is_no_row_of_requests_is_refused(target: Path, rows: Path, store: Storage) -> None:
     several = r"^request_02 goes on from request_01 with the same settings: not several values of rectifier\.gamma, "
     with pytest.raises(InputError, match=rf"{several}rectifier\.tau; add --strategy paper"):
@@ -87,6 +112,8 @@ def test_what_is_no_row_of_requests_is_refused(target: Path, rows: Path, store: 
         plan(store, target, rows, f"forget={rows / 'requests' / '0.jsonl'}")
     with pytest.raises(InputError, match=r"^requests: no folder '/nowhere'; give one with a forget file for each"):
         plan(store, target, rows, "requests=/nowhere")
+    with pytest.raises(InputError, match=r"^benchmark\.split, requests: .* by --only benchmark\.split="):
+        plan(store, target, rows, "benchmark.split=request_01")
     for file in ("1.jsonl", "2.jsonl"):
         (rows / "requests" / file).unlink()
     with pytest.raises(InputError, match=r"^requests: .* has 1 files of rows \(.*\); give 2 to 99, a forget file for"):

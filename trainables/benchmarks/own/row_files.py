@@ -68,12 +68,15 @@ def list_parts(benchmark: Benchmark) -> list[str]:
 def list_requests(place: str) -> dict[str, dict[str, str]]:
     """Return split -> part -> file of each forget file in a folder, by name: the request's own, and those before it.
 
+    Numbers in names count by value: q2 comes before q10.
+
     Raises InputError unless there are at least two.
     """
     folder = expand(place)
     if not is_folder(folder):
         raise InputError(f"requests: no folder '{place}'; give one with a forget file for each request")
-    files = sorted(str(file.absolute()) for file in folder.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    found = [str(file.absolute()) for file in folder.iterdir() if file.suffix in SUFFIXES and file.is_file()]
+    files = sorted(found, key=_count_up)
     if not 2 <= len(files) <= MOST_REQUESTS:
         raise InputError(
             f"requests: {folder} has {len(files)} files of rows ({', '.join(SUFFIXES)}); give 2 to {MOST_REQUESTS}, "
@@ -84,6 +87,11 @@ def list_requests(place: str) -> dict[str, dict[str, str]]:
         split: {"forget": file} | {part: before for part, before in parts.items() if part < split}
         for split, file in parts.items()
     }
+
+
+def _count_up(name: str) -> tuple[list[str | int], str]:
+    """Return what sorts names with their numbers by value."""
+    return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)], name
 
 
 def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Row]]:
