@@ -32,9 +32,8 @@ METRICS = {
     },
 }
 """The columns of its leaderboard (community/leaderboard.md, commit d3d7cf9), and what we call them."""
-COLUMNS = {"ranks": "topology.ranks", "device": "topology.device", "stage": "topology.zero_stage"}
-COLUMNS |= {"precision": "resources.precision", "commit": "commit"}
-COLUMNS |= {"torch": "versions.torch", "transformers": "versions.transformers"}
+COLUMNS = ("topology.ranks", "topology.device", "topology.zero_stage", "resources.precision", "commit")
+COLUMNS += ("versions.torch", "versions.transformers")
 """What README says of the trials: columns of `analysis.runs.load`, which old results do not all have."""
 README = """# {title}
 
@@ -43,10 +42,10 @@ README = """# {title}
 # Setup
 
 - **Hyperparameters & Search Space:** settings that were run: {settings}, of {axes}. {rule} run.sh has them.
-- **Computational Setup:** {ranks} x {device}.
-- **DeepSpeed Configuration:** ZeRO stage {stage}, {precision}.
-- **Other Details:** trials of the GRU unlearning platform (commit {commit}; torch {torch}, transformers
-  {transformers}), evaluated in the dialect `open-unlearning`.
+- **Computational Setup:** {known[0]} x {known[1]}.
+- **DeepSpeed Configuration:** ZeRO stage {known[2]}, {known[3]}.
+- **Other Details:** trials of the GRU unlearning platform (commit {known[4]}; torch {known[5]}, transformers
+  {known[6]}), evaluated in the dialect `open-unlearning`.
 
 # Results
 
@@ -60,13 +59,10 @@ open-unlearning --push ORG/NAME`).
 FILL IN: BibTeX of the method, and open-unlearning's own:
 
 ```bibtex
-@misc{{openunlearning2025,
-  title={{OpenUnlearning: A Unified Framework for LLM Unlearning Benchmarks}},
-  author={{Dorna, Vineeth and Mekala, Anmol and Zhao, Wenlong and
-    McCallum, Andrew and Kolter, J Zico and Maini, Pratyush}},
-  year={{2025}},
-  howpublished={{\\url{{https://github.com/locuslab/open-unlearning}}}}
-}}
+@misc{{openunlearning2025, title={{OpenUnlearning: A Unified Framework for LLM Unlearning Benchmarks}}, year={{2025}},
+  author={{Dorna, Vineeth and Mekala, Anmol and Zhao, Wenlong and McCallum, Andrew and Kolter, J Zico
+    and Maini, Pratyush}},
+  howpublished={{\\url{{https://github.com/locuslab/open-unlearning}}}}}}
 ```
 """
 SCRIPT = """#!/bin/bash
@@ -101,28 +97,22 @@ def build(name: str, storage: str, output: Path) -> list[Path]:
         title = describe_method(method, rectifier)
         folders.append(output / re.sub(r"[^\w+-]+", "_", title.replace("w/ ", "")))
         atomic_files.write_text(folders[-1] / "README.md", _write_readme(title, own, results, sweep))
-        commands = "\n".join(_list_commands(own, sweep))
-        script = SCRIPT.format(commit=_list_values(own["commit"]), commands=commands)
-        atomic_files.write_text(folders[-1] / "run.sh", script)
+        values = {"commit": _list_values(own["commit"]), "commands": "\n".join(_list_commands(own, sweep))}
+        atomic_files.write_text(folders[-1] / "run.sh", SCRIPT.format(**values))
     return folders
 
 
 def _write_readme(title: str, trials: pd.DataFrame, results: Results, sweep: SweepFile) -> str:
-    names = METRICS[results.goals.benchmark]
-    rows = [["Method", "split", "seed", *names], ["---"] * (3 + len(names))]
-    for trial in trials.to_dict("records"):
-        found = [f"{trial[ours]:.3g}" for ours in names.values()]
-        rows.append([title, str(trial["benchmark.split"]), f"{trial['seed']:g}", *found])
+    names = {"Method": "title", "split": "benchmark.split", "seed": "seed", **METRICS[results.goals.benchmark]}
+    table = trials.assign(title=title)[list(names.values())].set_axis(list(names), axis=1)
     studies = results.chosen.loc[results.chosen["configuration"].isin(trials["configuration"])]
-    known = trials.reindex(columns=list(COLUMNS.values()))
-    values = {name: _list_values(known[column]) for name, column in COLUMNS.items()}
     return README.format(
         title=title,
         settings=f"{studies['settings'].sum():g}",
         rule=rule_text(results.goals, results.rule),
         axes="; ".join(f"{path}: {json.dumps(axis)}" for path, axis in sweep.axes.items()),
-        table="\n".join(f"| {' | '.join(cells)} |" for cells in rows),
-        **values,
+        table=table.to_markdown(index=False, floatfmt=".3g"),
+        known=[_list_values(trials.get(column, pd.Series())) for column in COLUMNS],
     )
 
 

@@ -21,7 +21,7 @@ from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
 PLACES = ("models", "target", "baseline", "tokenizer", "forget", "retain", "eval", "requests")
-PLACES += ("benchmark.data", "benchmark.sources")
+PLACES += ("benchmark.data", "benchmark.sources", "objective.idk")
 """Settings that name files and folders."""
 WrittenRange = Annotated[dict[Literal["low", "high", "log"], int | float | bool], Field(min_length=3)]
 NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
