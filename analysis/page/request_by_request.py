@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -16,8 +17,10 @@ from analysis.labels import REFERENCES, describe_method, join_names, order_metho
 from analysis.load.trials import evaluated
 from analysis.number_format import DASH, format_number
 from analysis.page.detail_sections import Report, Section, TableItem
+from analysis.stats.row_bootstrap import interval, resample
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import find
+from trainables.storage.names import ROWS
 
 EARLIER, THEN = "earlier", "then"
 """The mean over the rows of all earlier requests, now and as it was right after their own requests."""
@@ -92,9 +95,40 @@ def _describe_earlier(results: Results, last: Any) -> str:
     then, now = format_number(last[THEN]), format_number(last[EARLIER])
     if then == now:
         return f"Earlier requests stay as forgotten as they were: {goal.short} {now}."
+    low, high = bound_change(results, last)
     back = goal.gain(float(now)) < goal.gain(float(then))
     what = "Some of earlier requests came back" if back else "Earlier requests are forgotten further"
-    return f"{what}: {goal.short} {then} right after each, {now} now."
+    what = "Rows leave open whether some of earlier requests came back" if low <= 0 <= high else what
+    sure = f"95 % interval of the change over rows {low:+.4f} to {high:+.4f}" if low <= high else "no interval: no rows"
+    return f"{what}: {goal.short} {then} right after each, {now} now ({sure})."
+
+
+def bound_change(results: Results, last: Any) -> tuple[float, float]:
+    """Return the 95 % interval of EARLIER - THEN over the rows of earlier requests; NaN where a trial has none."""
+    runs, measure = results.runs.loc[evaluated(results.runs)], results.goals.removals[0].metric.removeprefix("forget_")
+    chain, gains = runs.loc[(runs["method"] == last["method"]) & (runs["rectifier.name"] == last["rectifier"])], []
+    try:
+        for _, own in chain.groupby("seed"):
+            rows = {
+                split: _read_rows(results, key, measure) for split, key in own[["benchmark.split", "id"]].to_numpy()
+            }
+            now = rows[last["split"]]
+            earlier = [now[split] - rows[split]["forget"] for split in rows if split < last["split"]]
+            gains.append(np.concatenate(earlier))
+        return interval(resample([np.mean(gains, axis=0)[:, None]]))
+    except (KeyError, OSError, ValueError):
+        return math.nan, math.nan
+
+
+def _read_rows(results: Results, trial_id: str, measure: str) -> dict[Any, Any]:
+    """Return what a trial's rows have of a measure, by task."""
+    if results.store is None:
+        raise FileNotFoundError(trial_id)
+    path = results.store.trial(trial_id) / ROWS
+    results.store.fetch(path)
+    table = pd.read_parquet(path, columns=["task", "index", measure])
+    table = table.loc[table["index"] % 2 == 1] if results.rule.halves else table
+    return {task: rows[measure].to_numpy(dtype=float) for task, rows in table.groupby("task")}
 
 
 def write_section(report: Report) -> Section | None:
