@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +12,17 @@ from typing import Any, TypeGuard
 import yaml
 
 from trainables.common.errors import InputError, closest
-from trainables.common.redaction import has_credentials
+from trainables.common.redaction import VARIABLES, has_credentials
 
 FILL_IN = "FILL IN"
 OWN_KEYS = ("storage", "mlflow_backend")
 """Keys under `provider` that this project reads, whatever the provider is."""
 PYARROW_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 """Schemes of storages that pyarrow opens by itself; for others there is fsspec."""
+
+SECRET = re.compile(r"(?i)(token|secret|password|passwd|credential|(access|account|api)[_-]?key(_id)?)$")
+ASSIGNED = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$"'=])""")
+"""A name in a text that gives it a value, not another variable's: NAME=VALUE, NAME: VALUE, "NAME": "VALUE"."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +61,18 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def is_batch_script(text: str) -> bool:
+    """Return whether a file's text is a script for Slurm."""
+    return text.startswith("#!") or "\n#SBATCH" in f"\n{text}"
+
+
 def load_cluster_file(path: str) -> ClusterFile:
     """Read a cluster file. Raises InputError where it is missing or not YAML."""
     try:
-        content = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+        if is_batch_script(text):
+            raise InputError(f"'{path}' is a batch script for Slurm; submit it with: sbatch {shlex.quote(path)}")
+        content = yaml.safe_load(text)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise InputError(f"'{path}': {error.strerror}; name a cluster file, such as cluster.yaml") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -96,3 +110,24 @@ def storage_address_problems(storage: str | None, place: str = "provider.storage
         yield f"{place}: unknown scheme '{scheme}' in '{storage}'; write it like s3://BUCKET/FOLDER"
     elif not rest.partition("/")[0] and scheme != "hdfs":
         yield f"{place}: '{storage}' names no bucket; write it like s3://BUCKET/FOLDER"
+
+
+def find_secrets(content: Any, place: str = "", name: str = "") -> Iterator[str]:
+    """Yield, as `place: what it is`, each secret that stands plainly in what was read from a file.
+
+    `name`: what the file calls a text: its key, or, of a pair of `name` and `value`, the name.
+    """
+    if isinstance(content, dict):
+        for key, value in content.items():
+            called = content.get("name", name) if key == "value" else key
+            yield from find_secrets(value, f"{place}.{key}".lstrip("."), str(called))
+    elif isinstance(content, list):
+        for number, value in enumerate(content):
+            yield from find_secrets(value, f"{place}.{number}", name)
+    elif isinstance(content, str):
+        names = [name] if content[:1] not in ("", "$") else []
+        for each in dict.fromkeys([*names, *ASSIGNED.findall(content)]):
+            if each in VARIABLES or SECRET.search(each):
+                yield f"{place}: {each} is a secret"
+        if has_credentials(content):
+            yield f"{place}: an address with a user name, password or token"

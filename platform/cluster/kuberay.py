@@ -18,20 +18,22 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from platform.cluster.kuberay_checks import LONGEST_NAME, read_container
+from platform.cluster.kuberay_checks import ONCE, read_container
 
 POLL_SECONDS = 2.0
 PREFIX = "unlearning/"
 """Of the annotations that keep a job's metadata."""
 RAYJOBS, SUBMITTER = "rayjobs.ray.io", "ray-job-submitter"
 """The container that KubeRay adds to the head's pod in SidecarMode: `ray job submit`, which prints the job's log."""
-STAMP = len("-20261123-101010-ab12")
+LONGEST_NAME = 47
+"""Characters of a RayJob's name: its cluster's has at most 53, and ends in six of its own."""
+SUFFIX_LENGTH = len("-20261123-101010-ab12")
 """Characters at the end of a job's id that make it the only one."""
 RAYS_OWN = re.compile(r"\S+ \S+\t[A-Z]+ \w+\.py:\d+ -- |Running entrypoint for job |Waiting for Ray Dashboard ")
 """How lines of `ray job submit` itself begin."""
 STATUS_MESSAGE = re.compile(r" -- Status message: (?:Job entrypoint command failed with exit code (-?\d+))?")
 """In the last line of a failed job, which repeats the end of its log."""
-FINAL = (1, 2, 3)
+FINAL_STATUSES = (1, 2, 3)
 """Exit statuses of a sweep that another try does not change: failed trials, bad input, a budget."""
 LONGEST_LINE = 2**24
 
@@ -61,11 +63,11 @@ class KubernetesJobs:
     def submit_job(self, entrypoint: str, submission_id: str, metadata: dict[str, str]) -> str:
         """Make a RayJob that runs `entrypoint`; return its name. Raises RuntimeError where Kubernetes refuses."""
         name = re.sub("[^a-z0-9]+", "-", submission_id.lower())
-        name = name[:-STAMP][: LONGEST_NAME - STAMP].rstrip("-") + name[-STAMP:]
+        name = name[:-SUFFIX_LENGTH][: LONGEST_NAME - SUFFIX_LENGTH].rstrip("-") + name[-SUFFIX_LENGTH:]
         job = copy.deepcopy(self.manifest)
         kept = {PREFIX + key: value for key, value in metadata.items()}
         job["metadata"] |= {"name": name, "annotations": job["metadata"].get("annotations", {}) | kept}
-        if "--new" in shlex.split(entrypoint):  # a retry would set aside what the try before it has done
+        if set(ONCE) & set(shlex.split(entrypoint)):
             job["spec"]["backoffLimit"] = 0
         elif "--resume" not in shlex.split(entrypoint):
             entrypoint += " --resume"
@@ -91,40 +93,41 @@ class KubernetesJobs:
         found = self._get(RAYJOBS, job)
         state = _read_status(found[0] if found else None)
         status = found[0].get("status", {}) if found else {"message": "it was deleted"}
-        told = [status[key].partition(", last available logs")[0] for key in ("reason", "message") if status.get(key)]
+        reasons = [
+            status[key].partition(", last available logs")[0] for key in ("reason", "message") if status.get(key)
+        ]
         return SimpleNamespace(
             status=state,
             driver_exit_code=0 if state == "SUCCEEDED" else self.exit_codes.get(job),
-            message=": ".join(told),
+            message=": ".join(reasons),
         )
 
     async def tail_job_logs(self, job: str) -> AsyncIterator[str]:
         """Yield the lines of a job's log to its end, of all its tries; tell on the error stream what it waits for."""
-        last, told, shown = "", "", set()
+        followed, last, last_waiting, finished = "", "", "", set[str]()
         while found := self._get(RAYJOBS, job):
             status = found[0].get("status", {})
             pods = self._list_heads(status.get("rayClusterName"))
             pod = pods[0]["metadata"]["name"] if pods and _has_started(pods[0]) else None
-            if pod and pod not in shown:
+            if pod and pod not in finished:
                 self.exit_codes.pop(job, None)  # of the try before
+                followed, last = pod, last if pod == followed else ""  # each node has its own clock
                 async with contextlib.aclosing(self._follow(pod, last)) as lines:
                     async for time, line in lines:
                         last = time
                         if ended := STATUS_MESSAGE.search(line):
-                            shown.add(pod)
+                            finished.add(pod)
                             self.exit_codes |= {job: int(ended[1])} if ended[1] else {}
                             break
                         if not RAYS_OWN.match(line):
                             yield line
-            if self.exit_codes.get(job) in FINAL and found[0]["spec"].get("backoffLimit"):
-                print(f"deleting {job}, which KubeRay would run again", file=sys.stderr, flush=True)
-                self._run("delete", RAYJOBS, job, "--wait=false", "--ignore-not-found")
-                return
+            if self.exit_codes.get(job) in FINAL_STATUSES and found[0]["spec"].get("backoffLimit"):
+                self._run("patch", RAYJOBS, job, "--type=merge", "--patch", '{"spec": {"backoffLimit": 0}}')
             if _read_status(found[0]).is_terminal():
                 return
-            if (waiting := _describe_waiting(status, pods)) not in ("", told):
+            if (waiting := _describe_waiting(status, pods)) not in ("", last_waiting):
                 print(f"{job}: {waiting}", file=sys.stderr, flush=True)
-                told = waiting
+                last_waiting = waiting
             await asyncio.sleep(POLL_SECONDS)
 
     def run_command(self, module: str, arguments: Sequence[str]) -> int:

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from platform.cluster.checks import schema_problems, unfilled_problems
-from platform.cluster.file import ClusterFile, as_list, as_mapping, is_filled, storage_address_problems
+from platform.cluster.file import (
+    ClusterFile,
+    as_list,
+    as_mapping,
+    find_secrets,
+    is_filled,
+    storage_address_problems,
+)
 from trainables.common.errors import closest
-from trainables.common.redaction import VARIABLES, has_credentials
 
 SCHEMA = Path(__file__).with_name("rayjob_schema.json")
-HEAD = "spec.rayClusterSpec.headGroupSpec"
+HEAD_GROUP = "spec.rayClusterSpec.headGroupSpec"
 MODES = ("SidecarMode", "K8sJobMode", "HTTPMode", "InteractiveMode")
-LONGEST_NAME = 47
-"""Characters of a RayJob's name: its cluster's has at most 53, and ends in six of its own."""
 UNBOUNDED = 2**31 - 1
 """KubeRay's default of maxReplicas."""
 ON_WORKERS = ("entrypointNumCpus", "entrypointNumGpus", "entrypointResources")
+ONCE = ("--new", "--retry-failed")
+"""Options of a sweep that set aside what it has done: a retry would do so again."""
 NOT_IN_SIDECAR_MODE = ("clusterSelector", "submitterPodTemplate", "submitterConfig")
-AUTOSCALER_V2 = "RAY_enable_autoscaler_v2"
 METRICS = {"RAY_enable_metrics_collection": "0", "DASHBOARD_METRIC_PORT": "-1", "AUTOSCALER_METRIC_PORT": "-1"}
 """Variables that keep Ray's ports of metrics, which ask for no token, from being opened."""
 GPU, GPU_LIMIT = "nvidia.com/gpu", re.compile(r"gpu$")
-SECRET = re.compile(r"(?i)(token|secret|password|passwd|credential|(access|account|api)_?key(_id)?)$")
-SAME = ("image", "workingDir", "env", "envFrom")
+SAME_AS_HEAD = ("image", "workingDir", "env", "envFrom")
 """Fields of a worker's container that are the head's: the code, the storage and its keys."""
+NOT_SHARED = {"emptyDir", "ephemeral", "hostPath"}
+"""Kinds of volumes that a pod or a node has for itself."""
 
 Group = tuple[str, dict[str, Any]]
 """A group of pods, and where it stands in the file."""
@@ -39,14 +44,16 @@ def find_problems(file: ClusterFile) -> list[str]:
     """Return all that keeps the file from being used, as `place: what is wrong; what to do`."""
     spec = as_mapping(file.content.get("spec"))
     cluster = as_mapping(spec.get("rayClusterSpec"))
-    head: Group = (HEAD, as_mapping(cluster.get("headGroupSpec")))
+    head: Group = (HEAD_GROUP, as_mapping(cluster.get("headGroupSpec")))
     items = enumerate(as_list(cluster.get("workerGroupSpecs")))
     workers = [(f"spec.rayClusterSpec.workerGroupSpecs.{k}", as_mapping(worker)) for k, worker in items]
     found = [*unfilled_problems(file), *schema_problems(json.loads(SCHEMA.read_text()), file.content, file.path)]
-    found += [*_name_problems(file), *_job_problems(spec), *_cluster_problems(cluster, head), *_exposed(head)]
+    found += [f"{secret}; put it into a Secret and name that by envFrom" for secret in find_secrets(file.content)]
+    found += [*_job_problems(spec), *_cluster_problems(cluster, head), *_exposure_problems(head)]
     for group in (head, *workers):
-        found += [*_pod_problems(group), *_secrets_in(group)]
-    return [*found, *_storage_problems(head, workers), *_worker_problems(cluster, workers), *_different(head, workers)]
+        found += _pod_problems(group)
+    found += [*_storage_problems(head, workers), *_worker_problems(cluster, workers)]
+    return [*found, *_difference_problems(head, workers)]
 
 
 def read_container(group: dict[str, Any]) -> dict[str, Any]:
@@ -62,14 +69,6 @@ def read_variables(container: dict[str, Any]) -> dict[str, Any]:
 
 def _read_pod(group: dict[str, Any]) -> dict[str, Any]:
     return as_mapping(as_mapping(group.get("template")).get("spec"))
-
-
-def _name_problems(file: ClusterFile) -> Iterator[str]:
-    name = str(as_mapping(file.content.get("metadata")).get("name"))
-    if len(name) > LONGEST_NAME:
-        yield f"metadata.name: '{name}' has {len(name)} characters; KubeRay takes {LONGEST_NAME}"
-    if not re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name):
-        yield f"metadata.name: '{name}'; Kubernetes takes small letters, digits and -, a letter first"
 
 
 def _job_problems(spec: dict[str, Any]) -> Iterator[str]:
@@ -88,8 +87,11 @@ def _job_problems(spec: dict[str, Any]) -> Iterator[str]:
         yield "spec.shutdownAfterJobFinishes: not true; nodes with GPUs would stay when the sweep has ended"
     if "preRunningDeadlineSeconds" not in spec:
         yield "spec.preRunningDeadlineSeconds: missing; an image that cannot be pulled would be tried for ever"
-    if spec.get("backoffLimit") and "--resume" not in str(spec.get("entrypoint")):
+    words = str(spec.get("entrypoint")).split()
+    if spec.get("backoffLimit") and "--resume" not in words:
         yield "spec.entrypoint: lacks --resume; a retry (backoffLimit) starts it anew, and an unfinished sweep refuses"
+    for word in (word for word in ONCE if spec.get("backoffLimit") and word in words):
+        yield f"spec.entrypoint: a retry (backoffLimit) does {word} once more; leave one of the two out"
 
 
 def _cluster_problems(cluster: dict[str, Any], head: Group) -> Iterator[str]:
@@ -100,8 +102,6 @@ def _cluster_problems(cluster: dict[str, Any], head: Group) -> Iterator[str]:
         yield f"{place}.rayVersion: {version}; the lock file, and so the image, has {ray.__version__}"
     if as_mapping(cluster.get("authOptions")).get("mode") != "token":
         yield f"{place}.authOptions.mode: not token; whoever reaches Ray's ports could run code as you"
-    if "enableK8sTokenAuth" in as_mapping(cluster.get("authOptions")):
-        yield f"{place}.authOptions.enableK8sTokenAuth: not for a RayJob; leave it out"
     scaling = cluster.get("enableInTreeAutoscaling") is True
     if scaling and as_mapping(cluster.get("autoscalerOptions")).get("version") != "v2":
         yield f"{place}.autoscalerOptions.version: not v2; the first autoscaler dies of trials larger than the cluster"
@@ -109,21 +109,23 @@ def _cluster_problems(cluster: dict[str, Any], head: Group) -> Iterator[str]:
         own = scaling and name.startswith("AUTOSCALER")  # container
         container = as_mapping(cluster.get("autoscalerOptions")) if own else read_container(head[1])
         if read_variables(container).get(name) != wanted:
-            there = f"{place}.autoscalerOptions" if own else HEAD
+            there = f"{place}.autoscalerOptions" if own else HEAD_GROUP
             yield f"{there}: env {name} is not '{wanted}'; metrics would be served to all who reach the pod"
-    if AUTOSCALER_V2 in read_variables(read_container(head[1])):
-        yield f"{HEAD}: {AUTOSCALER_V2} beside autoscalerOptions.version is refused; leave it out"
 
 
-def _exposed(head: Group) -> Iterator[str]:
-    """Yield what would show the dashboard, on which code can be run, outside of the cluster's network."""
+def _exposure_problems(head: Group) -> Iterator[str]:
+    """Yield what shows the dashboard, on which code can be run, to other networks, or not even to KubeRay."""
     place, group = head
-    service = as_mapping(as_mapping(group.get("headService")).get("spec")).get("type")
-    for name, kind in (("serviceType", group.get("serviceType")), ("headService.spec.type", service)):
+    service = as_mapping(as_mapping(group.get("headService")).get("spec"))
+    for name, kind in (("serviceType", group.get("serviceType")), ("headService.spec.type", service.get("type"))):
         if kind not in (None, "ClusterIP"):
             yield f"{place}.{name}: {kind} opens the dashboard to other networks; write ClusterIP"
-    if group.get("enableIngress"):
-        yield f"{place}.enableIngress: opens the dashboard to other networks; leave it out, use kubectl port-forward"
+    open_by = {"enableIngress": group.get("enableIngress"), "headService.spec.externalIPs": service.get("externalIPs")}
+    for name in (name for name, value in open_by.items() if value):
+        yield f"{place}.{name}: opens the dashboard to other networks; leave it out, use kubectl port-forward"
+    host = as_mapping(group.get("rayStartParams")).get("dashboard-host", "0.0.0.0")
+    if host not in ("0.0.0.0", "::"):
+        yield f"{place}.rayStartParams.dashboard-host: {host}; KubeRay could not ask the dashboard; leave it out"
 
 
 def _pod_problems(group: Group) -> Iterator[str]:
@@ -144,21 +146,13 @@ def _pod_problems(group: Group) -> Iterator[str]:
         yield f"{place}: its container asks for no cpu; Ray's autoscaler wants resources.limits.cpu"
     if str(requests.get(GPU, limits.get(GPU))) != str(limits.get(GPU)):
         yield f"{place}: requests {requests[GPU]} of {GPU}, limits {limits.get(GPU)}; both go by the limit"
-    start, given = as_mapping(content.get("rayStartParams")), as_mapping(content.get("resources"))
-    if given and {"num-cpus", "num-gpus", "memory", "resources"} & start.keys():
-        yield f"{place}: resources stand in rayStartParams, too; write them in one of the two"
-    if "labels" in start:
-        yield f"{place}.rayStartParams.labels: refused by KubeRay; write them as {place}.labels"
-
-
-def _secrets_in(group: Group) -> Iterator[str]:
-    for name, value in read_variables(read_container(group[1])).items():
-        if isinstance(value, str) and (name in VARIABLES or SECRET.search(name) or has_credentials(value)):
-            yield f"{group[0]}: env {name} holds a secret; put it into a Secret and name that by envFrom"
 
 
 def _storage_problems(head: Group, workers: list[Group]) -> Iterator[str]:
-    place, storage = f"{HEAD}: env UNLEARN_STORAGE", read_variables(read_container(head[1])).get("UNLEARN_STORAGE")
+    place, storage = (
+        f"{HEAD_GROUP}: env UNLEARN_STORAGE",
+        read_variables(read_container(head[1])).get("UNLEARN_STORAGE"),
+    )
     if storage is None:
         yield f"{place}: missing; s3://BUCKET/FOLDER, which every node sees"
     yield from storage_address_problems(storage, place)
@@ -166,27 +160,22 @@ def _storage_problems(head: Group, workers: list[Group]) -> Iterator[str]:
         return
     folder = storage.removeprefix("file://")
     for name, group in (head, *workers):
-        mounts = [
-            str(as_mapping(mount).get("mountPath")) for mount in as_list(read_container(group).get("volumeMounts"))
-        ]
-        if not any(f"{folder}/".startswith(f"{mount.rstrip('/')}/") for mount in mounts):
+        volumes = {each.get("name"): each for each in map(as_mapping, as_list(_read_pod(group).get("volumes")))}
+        mounts = {
+            f"{str(each.get('mountPath')).rstrip('/')}/": volumes.get(each.get("name"), {})
+            for each in map(as_mapping, as_list(read_container(group).get("volumeMounts")))
+        }
+        deepest = max((mount for mount in mounts if f"{folder}/".startswith(mount)), key=len, default=None)
+        if deepest is None:
             yield f"{place}: '{storage}' is not mounted in {name}; give s3://BUCKET/FOLDER, or mount it"
+        elif kind := next(iter(NOT_SHARED & mounts[deepest].keys()), None):
+            yield f"{place}: '{storage}' is on a volume of {name} alone ({kind}); give s3://BUCKET/FOLDER, or share it"
 
 
 def _worker_problems(cluster: dict[str, Any], workers: list[Group]) -> Iterator[str]:
     for place, group in workers:
-        low, high, now = (group.get(name) for name in ("minReplicas", "maxReplicas", "replicas"))
-        if high == UNBOUNDED:
-            yield f"{place}.maxReplicas: {high} is no bound; write how many nodes a sweep may take"
-        if isinstance(low, int) and isinstance(high, int) and low > high:
-            yield f"{place}.minReplicas: {low} is more than its maxReplicas of {high}"
-        if isinstance(now, int) and isinstance(high, int) and now > high:
-            yield f"{place}.replicas: {now} is more than its maxReplicas of {high}"
-        if isinstance(now, int) and isinstance(low, int) and now < low:
-            yield f"{place}.replicas: {now} is less than its minReplicas of {low}"
-    for name, count in Counter(group.get("groupName") for _, group in workers).items():
-        if count > 1:
-            yield f"spec.rayClusterSpec.workerGroupSpecs: {count} groups are called '{name}'; name each otherwise"
+        if group.get("maxReplicas") == UNBOUNDED:
+            yield f"{place}.maxReplicas: {UNBOUNDED} is no bound; write how many nodes a sweep may take"
     field = "maxReplicas" if cluster.get("enableInTreeAutoscaling") else "replicas"
     if all(group.get(field) == 0 for _, group in workers):
         yield f"spec.rayClusterSpec.workerGroupSpecs: no worker would ever start; add a group with {field} above 0"
@@ -195,10 +184,10 @@ def _worker_problems(cluster: dict[str, Any], workers: list[Group]) -> Iterator[
         yield f"spec.rayClusterSpec.workerGroupSpecs: no GPU in any group's resources.limits; add {GPU}"
 
 
-def _different(head: Group, workers: list[Group]) -> Iterator[str]:
+def _difference_problems(head: Group, workers: list[Group]) -> Iterator[str]:
     ours = read_container(head[1])
     for place, group in workers:
         theirs = read_container(group)
-        for name in SAME:
+        for name in SAME_AS_HEAD:
             if theirs and theirs.get(name) != ours.get(name):
                 yield f"{place}: its container's {name} is not the head's; both need the same code, storage and keys"

@@ -26,6 +26,7 @@ class Kubernetes:
         self.asked: list[tuple[str, str]] = []
         self.on_create: Callable[[str, dict[str, Any]], None] = lambda kind, item: None
         self.on_get: Callable[[str], None] = lambda kind: None
+        self.on_patch: Callable[[dict[str, Any]], None] = lambda item: None
         self.on_log_end: Callable[[str], None] = lambda pod: None
         self.refused: dict[str, str] = {}
 
@@ -66,6 +67,9 @@ class Kubernetes:
             return 200, self.logs[match["name"]]
         if method == "DELETE":
             return 200, items.pop(match["name"])
+        if method == "PATCH":
+            items[match["name"]]["spec"] |= body["spec"]
+            self.on_patch(items[match["name"]])
         return 200, items[match["name"]]
 
 
@@ -74,7 +78,7 @@ def fail(code: int, reason: str, message: str) -> tuple[int, Any]:
     return code, status | {"reason": reason, "message": message}
 
 
-def resource(name: str, verbs: str = "create delete get list watch") -> dict[str, Any]:
+def resource(name: str, verbs: str = "create delete get list patch watch") -> dict[str, Any]:
     kind = KINDS[name]
     return {"name": name, "singularName": kind.lower(), "namespaced": True, "kind": kind, "verbs": verbs.split()}
 
@@ -129,7 +133,7 @@ def serve(state: Kubernetes, certificate: Path | None = None) -> Iterator[str]:
             if is_log:
                 state.on_log_end(urlsplit(self.path).path.split("/")[-2])
 
-        do_GET = do_POST = do_DELETE = handle_any
+        do_GET = do_POST = do_PATCH = do_DELETE = handle_any
 
         def log_message(self, format: str, *args: object) -> None:
             pass
