@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from platform.cluster import slurm
-from platform.cluster.file import load_cluster_file
+from platform.cluster.file import is_batch_script, load_cluster_file
 from platform.schedule.ray_environment import make_token
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
@@ -37,7 +37,8 @@ def main(
 
 def check_file(path: str) -> int:
     """Print what `check` says of a file, by its kind: a batch script for Slurm, a RayJob, or a file for `ray up`."""
-    if slurm.is_batch_script(path):
+    place = Path(path).expanduser()
+    if place.is_file() and is_batch_script(place.read_text(encoding="utf-8", errors="replace")):
         return report_problems(path, slurm.find_problems(path), [], "sbatch")
     from platform.cluster import checks, kuberay_checks
 

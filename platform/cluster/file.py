@@ -21,7 +21,7 @@ PYARROW_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 """Schemes of storages that pyarrow opens by itself; for others there is fsspec."""
 
 SECRET = re.compile(r"(?i)(token|secret|password|passwd|credential|(access|account|api)[_-]?key(_id)?)$")
-ASSIGNED = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$"'=])""")
+ASSIGNED = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$`"'=])""")
 """A name in a text that gives it a value, not another variable's: NAME=VALUE, NAME: VALUE, "NAME": "VALUE"."""
 
 

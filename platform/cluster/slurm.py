@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from platform.cluster.file import FILL_IN, is_filled
+from platform.cluster.file import FILL_IN, find_secrets, is_filled, storage_address_problems
 from search_spaces.schema.sweep import sweep_names
 from trainables.common.errors import closest
-from trainables.common.redaction import VARIABLES, has_credentials
 
 SHORT = {"-N": "nodes", "-c": "cpus-per-task", "-a": "array"}
 COMMAND = ["exec", "bash", "clusters/slurm.sh", "python", "-m", "platform.sweep"]
-NODE_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "$TMPDIR", "${TMPDIR", "$SLURM_TMPDIR")
-"""Folders that each node has for itself."""
+NODE_FOLDER = re.compile(r"/(tmp|var/tmp|dev/shm)(/|$)|\$\{?(SLURM_)?TMPDIR\b")
+"""How the path of a folder begins that each node has for itself."""
+COUNT = re.compile("[1-9][0-9]*")
+CONTINUED = re.compile(r"^(?!\s*#)(?:.*\\\n)+.*", re.M)
+"""Lines of one command."""
 
 
 @dataclass
@@ -30,21 +32,21 @@ class BatchScript:
     """Lines that are not filled in, or not read."""
 
 
-def is_batch_script(path: str) -> bool:
-    """Return whether a file begins as a script does, which Slurm asks for."""
-    place = Path(path).expanduser()
-    return place.is_file() and place.read_bytes().startswith(b"#!")
-
-
 def find_problems(path: str) -> list[str]:
     """Return all that keeps the file from being used, as `place: what is wrong; what to do`."""
-    script = read_script(Path(path).expanduser().read_text(encoding="utf-8", errors="replace"))
-    return [*script.problems, *_option_problems(script.options), *_export_problems(script), *_last_problems(script)]
+    text = Path(path).expanduser().read_bytes().decode(errors="replace")
+    found = [] if text.startswith("#!") else ["line 1: Slurm wants #!/bin/bash there"]
+    if "\r" in text:
+        found.append(f"{path}: has DOS line ends, which Slurm refuses; run: sed -i 's/\\r$//' {shlex.quote(path)}")
+    script = read_script(text.replace("\r\n", "\n"))
+    found += [*script.problems, *_option_problems(script.options), *_export_problems(script)]
+    return [*found, *_last_problems(script)]
 
 
 def read_script(text: str) -> BatchScript:
     """Read a script. Slurm reads options at the beginning of a line, above the first command, and no others."""
     script, commands = BatchScript(), False
+    text = CONTINUED.sub(lambda lines: lines[0].replace("\\\n", " ") + "\n" * lines[0].count("\n"), text)
     for number, line in enumerate(text.splitlines(), 1):
         option = re.match(r"\s*#+\s*SBATCH\b", line)
         if not line.strip() or (line.lstrip().startswith("#") and not option):
@@ -53,8 +55,12 @@ def read_script(text: str) -> BatchScript:
             words = shlex.split(line.lstrip("# \t") if option else line, comments=True)
         except ValueError:  # a quote that another line closes
             words = line.split()
+        written = re.split(r"\s+#", line.strip())[0]
+        script.problems += [
+            f"{secret}, which Slurm shows with the script; export it before sbatch"
+            for secret in find_secrets(written, f"line {number}")
+        ]
         if FILL_IN in " ".join(words):
-            written = re.split(r"\s+#", line)[0].strip()
             script.problems.append(f"line {number}: still to be filled in ({written})")
         if not option:
             commands, script.last = True, words
@@ -87,14 +93,14 @@ def _read_options(words: list[str]) -> dict[str, str]:
 def _option_problems(options: dict[str, str]) -> Iterator[str]:
     nodes = options.get("nodes", "1")
     several = nodes != "1"
-    if not nodes.isdecimal():
-        yield f"--nodes: '{nodes}' is no number; Ray waits for as many nodes as it is told"
+    if not COUNT.fullmatch(nodes):
+        yield f"--nodes: '{nodes}' is no number above 0; Ray waits for as many nodes as it is told"
     if options.get("ntasks-per-node", "" if several else "1") != "1":
         yield "--ntasks-per-node: must be 1; each task starts the Ray of its node"
-    if not options.get("cpus-per-task", "").isdecimal():
-        yield "--cpus-per-task: missing; a number, by which Ray knows the CPUs that the job has of a node"
-    if several and "exclusive" not in options:
-        yield "--exclusive: missing; two Rays on one node meet at its ports, and the end of one stops the other"
+    if not COUNT.fullmatch(options.get("cpus-per-task", "")):
+        yield "--cpus-per-task: no number above 0, by which Ray knows the CPUs that the job has of a node"
+    if several and options.get("exclusive") != "":
+        yield "--exclusive: missing, or has a value; two Rays on one node meet at its ports, and one ends the other"
     if "requeue" not in options or "no-requeue" in options:
         yield "--requeue: missing; a job that is preempted would not be queued again"
     if options.get("open-mode") != "append":
@@ -104,16 +110,14 @@ def _option_problems(options: dict[str, str]) -> Iterator[str]:
 
 
 def _export_problems(script: BatchScript) -> Iterator[str]:
-    storage = script.exports.get("UNLEARN_STORAGE", "")
+    storage = script.exports.get("UNLEARN_STORAGE", "").removeprefix("file://")
+    yield from storage_address_problems(storage, "UNLEARN_STORAGE")
     if not storage:
         yield "UNLEARN_STORAGE: missing; export a folder that every node sees, or s3://BUCKET/FOLDER"
-    elif is_filled(storage) and storage.startswith(NODE_FOLDERS):
+    elif is_filled(storage) and NODE_FOLDER.match(storage):
         yield f"UNLEARN_STORAGE: '{storage}' is a folder of each node by itself; name one that every node sees"
     elif is_filled(storage) and "://" not in storage and not storage.startswith(("/", "$", "~")):
         yield f"UNLEARN_STORAGE: '{storage}' is a relative path; write the whole one, the same on every node"
-    for name, value in script.exports.items():
-        if has_credentials(value) or (name in VARIABLES and not value.startswith("$")):
-            yield f"{name}: holds a password or token, which Slurm shows with the script; export it before sbatch"
     if script.exports.get("RAY_AUTH_MODE", "token") != "token":
         yield "RAY_AUTH_MODE: without tokens everybody who reaches a node can run programs as you; leave it out"
 
@@ -126,5 +130,7 @@ def _last_problems(script: BatchScript) -> Iterator[str]:
     name = next(iter(arguments), "")
     if FILL_IN not in " ".join(arguments) and name not in sweep_names():
         yield f"the last command: unknown sweep '{name}'; {closest(name, sweep_names())}"
+    if "--new" in arguments:
+        yield "the last command: has --new; a job that is queued again would begin anew, leave it out"
     if "--resume" not in arguments:
         yield "the last command: lacks --resume; a job that is queued again would refuse to go on"

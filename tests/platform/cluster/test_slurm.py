@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import platform.sweep as sweep
 from platform.cluster import __main__ as cluster
 from platform.cluster.slurm import read_script
 from tests.support.cluster_files import changed
@@ -30,7 +31,7 @@ def filled(shipped: str) -> str:
 
 def check(path: Path, text: str) -> tuple[int, str, str]:
     """Exit status, standard output and error of `platform.cluster check` on a file with this text."""
-    path.write_text(text)
+    path.write_bytes(text.encode())
     done = invoke(cluster.main, "check", path)
     return done.exit_code, done.stdout, done.stderr
 
@@ -62,22 +63,39 @@ MISTAKES = [  # what is written, what stands there instead, what `check` says
         "#SBATCH --mem=0\nsource .venv",
         "line 25: Slurm does not read it, as it stands below the first co",
     ),
-    (NODES, "#SBATCH --nodes=2-4 ", "--nodes: '2-4' is no number"),
+    (NODES, "#SBATCH --nodes=2-4 ", "--nodes: '2-4' is no number above 0"),
+    (NODES, "#SBATCH --nodes=0 ", "--nodes: '0' is no number above 0"),
     (
         "--ntasks-per-node=1",
         "--ntasks-per-node=8",
         "--ntasks-per-node: must be 1; each task starts the Ray of its node",
     ),
-    ("#SBATCH --cpus-per-task=64", "#", "--cpus-per-task: missing"),
-    ("#SBATCH --exclusive\n", "", "--exclusive: missing; two Rays on one node meet"),
+    ("#SBATCH --cpus-per-task=64", "#", "--cpus-per-task: no number above 0"),
+    ("--cpus-per-task=64", "--cpus-per-task=0", "--cpus-per-task: no number above 0"),
+    ("#SBATCH --exclusive\n", "", "--exclusive: missing, or has a value; two Rays"),
+    ("#SBATCH --exclusive\n", "#SBATCH --exclusive=user\n", "--exclusive: missing, or has a value; two Rays on one"),
     ("#SBATCH --requeue", "#SBATCH --no-requeue", "--requeue: missing"),
     ("#SBATCH --open-mode=append", "#", "--open-mode=append: missing; a job that is queued again would write over"),
     ("#SBATCH --requeue", "#SBATCH --requeue -a 0-3", "--array: a sweep has one driver"),
     ('export UNLEARN_STORAGE="', 'UNLEARN_STORAGE="', "UNLEARN_STORAGE: missing"),
     ("/scratch/me/runs", "/tmp/runs", "UNLEARN_STORAGE: '/tmp/runs' is a folder of each node by itself"),
     ("/scratch/me/runs", "runs", "UNLEARN_STORAGE: 'runs' is a relative path"),
-    ("/scratch/me/runs", "s3://me:word@bucket/runs", "UNLEARN_STORAGE: holds a password or token"),
-    ("source .venv", "export HF_TOKEN=hf_word\nsource .venv", "HF_TOKEN: holds a password or token, which Slurm shows"),
+    ("/scratch/me/runs", "file:///tmp/runs", "UNLEARN_STORAGE: '/tmp/runs' is a folder of each node by itself"),
+    ("/scratch/me/runs", "${TMPDIR:-/tmp}/runs", "UNLEARN_STORAGE: '${TMPDIR:-/tmp}/runs' is a folder of each node"),
+    ("/scratch/me/runs", "s4://bucket/runs", "UNLEARN_STORAGE: unknown scheme 's4' in 's4://bucket/runs'"),
+    ("/scratch/me/runs", "s3://me:word@bucket/runs", "UNLEARN_STORAGE: the address holds a user name or password"),
+    ("source .venv", "export HF_TOKEN=hf_word\nsource .venv", "line 25: HF_TOKEN is a secret, which Slurm shows with"),
+    ("source .venv", "declare -x HF_TOKEN='hf'\nsource .venv", "line 25: HF_TOKEN is a secret, which Slurm shows"),
+    ("source .venv", "export A=b PGPASSWORD=a\nsource .venv", "line 25: PGPASSWORD is a secret, which Slurm shows"),
+    ("#SBATCH --requeue", "#SBATCH --requeue --export=ALL,MY_TOKEN=a", "line 20: MY_TOKEN is a secret, which Slurm"),
+    (" --resume", " --resume --storage s3://me:word@b", "line 26: an address with a user name, password or token, wh"),
+    (" --resume", " --resume --new", "the last command: has --new; a job that is queued again would begin anew"),
+    ("#!/bin/bash\n", "", "line 1: Slurm wants #!/bin/bash there"),
+    (
+        "source .venv",
+        "ls\r\nsource .venv",
+        "{path}: has DOS line ends, which Slurm refuses; run: sed -i 's/\\r$//' {path}",
+    ),
     (
         "source .venv",
         "export RAY_AUTH_MODE=disabled\nsource .venv",
@@ -102,16 +120,20 @@ MISTAKES = [  # what is written, what stands there instead, what `check` says
 def test_mistakes(filled: str, tmp_path: Path, old: str, new: str, message: str) -> None:
     """Each beside another one, for `check` names all at once."""
     text = changed(changed(filled, old, new), "--partition=gpu", "--partition=FILL IN")
-    status, _, err = check(tmp_path / "mine.sbatch", text)
+    path = tmp_path / "mine.sbatch"
+    status, _, err = check(path, text)
     assert status == 2
-    assert f"error: {message}" in err
-    assert "line 11: still to be filled in" in err
+    assert f"error: {message.replace('{path}', str(path))}" in err
+    assert ": still to be filled in" in err
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
     [
         (NODES, "#SBATCH -N2 "),
+        (LAST, LAST.replace(" python", " \\\n  python")),
+        ("/scratch/me/runs", "/tmpdata/runs"),
+        ("source .venv", 'test -n "${HF_TOKEN:?export it}"\nsource .venv'),
         (NODES, "#SBATCH -N 2 -p gpu "),
         ("/scratch/me/runs", "$HOME/runs"),
         ("/scratch/me/runs", "s3://bucket/runs"),
@@ -189,3 +211,9 @@ def test_a_job_of_two_nodes_starts_the_command_once(
         (tmp_path / "ray").write_text('#!/bin/bash\necho "$*" >> "$CALLS"\n')
     found, output = job(command)
     assert (found, output.count("symmetric-run --address 10.77.0.10:")) == (status, starts), output
+
+
+def test_a_script_is_no_cluster_file(root: Path) -> None:
+    done = invoke(sweep.main, "quickstart", "--cluster", root / "clusters" / "slurm.sbatch")
+    assert done.exit_code == 2
+    assert "slurm.sbatch' is a batch script for Slurm; submit it with: sbatch " in done.stderr
