@@ -18,12 +18,13 @@ PATH = re.compile(r"/(?:api|apis/ray\.io)/v1/namespaces/[^/]+/(?P<kind>\w+)(?:/(
 
 
 class Kubernetes:
-    """What the server knows: objects by kind and name, logs by pod, what was asked, and what happens as a log ends."""
+    """What the server knows: objects by kind and name, logs by pod, what was asked and sent, what happens then."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in KINDS}
         self.logs: dict[str, str] = {}
         self.asked: list[tuple[str, str]] = []
+        self.sent: list[Any] = []
         self.on_create: Callable[[str, dict[str, Any]], None] = lambda kind, item: None
         self.on_get: Callable[[str], None] = lambda kind: None
         self.on_patch: Callable[[dict[str, Any]], None] = lambda item: None
@@ -35,6 +36,7 @@ class Kubernetes:
         url = urlsplit(target)
         asked = {name: values[0] for name, values in parse_qs(url.query).items()}
         self.asked.append((method, target))
+        self.sent.append(body)
         if url.path in DISCOVERY:
             return 200, DISCOVERY[url.path]
         match = PATH.fullmatch(url.path)

@@ -22,6 +22,7 @@ from tests.support.cluster_files import changed
 from tests.support.kubernetes_server import Kubernetes, serve, write_kubeconfig
 from tests.support.rayjob_files import fill_rayjob
 from tests.support.starts import invoke
+from tests.trainables.common.test_secrets import HIDDEN, SECRETS, SERVER
 
 signals = starts.signals
 needs_kubectl = pytest.mark.skipif(
@@ -104,12 +105,19 @@ class Operator:
 def operator(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Operator]:
     monkeypatch.setattr(kuberay, "POLL_SECONDS", 0.01)
     monkeypatch.setenv("KUBECONFIG", str(home / "config"))
-    monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
+    for name, value in {**SECRETS, "MLFLOW_TRACKING_URI": SERVER}.items():
+        monkeypatch.setenv(name, value)
+    (home / "bin").mkdir()
+    typed = f'#!/bin/sh\necho "$*" >> {home}/typed\nexec {shutil.which("kubectl")} "$@"\n'
+    (home / "bin" / "kubectl").write_text(typed)
+    (home / "bin" / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{home}/bin:{os.environ['PATH']}")
     cluster = Kubernetes()
     with serve(cluster) as address:
         write_kubeconfig(home / "config", address)
         yield Operator(cluster)
-    assert "hf_of_nobody" not in json.dumps(cluster.objects) + json.dumps(cluster.asked)
+    known = json.dumps([cluster.objects, cluster.asked, cluster.sent]) + (home / "typed").read_text()
+    assert not [secret for secret in HIDDEN if secret in known]
 
 
 @pytest.fixture
@@ -238,7 +246,7 @@ def test_what_is_wrong_is_said_at_once(
     operator.cluster.refused = {"POST rayjobs": "rayjobs is forbidden: you may not create it"}
     status, _, err = start("quickstart")
     assert (status, "--cluster: the job server refused: Error from server (Forbidden)" in err) == (2, True)
-    assert "--set=target=*** holds a password or token" in start("own", "--set=target=hf_of_nobody")[2]
+    assert "--set=target=*** holds a password or token" in start("own", f"--set=target={SECRETS['HF_TOKEN']}")[2]
     monkeypatch.setenv("PATH", "")
     assert "no kubectl here; install it, and let it reach the cluster" in start("quickstart")[2]
     text = changed(file.read_text(), "version: v2", "version: v1")

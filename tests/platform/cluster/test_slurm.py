@@ -16,6 +16,7 @@ from platform.cluster import __main__ as cluster
 from platform.cluster.slurm import read_script
 from tests.support.cluster_files import changed
 from tests.support.starts import invoke
+from tests.trainables.common.test_secrets import HIDDEN, SECRETS, files_with_secrets
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +168,8 @@ def test_a_job_of_one_node_runs_the_command_itself_and_ends_as_it_does(root: Pat
 
 FAKES = {  # of a job of two nodes, which are this machine
     "scontrol": "printf 'one\\ntwo\\n'",
-    "srun": 'while [[ $1 == --* ]]; do shift; done; [ "$1" = getent ] && echo 10.77.0.10 || exec "$@"',
+    "srun": 'echo "srun $*" >> "$CALLS"; while [[ $1 == --* ]]; do shift; done; '
+    '[ "$1" = getent ] && echo 10.77.0.10 || exec "$@"',
     "ray": 'echo "$*" >> "$CALLS"; [ "$1" != symmetric-run ] && exit; '
     'while [ "$1" != -- ]; do shift; done; "${@:2}"; exit 0',
 }
@@ -175,14 +177,14 @@ FAKES = {  # of a job of two nodes, which are this machine
 
 @pytest.fixture
 def job(root: Path, tmp_path: Path) -> Iterator[Callable[[str], tuple[int, str]]]:
-    """Return `run(command)`: a job of two nodes whose command is of bash; exit status, and the calls of ray."""
+    """Return `run(command)`: a job of two nodes whose command is of bash; exit status, what it called and said."""
     for name, words in FAKES.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{words}\n")
         (tmp_path / name).chmod(0o755)
     number, calls = f"90{os.getpid()}", tmp_path / "calls"
     env = {"PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}", "CALLS": str(calls)}
     env |= {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "one,two", "SLURM_JOB_ID": number}
-    env |= {"SLURM_CPUS_PER_TASK": "1", "RAY_AUTH_TOKEN": "mine"}
+    env |= {"SLURM_CPUS_PER_TASK": "1", "KEPT": str(tmp_path / "kept"), **SECRETS}
 
     def run(command: str) -> tuple[int, str]:
         words = ["bash", "clusters/slurm.sh", "bash", "-c", command]
@@ -210,7 +212,19 @@ def test_a_job_of_two_nodes_starts_the_command_once(
     if command == "not run":
         (tmp_path / "ray").write_text('#!/bin/bash\necho "$*" >> "$CALLS"\n')
     found, output = job(command)
-    assert (found, output.count("symmetric-run --address 10.77.0.10:")) == (status, starts), output
+    assert (found, output.count("\nsymmetric-run --address 10.77.0.10:")) == (status, starts), output
+
+
+def test_a_job_names_and_writes_no_secret_of_the_shell_that_it_was_submitted_from(
+    job: Callable[[str], tuple[int, str]], tmp_path: Path
+) -> None:
+    """The command has them, but for a token of another Ray."""
+    told = 'cp -r "$RAY_TMPDIR" "$KEPT"; for name in HF_TOKEN RAY_AUTH_TOKEN; do [ -v $name ] && echo "has $name"; done'
+    status, output = job(f"{told}; exit 3")
+    assert (status, "srun --nodes=2" in output, output.count("\nhas ")) == (3, True, 1), output
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"token", "status"}
+    assert not [secret for secret in HIDDEN if secret in output]
+    assert files_with_secrets(tmp_path / "kept") == []
 
 
 def test_a_script_is_no_cluster_file(root: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ from platform.cluster import connect_to_jobs
 from tests.support import starts
 from tests.support.ports import free_port
 from tests.support.starts import invoke
+from tests.trainables.common.test_secrets import HIDDEN, SECRETS, SERVER
 
 signals = starts.signals
 FILE = "cluster_name: some\nfile_mounts: {'~/elsewhere': /etc, '~/un learning': .}\n"
@@ -115,9 +116,11 @@ class Jobs:
     def __init__(self) -> None:
         self.jobs: dict[str, Any] = {}
         self.log: list[str | type[BaseException]] = []
+        self.sent = ""
 
     def submit_job(self, entrypoint: str, submission_id: str, metadata: dict[str, str] | None) -> str:
         job = {"submission_id": submission_id, "entrypoint": entrypoint, "metadata": metadata}
+        self.sent += repr(job)
         self.jobs[submission_id] = SimpleNamespace(**job, status=JobStatus.RUNNING, driver_exit_code=0)
         return submission_id
 
@@ -145,10 +148,15 @@ class Jobs:
 
 
 @pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+    """Return the job server, which gets to know no secret of this machine."""
     found = Jobs()
+    for name, value in {**SECRETS, "MLFLOW_TRACKING_URI": SERVER}.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(connect_to_jobs, "open_client", lambda cluster: contextlib.nullcontext(found))
-    return found
+    yield found
+    assert found.sent
+    assert not [secret for secret in HIDDEN if secret in found.sent]
 
 
 SETTING_UP = "2026-11-23 10:00:00,123\tINFO job_manager.py:568 -- Runtime env is setting up.\n"
