@@ -19,7 +19,7 @@ from platform.cluster.file import (
     storage_address_problems,
     unknown_keys,
 )
-from platform.schedule.ray_environment import TOKEN
+from platform.schedule.ray_environment import NO_METRICS, TOKEN
 from trainables.common import provenance
 from trainables.common.errors import closest
 from trainables.common.redaction import redact
@@ -32,8 +32,6 @@ ENVIRONMENT = (
     "cd ~/unlearning && "
     ".venv/bin/python -m platform.cluster environment ~/ray_bootstrap_config.yaml >> ~/.unlearning.env"
 )
-NO_METRICS = "RAY_enable_metrics_collection=0 AUTOSCALER_METRIC_PORT=-1 DASHBOARD_METRIC_PORT=-1 "
-"""Ray's ports of metrics ask for no token; at -1 the head's two servers of them do not start."""
 SPOT = (
     "RAY_AUTH_MODE=token setsid flock -n /tmp/spot.lock python ~/unlearning/clusters/spot.py < /dev/null "
     "> /tmp/spot.log 2>&1 &"
@@ -163,7 +161,8 @@ def generate_commands(provider: str | None) -> dict[str, list[str]]:
     """
     local = provider == "local"
     limit, autoscaler = ("", "RAY_enable_autoscaler_v2=0 ") if local else ("ulimit -n 65536; ", "")
-    before, start = f"unset OMP_NUM_THREADS; {limit}", f"{NO_METRICS}RAY_AUTH_MODE=token ray start"
+    settings = " ".join(f"{name}={value}" for name, value in NO_METRICS.items())
+    before, start = f"unset OMP_NUM_THREADS; {limit}", f"{settings} RAY_AUTH_MODE=token ray start"
     head = "--head --port=6379 --dashboard-host=127.0.0.1 --autoscaling-config=~/ray_bootstrap_config.yaml"
     worker = f"{before}{start} --address=$RAY_HEAD_IP:6379"
     return {

@@ -17,6 +17,7 @@ from platform.cluster.file import (
     is_filled,
     storage_address_problems,
 )
+from platform.schedule.ray_environment import NO_METRICS
 from trainables.common.errors import closest
 
 SCHEMA = Path(__file__).with_name("rayjob_schema.json")
@@ -28,8 +29,6 @@ ON_WORKERS = ("entrypointNumCpus", "entrypointNumGpus", "entrypointResources")
 ONCE = ("--new", "--retry-failed")
 """Options of a sweep that set aside what it has done: a retry would do so again."""
 NOT_IN_SIDECAR_MODE = ("clusterSelector", "submitterPodTemplate", "submitterConfig")
-METRICS = {"RAY_enable_metrics_collection": "0", "DASHBOARD_METRIC_PORT": "-1", "AUTOSCALER_METRIC_PORT": "-1"}
-"""Variables that keep Ray's ports of metrics, which ask for no token, from being opened."""
 GPU, GPU_LIMIT = "nvidia.com/gpu", re.compile(r"gpu$")
 SAME_AS_HEAD = ("image", "workingDir", "env", "envFrom")
 """Fields of a worker's container that are the head's: the code, the storage and its keys."""
@@ -105,7 +104,7 @@ def _cluster_problems(cluster: dict[str, Any], head: Group) -> Iterator[str]:
     scaling = cluster.get("enableInTreeAutoscaling") is True
     if scaling and as_mapping(cluster.get("autoscalerOptions")).get("version") != "v2":
         yield f"{place}.autoscalerOptions.version: not v2; the first autoscaler dies of trials larger than the cluster"
-    for name, wanted in METRICS.items():
+    for name, wanted in NO_METRICS.items():
         own = scaling and name.startswith("AUTOSCALER")  # container
         container = as_mapping(cluster.get("autoscalerOptions")) if own else read_container(head[1])
         if read_variables(container).get(name) != wanted:

@@ -25,6 +25,8 @@ RAY_SETTINGS = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
+"""Ray's ports of metrics ask for no token: with these the agents', the autoscaler's and the dashboard's do not open."""
 LOCAL = "local"
 TOKEN = "~/.ray/auth_token"
 """The file of the token without which Ray answers nobody."""
@@ -43,7 +45,7 @@ def set_ray_environment(address: str | None) -> None:
     if resolve_address(address) == LOCAL:
         make_token()
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        os.environ.setdefault("RAY_enable_metrics_collection", "0")
+        os.environ.update({name: value for name, value in NO_METRICS.items() if name not in os.environ})
         if "RAY_TMPDIR" not in os.environ:
             os.environ["RAY_TMPDIR"] = make_private_folder()
 

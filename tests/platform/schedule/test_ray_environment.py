@@ -34,3 +34,17 @@ def test_a_long_tmpdir_leaves_room_for_sockets(tmp_path: Path, monkeypatch: pyte
     place = ray_environment.make_private_folder()
     assert place.startswith("/tmp/unlearn-")
     assert len(place) + ray_environment.SOCKET <= ray_environment.LONGEST_SOCKET
+
+
+@pytest.mark.parametrize("address", [None, "auto"])
+def test_a_ray_of_our_own_opens_no_port_of_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
+    """Of the autoscaler and the dashboard, which it has although it shows none, and of its agents."""
+    environ = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "DASHBOARD_METRIC_PORT": "1"}
+    monkeypatch.setattr(os, "environ", environ)
+    ray_environment.set_ray_environment(address)
+    found = {name: value for name, value in environ.items() if "metric" in name.lower()}
+    found.pop("RAY_TRAIN_METRICS_ENABLED")
+    own = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1"}
+    assert found == {"DASHBOARD_METRIC_PORT": "1"} | ({} if address else own), "what a person has set stays"
