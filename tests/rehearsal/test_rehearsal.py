@@ -87,7 +87,7 @@ ELSEWHERE = {
     "hf auth login": "asks for a person's token",
     "docker build -t REGISTRY/unlearning:TAG .": "test_image",
     "docker push REGISTRY/unlearning:TAG": "the engine's own",
-    "kubectl create secret generic unlearning --from-env-file=FILE": "Kubernetes' own",
+    "kubectl create secret generic unlearning --from-env-file=.env": "Kubernetes' own",
     "python -m platform.cluster check clusters/kuberay.yaml": "test_kuberay_check",
     "python -m platform.sweep tofu_llama --cluster clusters/kuberay.yaml": "test_kuberay_jobs",
     "python -m platform.status tofu_llama --cluster clusters/kuberay.yaml": "test_kuberay_jobs",
