@@ -163,15 +163,12 @@ def generate_commands(provider: str | None) -> dict[str, list[str]]:
     limit, autoscaler = ("", "RAY_enable_autoscaler_v2=0 ") if local else ("ulimit -n 65536; ", "")
     settings = " ".join(f"{name}={value}" for name, value in NO_METRICS.items())
     before, start = f"unset OMP_NUM_THREADS; {limit}", f"{settings} RAY_AUTH_MODE=token ray start"
-    head = "--head --port=6379 --dashboard-host=127.0.0.1 --autoscaling-config=~/ray_bootstrap_config.yaml"
+    head = f"{before}{autoscaler}{start} --head --port=6379 --dashboard-host=127.0.0.1"
+    head += " --autoscaling-config=~/ray_bootstrap_config.yaml"
     worker = f"{before}{start} --address=$RAY_HEAD_IP:6379"
     return {
         "head_setup_commands": [ENVIRONMENT],
-        "head_start_ray_commands": [
-            "ray stop",
-            f"{before}{autoscaler}{start} {head}",
-            "bash ~/unlearning/clusters/mlflow.sh",
-        ],
+        "head_start_ray_commands": ["ray stop", head, "bash ~/unlearning/clusters/mlflow.sh"],
         "worker_start_ray_commands": ["ray stop", worker, *([SPOT] if provider == "aws" else [])],
     }
 

@@ -93,13 +93,11 @@ class KubernetesJobs:
         found = self._get(RAYJOBS, job)
         state = _read_status(found[0] if found else None)
         status = found[0].get("status", {}) if found else {"message": "it was deleted"}
-        reasons = [
-            status[key].partition(", last available logs")[0] for key in ("reason", "message") if status.get(key)
-        ]
+        parts = [status[key].partition(", last available logs")[0] for key in ("reason", "message") if status.get(key)]
         return SimpleNamespace(
             status=state,
             driver_exit_code=0 if state == "SUCCEEDED" else self.exit_codes.get(job),
-            message=": ".join(reasons),
+            message=": ".join(parts),
         )
 
     async def tail_job_logs(self, job: str) -> AsyncIterator[str]:

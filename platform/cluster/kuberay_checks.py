@@ -105,11 +105,11 @@ def _cluster_problems(cluster: dict[str, Any], head: Group) -> Iterator[str]:
     if scaling and as_mapping(cluster.get("autoscalerOptions")).get("version") != "v2":
         yield f"{place}.autoscalerOptions.version: not v2; the first autoscaler dies of trials larger than the cluster"
     for name, wanted in NO_METRICS.items():
-        own = scaling and name.startswith("AUTOSCALER")  # container
-        container = as_mapping(cluster.get("autoscalerOptions")) if own else read_container(head[1])
+        in_head = not (scaling and name.startswith("AUTOSCALER"))  # else it has a container of its own
+        container = read_container(head[1]) if in_head else as_mapping(cluster.get("autoscalerOptions"))
         if read_variables(container).get(name) != wanted:
-            there = f"{place}.autoscalerOptions" if own else HEAD_GROUP
-            yield f"{there}: env {name} is not '{wanted}'; metrics would be served to all who reach the pod"
+            where = HEAD_GROUP if in_head else f"{place}.autoscalerOptions"
+            yield f"{where}: env {name} is not '{wanted}'; metrics would be served to all who reach the pod"
 
 
 def _exposure_problems(head: Group) -> Iterator[str]:
@@ -148,10 +148,8 @@ def _pod_problems(group: Group) -> Iterator[str]:
 
 
 def _storage_problems(head: Group, workers: list[Group]) -> Iterator[str]:
-    place, storage = (
-        f"{HEAD_GROUP}: env UNLEARN_STORAGE",
-        read_variables(read_container(head[1])).get("UNLEARN_STORAGE"),
-    )
+    place = f"{HEAD_GROUP}: env UNLEARN_STORAGE"
+    storage = read_variables(read_container(head[1])).get("UNLEARN_STORAGE")
     if storage is None:
         yield f"{place}: missing; s3://BUCKET/FOLDER, which every node sees"
     yield from storage_address_problems(storage, place)
@@ -159,9 +157,9 @@ def _storage_problems(head: Group, workers: list[Group]) -> Iterator[str]:
         return
     folder = storage.removeprefix("file://")
     for name, group in (head, *workers):
-        volumes = {each.get("name"): each for each in map(as_mapping, as_list(_read_pod(group).get("volumes")))}
+        volumes = {str(each.get("name")): each for each in map(as_mapping, as_list(_read_pod(group).get("volumes")))}
         mounts = {
-            f"{str(each.get('mountPath')).rstrip('/')}/": volumes.get(each.get("name"), {})
+            f"{str(each.get('mountPath')).rstrip('/')}/": volumes.get(str(each.get("name")), {})
             for each in map(as_mapping, as_list(read_container(group).get("volumeMounts")))
         }
         deepest = max((mount for mount in mounts if f"{folder}/".startswith(mount)), key=len, default=None)
