@@ -1,7 +1,7 @@
 # The platform with everything locked, for KubeRay (clusters/kuberay.yaml) or any machine with a container engine:
 #
 #   docker build -t REGISTRY/unlearning:TAG .                          # torch with CUDA, 7 GB
-#   docker build -t REGISTRY/unlearning:TAG --build-arg TORCH=cpu .    # without CUDA, 2 GB
+#   docker build -t REGISTRY/unlearning:TAG --build-arg TORCH=cpu .    # without CUDA, 3 GB
 #   docker run --rm REGISTRY/unlearning:TAG python -m platform.sweep quickstart --dry-run
 #
 # NVIDIA's driver is the machine's. Head and workers of a Ray cluster need the same image.
