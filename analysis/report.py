@@ -18,6 +18,7 @@ from analysis.load.trials import CHOICE, settings
 from analysis.page import (
     detail_sections,
     html,
+    interactive,
     paper_layout_sections,
     paper_only_report,
     request_by_request,
@@ -25,7 +26,6 @@ from analysis.page import (
     trial_to_ship,
 )
 from analysis.page.detail_sections import Report
-from analysis.page.interactive import write_block
 from analysis.page.paper_layout_sections import Source
 from analysis.prose import verdict
 from analysis.prose.caveats import list_caveats, list_decisive
@@ -70,6 +70,7 @@ def build(
     if show_rows and folder.resolve().is_relative_to(store.root.resolve()):
         raise InputError("--show-rows: the storage holds no text of rows; give --output DIR, a folder outside of it")
     say(f"reading {format_count(sum(len(sweep.trials) for sweep in sweeps.values()), 'trial')} of {label}")
+    interactive.bundle_script()
     results = {name: read_results(sweep, store) for name, sweep in sweeps.items()}
     say(f"drawing figures and writing tables to {folder}")
     try:
@@ -132,7 +133,7 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
         changes=detail_tables.list_changes(results),
         tradeoff=tradeoff,
         export=export,
-        interactive=write_block(results, storage),
+        interactive=interactive.write_block(results, storage),
         main=main,
         sections=parts,
         chosen=detail_tables.list_chosen(results),

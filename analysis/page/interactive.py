@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def write_block(results: Results, storage: str = DEFAULT_STORAGE, chosen: pd.Dat
             "interactive.html.j2",
             Path(),
             data=htmlsafe_json_dumps(data, lambda found: json.dumps(found, separators=(",", ":"), allow_nan=False)),
-            script=Markup(load_script().replace("</script", r"<\/script")),
+            script=Markup(bundle_script().result().replace("</script", r"<\/script")),
             looks=looks,
             splits=[(name, split_label(name)) for name in sorted(set(trials["split"]))],
             goals=[(goal.metric, goal.short) for goal in (y, *goals.removals)],
@@ -100,9 +101,13 @@ def write_block(results: Results, storage: str = DEFAULT_STORAGE, chosen: pd.Dat
 
 
 @cache
-def load_script() -> str:
-    """Return Vega, Vega-Lite, Vega-Embed and the script of the controls as one module without imports."""
-    return vl_convert.javascript_bundle((TEMPLATES / "interactive.js").read_text(encoding="utf-8"))
+def bundle_script() -> Future[str]:
+    """Start to make one module without imports of Vega, Vega-Lite, Vega-Embed and the script of the controls.
+
+    It takes a second of a core, beside what else is done.
+    """
+    script = (TEMPLATES / "interactive.js").read_text(encoding="utf-8")
+    return ThreadPoolExecutor(1).submit(vl_convert.javascript_bundle, script)
 
 
 def list_trials(

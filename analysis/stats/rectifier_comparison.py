@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 import pyarrow
 import pyarrow.parquet
-from scipy import stats
 
 from analysis.labels import order_rectifiers
 from analysis.load.trials import evaluated
@@ -249,6 +248,8 @@ def measure_gains(differences: tuple[float, ...]) -> Mapping[str, float]:
     gains = np.array(differences, dtype=float)
     if len(gains) < LEAST:
         return dict.fromkeys(("low", "high", "p", "effect"), math.nan)
+    from scipy import stats
+
     shared: dict[str, Any] = {"vectorized": True, "rng": SEED}
     tested = stats.permutation_test((gains,), np.mean, permutation_type="samples", n_resamples=FLIPS, **shared)
     mean = float(gains.mean())
@@ -270,6 +271,8 @@ def measure_ranks(table: pd.DataFrame) -> dict[str, Any]:
     ranks = table.rank(axis=1, ascending=False)
     found: dict[str, Any] = {"ranks": ranks.mean().to_dict(), "friedman": math.nan, "distance": math.nan}
     if rows >= LEAST:
+        from scipy import stats
+
         quantile = float(stats.studentized_range.ppf(1 - LEVEL, columns, np.inf)) / math.sqrt(2)
         found["distance"] = quantile * math.sqrt(columns * (columns + 1) / (6 * rows))
         if columns > 2 and np.ptp(ranks.to_numpy()) > 0:

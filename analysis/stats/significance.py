@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import ttest_rel
 
 from analysis.load.goal_columns import Goals
 from analysis.load.trials import evaluated
@@ -64,6 +63,8 @@ def _paired(plain: pd.Series, gru: pd.Series) -> dict[str, Any]:
     row |= {"difference": round(means[1] - means[0], DECIMALS), "gains": gains.round(DECIMALS).tolist()}
     row |= dict.fromkeys(("low", "high", "p"), float("nan"))
     if len(both) >= LEAST and np.ptp(gains) > 1e-12 * np.abs(gains).max():
+        from scipy.stats import ttest_rel
+
         tested = ttest_rel(both["gru"], both["none"])
         low, high = tested.confidence_interval(1 - LEVEL)
         row |= {"low": float(low), "high": float(high), "p": float(tested.pvalue)}

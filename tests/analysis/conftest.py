@@ -1,5 +1,6 @@
 """Fixtures of the analysis: reports do not write their figures."""
 
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ def _undrawn_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     """
     if "written_figures" in request.fixturenames:
         return
-    monkeypatch.setattr(interactive, "load_script", str)  # its libraries take seconds
+    bundled: Future[str] = Future()
+    bundled.set_result("")
+    monkeypatch.setattr(interactive, "bundle_script", lambda: bundled)  # its libraries take seconds
     for module in (detail_sections, paper_layout_sections, paper_only_report):
         monkeypatch.setattr(module, "save_figure", _save_points)
     if "drawn_figures" in request.fixturenames:

@@ -16,7 +16,7 @@ from tests.support import browser, sweep_store
 from tests.support.sweep_store import GRU, NONE, Results, write_sweep, write_trial
 
 store, results = sweep_store.tiny_store, sweep_store.tiny_results
-load_library = interactive.load_script  # as it is: the fixtures of this folder leave it out
+load_library = interactive.bundle_script  # as it is: the fixtures of this folder leave it out
 EVIL = '</script><img src=x onerror="boom()"><!--<script>'
 
 
@@ -106,7 +106,7 @@ def page(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
         pytest.skip("no chromium: apt-get install chromium fonts-dejavu-core")
     folder, said = tmp_path_factory.mktemp("page"), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interactive, "load_script", load_library)
+        patch.setattr(interactive, "bundle_script", load_library)
         block = interactive.write_block(sweep_store.read(store))
     path = folder / "index.html"
     head = (
