@@ -1,0 +1,202 @@
+"""TOFU's evaluation and an unlearning trial beside open-unlearning's, as whole processes in turn.
+
+`python bench/peers.py --open-unlearning DIR --python PY [--what evaluation,ga,gd,npo_gd] [--repeats 3] [--threads N]
+[--json FILE]` from the root; bench/README.md says what is needed and measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench import _script
+from trainables import benchmarks
+from trainables.benchmarks.tofu.open_unlearning_files import EVALUATION, PREFIXES, TRUTH_RATIOS
+from trainables.common.fingerprints import hash_model
+from trainables.config.settings import Benchmark, Model, Training
+from trainables.config.trial import Trial
+
+NEEDS = (
+    "a checkout of https://github.com/locuslab/open-unlearning, and the Python of an environment with torch, "
+    "transformers 4, datasets 3, hydra-core, hydra_colorlog, rouge-score, lm-eval 0.4.8 and deepspeed"
+)
+SPLIT, RETAIN = "forget05", "retain95"
+TRAINERS = {"ga": "GradAscent", "gd": "GradDiff", "npo_gd": "NPO"}
+"""Our objectives and its trainers of the same formula; both retain terms are the NLL with coefficient 1."""
+BATCH, EPOCHS, RATE = 32, 5, 1e-4
+NAMES = {"model_utility": "model_utility"}
+for _task, _prefix in PREFIXES.items():
+    _prob = "Prob" if _task in ("forget", "retain") else "Prob_normalised"
+    NAMES |= {f"{_task}_prob": f"{_prefix}_Q_A_{_prob}", f"{_task}_rouge": f"{_prefix}_Q_A_ROUGE"}
+    NAMES[f"{_task}_truth_ratio"] = TRUTH_RATIOS[_task]
+"""Our metrics, and its names of them."""
+
+
+def settings_of(model: Path, place: Path) -> list[str]:
+    """Return open-unlearning's settings of the model, the rows and the measures of TOFU's two goals."""
+    return [
+        "model=Llama-2-7b-chat-hf",  # its template; the paths say which model
+        f"model.model_args.pretrained_model_name_or_path={model}",
+        f"model.tokenizer_args.pretrained_model_name_or_path={model}",
+        "model.model_args.attn_implementation=sdpa",
+        "model.model_args.torch_dtype=float32",
+        f"forget_split={SPLIT}",
+        "~eval.tofu.metrics.privleak",
+        "~eval.tofu.metrics.extraction_strength",
+        "task_name=bench",
+        f"paths.output_dir={place}",
+    ]
+
+
+def peer_command(options: argparse.Namespace, what: str, place: Path) -> list[str]:
+    """Return open-unlearning's command for an evaluation or a trial."""
+    source = options.open_unlearning.resolve() / "src"
+    settings = settings_of(options.model, place)
+    if what == "evaluation":
+        return [str(source / "eval.py"), "experiment=eval/tofu/default", "model.model_args.device_map=cpu", *settings]
+    arguments = {
+        "per_device_train_batch_size": BATCH // 4,
+        "gradient_accumulation_steps": 4,
+        "num_train_epochs": EPOCHS,
+        "learning_rate": RATE,
+        "warmup_epochs": "null",  # it would divide by the number of GPUs
+        "bf16": False,
+        "bf16_full_eval": False,
+        "optim": "adamw_torch",
+        "report_to": "none",
+        "eval_on_start": False,
+        "eval_strategy": "no",
+    }
+    typed = [f"trainer.args.{name}={value}" for name, value in arguments.items()]
+    command = ["--config-name=unlearn.yaml", "experiment=unlearn/tofu/default", f"trainer={TRAINERS[what]}"]
+    return [str(source / "train.py"), *command, f"retain_split={RETAIN}", *typed, *settings]
+
+
+def our_command(options: argparse.Namespace, what: str, place: Path) -> list[str]:
+    """Return our command for the same."""
+    benchmark = Benchmark(data=str(options.data), split=SPLIT, dialect="open-unlearning", template="llama2")
+    if what == "evaluation":
+        asked = ["--split", SPLIT, "--dialect", benchmark.dialect, "--template", benchmark.template]
+        places = ["--model", str(options.model), "--data", str(options.data), "--output", str(place / "metrics.json")]
+        return ["-m", "trainables.evaluate", *asked, *places]
+    found = benchmarks.find("tofu").fingerprint(benchmark)
+    trial = Trial(
+        method=what,
+        benchmark=benchmark.model_copy(update={"fingerprint": found}),
+        target=Model(path=str(options.model), fingerprint="files:" + hash_model(options.model)),
+        training=Training(lr=RATE, batch_size=BATCH, epochs=EPOCHS, schedule="linear", weight_decay=0.01),
+    )
+    (place / "config.json").write_text(trial.model_dump_json())
+    return ["-m", "trainables.run", str(place / "config.json"), "--storage", str(place / "runs")]
+
+
+def run(python: Path | str, command: list[str], folder: Path, threads: int | None) -> float:
+    """Run Python on a command in a folder; return wall-clock seconds. Ends the script where it fails."""
+    env = {**os.environ, "PYTHONPATH": str(_script.ROOT), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    if threads:
+        env["OMP_NUM_THREADS"] = str(threads)
+    if str(python) != sys.executable:
+        env.pop("PYTHONPATH")  # our package `platform` is not for others
+    started = time.perf_counter()
+    done = subprocess.run([str(python), *command], cwd=folder, env=env, capture_output=True, text=True)
+    seconds = time.perf_counter() - started
+    if done.returncode:
+        raise SystemExit(
+            f"{' '.join(command[:3])} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+        )
+    return seconds
+
+
+def read_metrics(what: str, ours: Path, theirs: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return our metrics and its, under its names."""
+    if what == "evaluation":
+        found = json.loads((ours / "metrics.json").read_text())
+    else:
+        found = json.loads(next((ours / "runs").glob("trials/*/result.json")).read_text())["metrics"]
+    (log,) = theirs.rglob(EVALUATION)
+    peers = json.loads(log.read_text())
+    return {name: found[mine] for mine, name in NAMES.items()}, {
+        name: peers[name]["agg_value"] for name in NAMES.values()
+    }
+
+
+def measure(options: argparse.Namespace, what: str, place: Path) -> dict[str, Any]:
+    """Run both in turn, every other pair the other way round; return seconds, ratios and how far numbers differ."""
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    differences: list[float] = []
+    data = place / "locuslab" / "TOFU"  # where it looks for the rows, from the folder it runs in
+    data.parent.mkdir(exist_ok=True)
+    if not data.exists():
+        data.symlink_to(options.data)
+    for repeat in range(options.repeats):
+        ours, theirs = (place / f"{what}-{repeat}-{side}" for side in seconds)
+        ours.mkdir()
+        runs = {
+            "ours": lambda ours=ours: run(
+                sys.executable, our_command(options, what, ours), _script.ROOT, options.threads
+            ),
+            "theirs": lambda theirs=theirs: run(
+                options.python, peer_command(options, what, theirs), place, options.threads
+            ),
+        }
+        for side in list(runs)[:: 1 if repeat % 2 == 0 else -1]:
+            seconds[side].append(runs[side]())
+        mine, peers = read_metrics(what, ours, theirs)
+        differences += [abs(mine[name] - peers[name]) for name in mine]
+        print(f"{what}: ours {seconds['ours'][-1]:.1f} s, theirs {seconds['theirs'][-1]:.1f} s", file=sys.stderr)
+    ratios = [theirs / ours for ours, theirs in zip(seconds["ours"], seconds["theirs"], strict=True)]
+    return {
+        "what": what,
+        "threads": options.threads or "default",
+        "our_seconds": statistics.median(seconds["ours"]),
+        "their_seconds": statistics.median(seconds["theirs"]),
+        "ratio": statistics.median(ratios),
+        "ratio_range": f"{min(ratios):.2f} to {max(ratios):.2f}",
+        "largest_difference": max(differences),
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = _script.make_parser(__doc__)
+    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of it")
+    parser.add_argument("--python", type=Path, metavar="PY", help="the Python of its environment")
+    parser.add_argument("--what", default="evaluation,ga,gd,npo_gd", help="what to measure")
+    parser.add_argument("--repeats", type=int, default=3, help="pairs")
+    parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of both; none: as each of them chooses")
+    parser.add_argument("--model", type=Path, default=_script.shared("models/tofu_tiny/full"), help="model folder")
+    parser.add_argument("--data", type=Path, default=_script.shared("data/tofu"), help="folder like locuslab/TOFU")
+    options = _script.parse(parser, arguments)
+    if not (options.open_unlearning and options.python):
+        parser.error(f"--open-unlearning DIR and --python PY: {NEEDS}")
+    for name, file in {"open-unlearning": "src/eval.py", "model": "config.json", "data": f"{SPLIT}.json"}.items():
+        folder = getattr(options, name.replace("-", "_"))
+        if not (folder / file).is_file():
+            parser.error(f"--{name}: {folder} has no {file}")
+    known = ["evaluation", *TRAINERS]
+    if unknown := set(options.what.split(",")) - set(known):
+        parser.error(f"--what: no {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
+    versions = (
+        "import sys, torch, transformers; print(sys.version.split()[0], torch.__version__, transformers.__version__)"
+    )
+    said = subprocess.run([str(options.python), "-c", versions], capture_output=True, text=True)
+    if said.returncode:
+        parser.error(f"--python: {options.python} cannot import torch and transformers: {said.stderr.splitlines()[-1]}")
+    options.python = options.python.absolute()  # a link in an environment says which one
+    with tempfile.TemporaryDirectory() as place:
+        rows = [measure(options, what, Path(place)) for what in options.what.split(",")]
+    _script.report(options.json, rows, peer_versions=said.stdout.strip(), hardware=_script.hardware())
+
+
+if __name__ == "__main__":
+    main()
