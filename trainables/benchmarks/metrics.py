@@ -72,9 +72,7 @@ def model_utility(parts: Mapping[str, float]) -> float:
 
 def harmonic_mean(values: Sequence[float]) -> float:
     """Return the harmonic mean of numbers of at least 0; a zero among them makes it 0."""
-    from scipy import stats
-
-    return float(stats.hmean(values)) if min(values) > 0 else 0.0
+    return float(1.0 / np.mean(1.0 / np.array(values))) if min(values) > 0 else 0.0
 
 
 MIN_K_SHARE = 0.4

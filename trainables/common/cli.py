@@ -16,6 +16,7 @@ import typer
 from pydantic import ValidationError
 
 from trainables.common.errors import InputError, TrialStopped, first_line
+from trainables.common.hidden_modules import without_modules
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -125,7 +126,8 @@ def silence_libraries() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="torch|deepspeed")
-    import transformers
+    with without_modules("scipy", "boto3"):  # for losses of pictures, and for SageMaker: half a second
+        import transformers.modeling_utils
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

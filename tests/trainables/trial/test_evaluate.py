@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,20 @@ KEYS |= {f"{task}_truth_ratio" for task in ("retain", "real_authors", "world_fac
 COLUMNS = "task index question answer generation answer_loss answer_tokens paraphrase_loss paraphrase_tokens"
 COLUMNS += " perturbed_loss perturbed_tokens rouge1_recall rougeL_recall"
 
+UNUSED = "datasets sklearn pandas pyarrow scipy.optimize peft boto3 mlflow ray deepspeed matplotlib".split()
+"""What takes long to import, and no evaluation needs."""
+LOADED = "import runpy, sys\ntry: runpy.run_module('trainables.evaluate', run_name='__main__', alter_sys=True)\n"
+LOADED += f"except SystemExit: print([name for name in {UNUSED} if name in sys.modules])"
+
 Run = Callable[..., Any]
+
+
+def test_an_evaluation_imports_what_it_uses(trial_inputs: Any, root: Path, tmp_path: Path) -> None:
+    places = ("--model", trial_inputs.target, "--data", trial_inputs.data, "--output", tmp_path / "metrics.json")
+    typed = [sys.executable, "-c", LOADED, *map(str, places), "--split", trial_inputs.split, "--limit", "2"]
+    done = subprocess.run(typed, cwd=root, capture_output=True, text=True, check=False)
+    assert (tmp_path / "metrics.json").is_file(), done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.data
