@@ -8,6 +8,8 @@ anything. Without scripts, and in print, the figure before it stays.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
@@ -16,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import vl_convert
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from matplotlib.markers import MarkerStyle
@@ -104,10 +105,12 @@ def write_block(results: Results, storage: str = DEFAULT_STORAGE, chosen: pd.Dat
 def bundle_script() -> Future[str]:
     """Start to make one module without imports of Vega, Vega-Lite, Vega-Embed and the script of the controls.
 
-    It takes a second of a core, beside what else is done.
+    In a process of its own, beside what else is done: vl_convert takes a second and a half, and lets no thread run.
     """
-    script = (TEMPLATES / "interactive.js").read_text(encoding="utf-8")
-    return ThreadPoolExecutor(1).submit(vl_convert.javascript_bundle, script)
+    script = "import pathlib, sys, vl_convert; file = pathlib.Path(sys.argv[1]); "
+    script += "sys.stdout.write(vl_convert.javascript_bundle(file.read_text()))"
+    command = [sys.executable, "-I", "-X", "utf8", "-c", script, str(TEMPLATES / "interactive.js")]
+    return ThreadPoolExecutor(1).submit(subprocess.check_output, command, encoding="utf-8")
 
 
 def list_trials(
