@@ -117,7 +117,7 @@ def _tune(
         search_alg=search,
         num_samples=total,
         max_concurrent_trials=placement.slots,
-        reuse_actors=resources.ranks == 1,
+        reuse_actors=True,
     )
     trainable = tune.with_resources(train_ranks, LAUNCHER_RESOURCES)
     if resources.ranks == 1:
