@@ -7,7 +7,7 @@ set -euo pipefail
 unset RAY_ADDRESS RAY_AUTH_TOKEN  # sbatch takes the login shell's along
 
 # On one node the sweep starts a Ray of its own, which listens on loopback alone and leaves the node's other jobs alone.
-[ "$SLURM_JOB_NUM_NODES" -gt 1 ] || exec "$@"
+[ "${SLURM_JOB_NUM_NODES:?start it with sbatch}" -gt 1 ] || exec "$@"
 
 # The folder of Ray's sockets and logs, at the same place on every node; the path of a socket may have 107 characters.
 export RAY_TMPDIR=/tmp/ray-$SLURM_JOB_ID

@@ -31,7 +31,7 @@ def main(
     push: Annotated[
         str | None, typer.Option(metavar="ORG/NAME", help="Upload the folder to the Hugging Face hub, private.")
     ] = None,
-    public: Annotated[bool, typer.Option("--public", help="--push: for everybody to see.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="With --push: make the repository public.")] = False,
 ) -> None:
     """Export a trial's weights with a model card, and verify them by evaluating them again.
 

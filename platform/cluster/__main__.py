@@ -30,6 +30,8 @@ def main(
     def run() -> int:
         if action not in ACTIONS:
             raise InputError(f"unknown action '{action}'; {closest(action, ACTIONS)}")
+        if action != "check" and load_cluster_file(path).is_kubernetes:
+            raise InputError(f"'{path}' is a file for KubeRay, which needs no `{action}`; only `check` takes it")
         return ACTIONS[action](path)
 
     raise typer.Exit(cli.guarded(run))
@@ -39,7 +41,7 @@ def check_file(path: str) -> int:
     """Print what `check` says of a file, by its kind: a batch script for Slurm, a RayJob, or a file for `ray up`."""
     place = Path(path).expanduser()
     if place.is_file() and is_batch_script(place.read_text(encoding="utf-8", errors="replace")):
-        return report_problems(path, slurm.find_problems(path), [], "sbatch")
+        return report_problems(path, slurm.find_problems(path), slurm.find_notes(path), "sbatch")
     from platform.cluster import checks, kuberay_checks
 
     file = load_cluster_file(path)

@@ -15,6 +15,8 @@ from trainables.common.errors import InputError, closest
 from trainables.common.redaction import VARIABLES, has_credentials
 
 FILL_IN = "FILL IN"
+PLACEHOLDER = re.compile(rf"{FILL_IN}|(?<![\w$])REGISTRY/|:TAG\b|://BUCKET\b")
+"""What our files and pages write in the place of a value."""
 OWN_KEYS = ("storage", "mlflow_backend")
 """Keys under `provider` that this project reads, whatever the provider is."""
 PYARROW_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
@@ -87,7 +89,7 @@ def load_cluster_file(path: str) -> ClusterFile:
 
 
 def is_filled(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and FILL_IN not in value
+    return isinstance(value, str) and not PLACEHOLDER.search(value)
 
 
 def unknown_keys(node: dict[str, Any], known: Collection[str], place: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from platform.cluster.kuberay_checks import ONCE, read_container
+from trainables.common.errors import InputError
 
 POLL_SECONDS = 2.0
 PREFIX = "unlearning/"
@@ -129,7 +130,15 @@ class KubernetesJobs:
             await asyncio.sleep(POLL_SECONDS)
 
     def run_command(self, module: str, arguments: Sequence[str]) -> int:
-        """Run a short command in a pod like the head's, without Ray and GPUs; return its exit status."""
+        """Run a short command in a pod like the head's, without Ray and GPUs; return its exit status.
+
+        Raises InputError where kubectl does not reach the cluster.
+        """
+        try:
+            self._run("version")
+        except RuntimeError as error:
+            hint = "try `kubectl get pods`, choose a context with `kubectl config use-context`"
+            raise InputError(f"--cluster: kubectl does not reach the cluster: {error}; {hint}") from error
         name = f"unlearning-{module.rpartition('.')[2]}-{uuid.uuid4().hex[:4]}"
         head = read_container(self._head)
         container = {key: value for key, value in head.items() if key not in ("resources", "ports", "args")}

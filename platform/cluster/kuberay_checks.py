@@ -1,4 +1,4 @@
-"""What is wrong in a RayJob of KubeRay: its fields, and rules of its operator, which tells them late or never."""
+"""What is wrong in a RayJob of KubeRay: its fields, and rules of its operator, which reports them late or never."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from platform.cluster.file import FILL_IN, find_secrets, is_filled, storage_address_problems
+from platform.cluster.file import FILL_IN, PLACEHOLDER, find_secrets, is_filled, storage_address_problems
 from search_spaces.schema.sweep import sweep_names
 from trainables.common.errors import closest
 
@@ -43,6 +43,13 @@ def find_problems(path: str) -> list[str]:
     return [*found, *_last_problems(script)]
 
 
+def find_notes(path: str) -> Iterator[str]:
+    """Yield what a person should know, although the file can be used."""
+    options = read_script(Path(path).expanduser().read_bytes().decode(errors="replace")).options
+    if not any(re.match("-G|gpus|(gres|tres).*gpu", f"{name}={value}") for name, value in options.items()):
+        yield "no option asks for GPUs, such as --gpus-per-node=8: trials may have none"
+
+
 def read_script(text: str) -> BatchScript:
     """Read a script. Slurm reads options at the beginning of a line, above the first command, and no others."""
     script, commands = BatchScript(), False
@@ -60,7 +67,7 @@ def read_script(text: str) -> BatchScript:
             f"{secret}, which Slurm shows with the script; export it before sbatch"
             for secret in find_secrets(written, f"line {number}")
         ]
-        if FILL_IN in " ".join(words):
+        if PLACEHOLDER.search(" ".join(words)):
             script.problems.append(f"line {number}: still to be filled in ({written})")
         if not option:
             commands, script.last = True, words

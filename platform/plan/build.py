@@ -116,7 +116,7 @@ def _list_requests(sweep: Sweep) -> Sweep:
     if sweep.requests is None or sweep.benchmark.name != "own":
         return sweep
     if sweep.forget is not None:
-        raise InputError("forget, requests: each file in the folder requests is what one request forgets; give one")
+        raise InputError("give either forget or requests: each file in the folder requests is what one request forgets")
     splits = tuple(row_files.list_requests(sweep.requests))
     if sweep.splits not in (splits, (own.SPLIT,)):
         raise InputError(

@@ -228,6 +228,7 @@ def test_what_cannot_be_used_is_refused_in_a_line(made: Made, tmp_path: Path) ->
     (tmp_path / "flipped.zip").write_bytes(content)
     check_refused(tmp_path / "flipped.zip", "damaged")
     check_refused(tmp_path / "none.zip", "there is no file ")
+    check_refused(tmp_path, "there is no file ")
     check_refused(made.file, "the bundle names its sweep; leave 'tofu_tiny' out", "tofu_tiny")
 
 
@@ -245,4 +246,6 @@ def test_what_no_bundle_is_made_of_is_refused(made: Made, tmp_path: Path) -> Non
         assert (done.exit_code, "--bundle: for the report of one sweep" in done.stderr) == (2, True), done.output
     done = invoke(report.main, "tofu_tiny", "--storage", made.store.root, "--bundle", made.place)
     assert (done.exit_code, "--bundle: cannot write to" in done.stderr) == (2, True), done.output
+    done = invoke(report.main, "tofu_tiny", "--storage", tmp_path / "s", "--bundle", tmp_path / "new" / "x.zip")
+    assert (done.exit_code, "there is no such folder" in done.stderr) == (2, True), done.output
     assert list(tmp_path.iterdir()) == []

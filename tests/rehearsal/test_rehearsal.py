@@ -91,6 +91,12 @@ ELSEWHERE = {
     "python -m platform.cluster check clusters/kuberay.yaml": "test_kuberay_check",
     "python -m platform.sweep tofu_llama --cluster clusters/kuberay.yaml": "test_kuberay_jobs",
     "python -m platform.status tofu_llama --cluster clusters/kuberay.yaml": "test_kuberay_jobs",
+    "squeue --me": "Slurm's own",
+    "export UNLEARN_STORAGE=/scratch/me/unlearning": "the shell's own",
+    "python -m platform.status tofu_llama": "test_stopped_trials",
+    "srun --gpus=1 python -m trainables.export ID --output DIR --storage /scratch/me/unlearning": "test_export",
+    "python -m trainables.export ID --output DIR --storage s3://BUCKET/FOLDER": "test_export",
+    "python -m analysis.report NAME --bundle FILE.zip --storage s3://BUCKET/FOLDER": "test_bundle",
 }
 """Commands of those pages that no host of one's own can answer, and what runs them instead."""
 

@@ -78,7 +78,7 @@ def read_commands(file: Path) -> tuple[str, list[str]]:
             if archive.getinfo(ABOUT).file_size > LARGEST:
                 raise InputError(foreign)
             damaged, about = archive.testzip(), atomic_files.parse_object(archive.read(ABOUT))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, IsADirectoryError) as error:
         raise InputError(f"--from: there is no file '{file}'") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError) as error:
         damage = "" if isinstance(error, KeyError) else f" or is damaged ({error})"

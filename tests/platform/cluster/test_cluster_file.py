@@ -213,3 +213,10 @@ def test_environment_of_the_head(tmp_path: Path, shipped: str, home: Path) -> No
     assert (status, printed) == (0, f"s3://bucket/a b|sqlite:///{home}/mlflow/mlflow.db|auto|token\n")
     message = "error: unknown action 'chekc'; did you mean 'check'? known: check, environment, account\n"
     assert run_command("chekc", "cluster.yaml") == (2, "", message)
+
+
+@pytest.mark.parametrize("action", ["account", "environment"])
+def test_a_file_for_kuberay_has_no_account_and_no_environment(root: Path, action: str) -> None:
+    status, out, err = run_command(action, root / "clusters" / "kuberay.yaml")
+    assert (status, out) == (2, "")
+    assert f"kuberay.yaml' is a file for KubeRay, which needs no `{action}`; only `check` takes it" in err

@@ -123,6 +123,9 @@ MISTAKES = [  # what is written, what stands there instead, what `check` says
     ),
     ("s3://bucket/runs", "/nfs/runs", f"'/nfs/runs' is not mounted in {GROUP}; give s3://BUCKET/FOLDER, or mount it"),
     ("UNLEARN_STORAGE", "UNLEARN_STORE", "env UNLEARN_STORAGE: missing; s3://BUCKET/FOLDER, which every node sees"),
+    ("s3://bucket", "s3://BUCKET", "still to be filled in (value: s3://BUCKET/runs)"),
+    ("registry.test/", "REGISTRY/", "still to be filled in (image: REGISTRY/unlearning:1)"),
+    ("unlearning:1", "unlearning:TAG", "still to be filled in (image: registry.test/unlearning:TAG)"),
     ("maxReplicas: 4 ", "maxReplicas: 2147483647 ", f"{GROUP}.maxReplicas: 2147483647 is no bound; write how many"),
     ("maxReplicas: 4 ", "maxReplicas: 0 ", f"{CLUSTER}.workerGroupSpecs: no worker would ever start; add a group"),
     (

@@ -20,6 +20,7 @@ from platform.cluster import kuberay
 from tests.support import starts
 from tests.support.cluster_files import changed
 from tests.support.kubernetes_server import Kubernetes, serve, write_kubeconfig
+from tests.support.ports import free_port
 from tests.support.rayjob_files import fill_rayjob
 from tests.support.starts import invoke
 from tests.trainables.common.test_secrets import HIDDEN, SECRETS, SERVER
@@ -237,6 +238,19 @@ def test_short_commands_run_in_a_pod_without_ray(
     assert container["command"] == ["python", "-m", module, "quickstart", more]
     assert not container.get("resources")
     assert (container["envFrom"][0]["secretRef"]["name"], operator.cluster.objects["pods"]) == ("unlearning", {})
+
+
+@needs_kubectl
+@pytest.mark.parametrize(("main", "more"), [(status.main, "--json"), (sweep.main, "--dry-run")])
+def test_short_commands_say_that_no_cluster_is_reached(
+    start: Start, home: Path, monkeypatch: pytest.MonkeyPatch, main: Any, more: str
+) -> None:
+    write_kubeconfig(home / "config", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("KUBECONFIG", str(home / "config"))
+    found, out, err = start("quickstart", more, main=main)
+    assert (found, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("error: --cluster: kubectl does not reach the cluster: The connection to the server 127.")
+    assert err.endswith("; try `kubectl get pods`, choose a context with `kubectl config use-context`\n")
 
 
 @needs_kubectl

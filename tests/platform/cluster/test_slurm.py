@@ -83,6 +83,7 @@ MISTAKES = [  # what is written, what stands there instead, what `check` says
     ("/scratch/me/runs", "runs", "UNLEARN_STORAGE: 'runs' is a relative path"),
     ("/scratch/me/runs", "file:///tmp/runs", "UNLEARN_STORAGE: '/tmp/runs' is a folder of each node by itself"),
     ("/scratch/me/runs", "${TMPDIR:-/tmp}/runs", "UNLEARN_STORAGE: '${TMPDIR:-/tmp}/runs' is a folder of each node"),
+    ("/scratch/me/runs", "s3://BUCKET/FOLDER", "line 23: still to be filled in (export UNLEARN_STORAGE="),
     ("/scratch/me/runs", "s4://bucket/runs", "UNLEARN_STORAGE: unknown scheme 's4' in 's4://bucket/runs'"),
     ("/scratch/me/runs", "s3://me:word@bucket/runs", "UNLEARN_STORAGE: the address holds a user name or password"),
     ("source .venv", "export HF_TOKEN=hf_word\nsource .venv", "line 25: HF_TOKEN is a secret, which Slurm shows with"),
@@ -149,6 +150,23 @@ def test_what_works_can_be_used(filled: str, tmp_path: Path, old: str, new: str)
 def test_one_node_needs_none_of_the_options_for_several(filled: str, tmp_path: Path) -> None:
     text = changed(changed(filled, NODES, "#SBATCH --nodes=1 "), "#SBATCH --exclusive\n", "")
     assert check(tmp_path / "mine.sbatch", text)[::2] == (0, "")
+
+
+GPUS = "#SBATCH --gpus-per-node=8"
+
+
+@pytest.mark.parametrize("option", ["", "--gres=gpu:8", "--gres=lscratch:9", "-G 16", "--gpus=a100:8"])
+def test_a_job_without_gpus_is_told_so(filled: str, tmp_path: Path, option: str) -> None:
+    status, out, err = check(tmp_path / "mine.sbatch", changed(filled, GPUS, f"#SBATCH {option}" if option else "#"))
+    assert (status, err) == (0, "")
+    assert out.startswith("note: no option asks for GPUs") == (option in ("", "--gres=lscratch:9"))
+
+
+def test_outside_of_a_job_the_script_says_how_it_is_started(root: Path) -> None:
+    env = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(["bash", "clusters/slurm.sh", "ls"], cwd=root, env=env, capture_output=True, text=True)
+    assert (done.returncode > 0, done.stdout) == (True, "")
+    assert done.stderr.endswith("SLURM_JOB_NUM_NODES: start it with sbatch\n")
 
 
 def test_options_are_read_as_slurm_reads_them() -> None:

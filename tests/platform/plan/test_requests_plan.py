@@ -30,6 +30,7 @@ def rows(tmp_path: Path) -> Path:
     for number in range(3):
         tiny.write_rows(tmp_path / "requests" / f"{number}.jsonl", asked[2 * number : 2 * number + 2])
     (tmp_path / "requests" / "notes.md").write_text("no rows")
+    (tmp_path / "requests" / "._0.jsonl").write_bytes(b"what macOS leaves beside 0.jsonl")
     tiny.write_rows(tmp_path / "retain.jsonl", asked[6:9])
     return tmp_path
 
@@ -108,7 +109,7 @@ def test_what_is_no_row_of_requests_is_refused(target: Path, rows: Path, store: 
         plan(store, target, rows, strategy="grid")
     with pytest.raises(InputError, match="with the same settings: no"):
         plan(store, target, rows, strategy="optuna")
-    with pytest.raises(InputError, match=r"^forget, requests: each file in the folder requests is what one request"):
+    with pytest.raises(InputError, match=r"^give either forget or requests: each file in the folder requests is"):
         plan(store, target, rows, f"forget={rows / 'requests' / '0.jsonl'}")
     with pytest.raises(InputError, match=r"^requests: no folder '/nowhere'; give one with a forget file for each"):
         plan(store, target, rows, "requests=/nowhere")
@@ -116,7 +117,7 @@ def test_what_is_no_row_of_requests_is_refused(target: Path, rows: Path, store: 
         plan(store, target, rows, "benchmark.split=request_01")
     for file in ("1.jsonl", "2.jsonl"):
         (rows / "requests" / file).unlink()
-    with pytest.raises(InputError, match=r"^requests: .* has 1 files of rows \(.*\); give 2 to 99, a forget file for"):
+    with pytest.raises(InputError, match=r"^requests: .* has 1 file of rows \(.*\); give 2 to 99, a forget file for"):
         plan(store, target, rows)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from trainables.common.errors import InputError, closest
 from trainables.common.typed_paths import expand, is_file, is_folder
+from trainables.common.wording import format_count
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 
@@ -75,12 +76,13 @@ def list_requests(place: str) -> dict[str, dict[str, str]]:
     folder = expand(place)
     if not is_folder(folder):
         raise InputError(f"requests: no folder '{place}'; give one with a forget file for each request")
-    found = [str(file.absolute()) for file in folder.iterdir() if file.suffix in SUFFIXES and file.is_file()]
+    visible = [file for file in folder.iterdir() if not file.name.startswith(".")]  # macOS leaves ._NAME beside NAME
+    found = [str(file.absolute()) for file in visible if file.suffix in SUFFIXES and file.is_file()]
     files = sorted(found, key=_count_up)
     if not 2 <= len(files) <= MOST_REQUESTS:
         raise InputError(
-            f"requests: {folder} has {len(files)} files of rows ({', '.join(SUFFIXES)}); give 2 to {MOST_REQUESTS}, "
-            "a forget file for each request, in the order of their names"
+            f"requests: {folder} has {format_count(len(files), 'file')} of rows ({', '.join(SUFFIXES)}); give 2 to "
+            f"{MOST_REQUESTS}, a forget file for each request, in the order of their names"
         )
     parts = {f"{REQUEST}{number:02}": file for number, file in enumerate(files, 1)}
     return {
