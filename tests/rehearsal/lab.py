@@ -157,7 +157,7 @@ class Lab:
         """The address here that an `ssh` or `ray dashboard` line of the pages forwards: `port`, or a free one."""
         free, words = _free_port(port), self.words_of(text)
         if words[0] == "ssh":
-            trust = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]  # each rehearsal has new keys
+            trust = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]  # keys are new each time
             login = ["-i", str(self.folder / "id"), *trust, f"root@{self.net}.10"]
             words = [*(word.replace(f"{port}:/home/ubuntu", f"{free}:/srv/home") for word in words[:-3]), *login]
         elif free != port:
