@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,13 +37,13 @@ def clean(root: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def head(home: Path, clean: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def head(home: Path, clean: dict[str, str]) -> Iterator[str]:
     """Return the address of a head that the file's own command has started, but for its size and ports."""
     make_token()
-    port = free_port()
+    port, place = free_port(), tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets have short paths
     start = generate_commands("local")["head_start_ray_commands"][1].partition(" --autoscaling")[0]
     small = f"--num-cpus=0 --dashboard-port={free_port()} --dashboard-agent-listen-port={free_port()}"
-    small += f" --object-store-memory=100000000 --temp-dir={home}/r --block"
+    small += f" --object-store-memory=100000000 --temp-dir={place} --block"
     command = re.sub("--port=6379", f"--port={port} --node-ip-address=127.0.0.1 {small}", start)
     command = f"exec env {command.rpartition('; ')[2]} --ray-client-server-port={free_port()}"
     process = subprocess.Popen(["bash", "-c", command], env=clean, stdout=subprocess.PIPE, text=True)
@@ -53,6 +55,7 @@ def head(home: Path, clean: dict[str, str], tmp_path_factory: pytest.TempPathFac
         yield f"127.0.0.1:{port}"
     finally:
         end(process)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def test_who_has_not_the_token_is_refused(head: str, home: Path, clean: dict[str, str], tmp_path: Path) -> None:
