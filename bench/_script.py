@@ -44,14 +44,16 @@ def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argpa
     return options
 
 
-def run(*command: object) -> tuple[float, str]:
-    """Run Python with these arguments from the root; return wall-clock seconds and what was printed.
+def run(
+    *command: object, python: str | Path = sys.executable, folder: Path = ROOT, **variables: str
+) -> tuple[float, str]:
+    """Run Python with these arguments and variables in a folder; return wall-clock seconds and what was printed.
 
     Ends the script with the end of what was said where it fails.
     """
-    arguments = list(map(str, command))
+    arguments, env = list(map(str, command)), {**os.environ, **variables}
     started = time.perf_counter()
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([str(python), *arguments], cwd=folder, env=env, capture_output=True, text=True)
     seconds = time.perf_counter() - started
     if done.returncode:
         raise SystemExit(

@@ -13,8 +13,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script
 from trainables import benchmarks
 from trainables.benchmarks.tofu.open_unlearning_files import EVALUATION, PREFIXES, TRUTH_RATIOS
-from trainables.common.fingerprints import hash_model
-from trainables.config.settings import Benchmark, Model, Training
+from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.trial import Trial
+from trainables.training.model_files import fingerprint_model
 
 NEEDS = (
     "a checkout of https://github.com/locuslab/open-unlearning, and the Python of an environment with torch, "
-    "transformers 4, datasets 3, hydra-core, hydra_colorlog, rouge-score, lm-eval 0.4.8 and deepspeed"
+    "transformers 4.45.1, datasets 3, hydra-core, hydra_colorlog, rouge-score, lm-eval 0.4.8 and deepspeed"
 )
 SPLIT, RETAIN = "forget05", "retain95"
 TRAINERS = {"ga": "GradAscent", "gd": "GradDiff", "npo_gd": "NPO"}
@@ -43,12 +43,13 @@ for _task, _prefix in PREFIXES.items():
 """Our metrics, and its names of them."""
 
 
-def settings_of(model: Path, place: Path) -> list[str]:
-    """Return open-unlearning's settings of the model, the rows and the measures of TOFU's two goals."""
-    return [
+def peer_command(options: argparse.Namespace, what: str, place: Path) -> list[str]:
+    """Return open-unlearning's command for an evaluation or a trial, with the measures of TOFU's two goals."""
+    source = options.open_unlearning.resolve() / "src"
+    settings = [
         "model=Llama-2-7b-chat-hf",  # its template; the paths say which model
-        f"model.model_args.pretrained_model_name_or_path={model}",
-        f"model.tokenizer_args.pretrained_model_name_or_path={model}",
+        f"model.model_args.pretrained_model_name_or_path={options.model}",
+        f"model.tokenizer_args.pretrained_model_name_or_path={options.model}",
         "model.model_args.attn_implementation=sdpa",
         "model.model_args.torch_dtype=float32",
         f"forget_split={SPLIT}",
@@ -57,12 +58,6 @@ def settings_of(model: Path, place: Path) -> list[str]:
         "task_name=bench",
         f"paths.output_dir={place}",
     ]
-
-
-def peer_command(options: argparse.Namespace, what: str, place: Path) -> list[str]:
-    """Return open-unlearning's command for an evaluation or a trial."""
-    source = options.open_unlearning.resolve() / "src"
-    settings = settings_of(options.model, place)
     if what == "evaluation":
         return [str(source / "eval.py"), "experiment=eval/tofu/default", "model.model_args.device_map=cpu", *settings]
     arguments = {
@@ -90,32 +85,16 @@ def our_command(options: argparse.Namespace, what: str, place: Path) -> list[str
         asked = ["--split", SPLIT, "--dialect", benchmark.dialect, "--template", benchmark.template]
         places = ["--model", str(options.model), "--data", str(options.data), "--output", str(place / "metrics.json")]
         return ["-m", "trainables.evaluate", *asked, *places]
-    found = benchmarks.find("tofu").fingerprint(benchmark)
+    found, target = benchmarks.find("tofu").fingerprint(benchmark), Model(path=str(options.model))
     trial = Trial(
         method=what,
         benchmark=benchmark.model_copy(update={"fingerprint": found}),
-        target=Model(path=str(options.model), fingerprint="files:" + hash_model(options.model)),
+        target=target.model_copy(update={"fingerprint": fingerprint_model(target)}),
+        resources=Resources(cpus=options.threads or os.cpu_count() or 1),
         training=Training(lr=RATE, batch_size=BATCH, epochs=EPOCHS, schedule="linear", weight_decay=0.01),
     )
     (place / "config.json").write_text(trial.model_dump_json())
     return ["-m", "trainables.run", str(place / "config.json"), "--storage", str(place / "runs")]
-
-
-def run(python: Path | str, command: list[str], folder: Path, threads: int | None) -> float:
-    """Run Python on a command in a folder; return wall-clock seconds. Ends the script where it fails."""
-    env = {**os.environ, "PYTHONPATH": str(_script.ROOT), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    if threads:
-        env["OMP_NUM_THREADS"] = str(threads)
-    if str(python) != sys.executable:
-        env.pop("PYTHONPATH")  # our package `platform` is not for others
-    started = time.perf_counter()
-    done = subprocess.run([str(python), *command], cwd=folder, env=env, capture_output=True, text=True)
-    seconds = time.perf_counter() - started
-    if done.returncode:
-        raise SystemExit(
-            f"{' '.join(command[:3])} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-        )
-    return seconds
 
 
 def read_metrics(what: str, ours: Path, theirs: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -135,6 +114,8 @@ def measure(options: argparse.Namespace, what: str, place: Path) -> dict[str, An
     """Run both in turn, every other pair the other way round; return seconds, ratios and how far numbers differ."""
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
     differences: list[float] = []
+    variables = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    variables |= {"OMP_NUM_THREADS": str(options.threads)} if options.threads else {}
     data = place / "locuslab" / "TOFU"  # where it looks for the rows, from the folder it runs in
     data.parent.mkdir(exist_ok=True)
     if not data.exists():
@@ -143,15 +124,18 @@ def measure(options: argparse.Namespace, what: str, place: Path) -> dict[str, An
         ours, theirs = (place / f"{what}-{repeat}-{side}" for side in seconds)
         ours.mkdir()
         runs = {
-            "ours": lambda ours=ours: run(
-                sys.executable, our_command(options, what, ours), _script.ROOT, options.threads
-            ),
-            "theirs": lambda theirs=theirs: run(
-                options.python, peer_command(options, what, theirs), place, options.threads
+            "ours": partial(_script.run, *our_command(options, what, ours), **variables),
+            "theirs": partial(
+                _script.run,
+                *peer_command(options, what, theirs),
+                python=options.python,
+                folder=place,
+                PYTHONPATH="",  # our package `platform` is not for others
+                **variables,
             ),
         }
         for side in list(runs)[:: 1 if repeat % 2 == 0 else -1]:
-            seconds[side].append(runs[side]())
+            seconds[side].append(runs[side]()[0])
         mine, peers = read_metrics(what, ours, theirs)
         differences += [abs(mine[name] - peers[name]) for name in mine]
         print(f"{what}: ours {seconds['ours'][-1]:.1f} s, theirs {seconds['theirs'][-1]:.1f} s", file=sys.stderr)
