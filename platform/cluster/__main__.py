@@ -40,8 +40,9 @@ def main(
 def check_file(path: str) -> int:
     """Print what `check` says of a file, by its kind: a batch script for Slurm, a RayJob, or a file for `ray up`."""
     place = Path(path).expanduser()
-    if place.is_file() and is_batch_script(place.read_text(encoding="utf-8", errors="replace")):
-        return report_problems(path, slurm.find_problems(path), slurm.find_notes(path), "sbatch")
+    text = place.read_bytes().decode(errors="replace") if place.is_file() else ""
+    if is_batch_script(text):
+        return report_problems(path, slurm.find_problems(path, text), slurm.find_notes(text), "sbatch")
     from platform.cluster import checks, kuberay_checks
 
     file = load_cluster_file(path)

@@ -11,7 +11,6 @@ from typing import Any
 from platform.cluster import aws_checks
 from platform.cluster.file import (
     OWN_KEYS,
-    PLACEHOLDER,
     ClusterFile,
     as_list,
     as_mapping,
@@ -67,7 +66,7 @@ def find_notes(file: ClusterFile) -> Iterator[str]:
 def unfilled_problems(file: ClusterFile) -> Iterator[str]:
     """Yield the lines left to fill in."""
     for number, line in enumerate(file.path.expanduser().read_text(encoding="utf-8").splitlines(), 1):
-        if PLACEHOLDER.search(written := line.partition("#")[0].strip()):
+        if not is_filled(written := line.partition("#")[0].strip()):
             yield f"line {number}: still to be filled in ({written})"
 
 

@@ -6,9 +6,8 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from platform.cluster.file import FILL_IN, PLACEHOLDER, find_secrets, is_filled, storage_address_problems
+from platform.cluster.file import find_secrets, is_filled, storage_address_problems
 from search_spaces.schema.sweep import sweep_names
 from trainables.common.errors import closest
 
@@ -32,9 +31,8 @@ class BatchScript:
     """Lines that are not filled in, or not read."""
 
 
-def find_problems(path: str) -> list[str]:
-    """Return all that keeps the file from being used, as `place: what is wrong; what to do`."""
-    text = Path(path).expanduser().read_bytes().decode(errors="replace")
+def find_problems(path: str, text: str) -> list[str]:
+    """Return all that keeps a file with this text from being used, as `place: what is wrong; what to do`."""
     found = [] if text.startswith("#!") else ["line 1: Slurm wants #!/bin/bash there"]
     if "\r" in text:
         found.append(f"{path}: has DOS line ends, which Slurm refuses; run: sed -i 's/\\r$//' {shlex.quote(path)}")
@@ -43,10 +41,10 @@ def find_problems(path: str) -> list[str]:
     return [*found, *_last_problems(script)]
 
 
-def find_notes(path: str) -> Iterator[str]:
+def find_notes(text: str) -> Iterator[str]:
     """Yield what a person should know, although the file can be used."""
-    options = read_script(Path(path).expanduser().read_bytes().decode(errors="replace")).options
-    if not any(re.match("-G|gpus|(gres|tres).*gpu", f"{name}={value}") for name, value in options.items()):
+    options = read_script(text).options.items()
+    if not any(re.match("-G|gpus|(gres|tres).*gpu", f"{name}={value}") for name, value in options):
         yield "no option asks for GPUs, such as --gpus-per-node=8: trials may have none"
 
 
@@ -67,7 +65,7 @@ def read_script(text: str) -> BatchScript:
             f"{secret}, which Slurm shows with the script; export it before sbatch"
             for secret in find_secrets(written, f"line {number}")
         ]
-        if PLACEHOLDER.search(" ".join(words)):
+        if not is_filled(" ".join(words)):
             script.problems.append(f"line {number}: still to be filled in ({written})")
         if not option:
             commands, script.last = True, words
@@ -135,7 +133,7 @@ def _last_problems(script: BatchScript) -> Iterator[str]:
         yield f"the last command: must be `{' '.join(COMMAND)} NAME --resume`; its exit status is the job's state"
         return
     name = next(iter(arguments), "")
-    if FILL_IN not in " ".join(arguments) and name not in sweep_names():
+    if is_filled(" ".join(arguments)) and name not in sweep_names():
         yield f"the last command: unknown sweep '{name}'; {closest(name, sweep_names())}"
     if "--new" in arguments:
         yield "the last command: has --new; a job that is queued again would begin anew, leave it out"

@@ -233,7 +233,7 @@ def list_job_folders(lab: Lab) -> list[Path]:
     found = []
     for host in range(COUNT):
         pids = subprocess.run(["ip", "netns", "pids", f"{lab.name}-{host}"], capture_output=True, text=True).stdout
-        found += Path(f"/proc/{pids.split()[-1]}/root/tmp").glob("ray-*")
+        found += Path("/proc", pids.split()[-1], "root", "tmp").glob("ray-*")
     return found
 
 
