@@ -19,7 +19,8 @@ from analysis.number_format import DASH, format_number
 from analysis.page.detail_sections import Report, Section, TableItem
 from analysis.stats.row_bootstrap import interval, resample
 from analysis.stats.sweep_results import Results
-from trainables.benchmarks import find
+from trainables.benchmarks import every_other, find
+from trainables.storage.atomic_files import read_rows
 from trainables.storage.names import ROWS
 
 EARLIER, THEN = "earlier", "then"
@@ -115,7 +116,7 @@ def bound_change(results: Results, last: Any) -> tuple[float, float]:
             now = rows[last["split"]]
             earlier = [now[split] - rows[split]["forget"] for split in rows if split < last["split"]]
             gains.append(np.concatenate(earlier))
-        return interval(resample([np.mean(gains, axis=0)[:, None]]))
+        return interval(resample([np.mean(gains, axis=0)[:, None]]))  # one number's harmonic mean is that number
     except (KeyError, OSError, ValueError):
         return math.nan, math.nan
 
@@ -126,9 +127,10 @@ def _read_rows(results: Results, trial_id: str, measure: str) -> dict[Any, Any]:
         raise FileNotFoundError(trial_id)
     path = results.store.trial(trial_id) / ROWS
     results.store.fetch(path)
-    table = pd.read_parquet(path, columns=["task", "index", measure])
-    table = table.loc[table["index"] % 2 == 1] if results.rule.halves else table
-    return {task: rows[measure].to_numpy(dtype=float) for task, rows in table.groupby("task")}
+    records = read_rows(path)
+    records = every_other(records, 1) if results.rule.halves else records
+    tasks = dict.fromkeys(row["task"] for row in records)
+    return {task: np.array([row[measure] for row in records if row["task"] == task], dtype=float) for task in tasks}
 
 
 def write_section(report: Report) -> Section | None:
