@@ -201,7 +201,7 @@ def main(
             if len(names) > 1 or output is not None or source == Source.PAPER or show_rows:
                 others = "further names, --output, --source paper and --show-rows"
                 raise InputError(f"--bundle: for the report of one sweep in its storage; leave out {others}")
-            open_storage(storage)  # which may not be there: no folder is made then
+            open_storage(storage)  # first: where there is none, no folder is made for the bundle
             atomic_files.check_writable(bundle, "--bundle")
         with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
             folder = build(names, storage, output, source, status.update, show_rows)
