@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import os
 import re
 import shlex
@@ -45,9 +47,16 @@ LONG_WORD = re.compile(r"(\S{200})\S{600,}")
 
 def make_app(main: Callable[..., None], name: str | None = None) -> typer.Typer:
     """Return the command of a function, for which `-h` is `--help`."""
+    collect_seldom()
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
     app.command(name)(main)
     return app
+
+
+def collect_seldom() -> None:
+    """Let Python look for garbage seldom, and not at its end: what is imported stays, and is a fifth of a start."""
+    gc.set_threshold(50_000, 20, 100)
+    atexit.register(gc.freeze)
 
 
 def default_storage() -> str:
@@ -122,11 +131,13 @@ def silence_libraries() -> None:
     import logging
     import warnings
 
+    collect_seldom()
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="torch|deepspeed")
-    with without_modules("scipy", "boto3"):  # for losses of pictures, and for SageMaker: half a second
+    unused = () if "transformers" in sys.modules else ("scipy", "boto3")  # for losses of pictures, and for SageMaker
+    with without_modules(*unused):
         import transformers.modeling_utils
 
     transformers.logging.set_verbosity_error()

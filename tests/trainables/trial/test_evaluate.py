@@ -44,6 +44,13 @@ def test_an_evaluation_imports_what_it_uses(trial_inputs: Any, root: Path, tmp_p
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_libraries_are_silenced_also_where_transformers_is_there(root: Path) -> None:
+    """Of one that has begun to be imported with scipy, the rest wants scipy."""
+    typed = "import transformers.cache_utils\nfrom trainables.common import cli\ncli.silence_libraries()"
+    done = subprocess.run([sys.executable, "-c", typed], cwd=root, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.data
 @pytest.mark.slow
 def test_numbers_of_the_real_models_and_the_rows_that_they_are_made_of(
