@@ -254,8 +254,8 @@ class Resources(Value):
     gpu_memory: Positive | None = None
     """GB (10^9 bytes) of a GPU, that the plan goes by; none: the plan leaves it open and a run asks its GPU."""
     micro_batch: Count | None = None
-    """Rows of one rank's forward pass; none: as many as fit a GPU (trainables.training.memory), on the CPU its whole
-    share of the effective batch; the result tells which."""
+    """Rows of one rank's forward pass; none: as many as fit a GPU (trainables.training.memory) or the caches of a CPU;
+    the result tells which."""
     checkpoint_every: Count | None = None
     """Optimizer steps between checkpoints of a trial in progress."""
     evaluation_tokens: int = Field(default=4096, ge=256, le=10**9)

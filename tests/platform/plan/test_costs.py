@@ -27,6 +27,7 @@ from trainables.config.settings import (
     Training,
 )
 from trainables.config.trial import Trial
+from trainables.data import fictional
 from trainables.storage.folder_storage import Storage
 from trainables.training import activation_bytes, flops, memory
 from trainables.trial import setup
@@ -151,7 +152,7 @@ def test_kl_pads_its_rows() -> None:
 
 
 def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
-    """On a GPU the run derives what --dry-run says, from the model's folder; on the CPU nothing changes."""
+    """On a GPU the run derives what --dry-run says, from the model's folder."""
     import torch
 
     place = tiny.write_model(tmp_path / "model")
@@ -165,7 +166,25 @@ def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
     planned = memory.fit(chosen, shape, 256, 0.012 * GB)
     assert 1 < planned.micro_batch < 32
     assert setup.plan_micro_batch(chosen, torch.device("cuda")) == planned.micro_batch
-    assert setup.plan_micro_batch(chosen, torch.device("cpu")) is None
+
+
+def test_a_pass_on_the_cpu_has_about_a_thousand_tokens(tmp_path: Path) -> None:
+    import torch
+
+    fictional.write(tmp_path / "authors", authors=8, questions=3, forget_percent=(25,), seed=3)
+    rows = Benchmark(name="tofu", data=str(tmp_path / "authors"), split="forget25")
+    model = Model(path=str(tiny.write_model(tmp_path / "model")))
+
+    def passed(method: str = "gd", size: int = 64, **resources: Any) -> int | None:
+        training = Training(batch_size=size)
+        chosen = trial(method=method, target=model, benchmark=rows, training=training, resources=Resources(**resources))
+        return setup.plan_micro_batch(chosen, torch.device("cpu"))
+
+    lengths = [len(row.input_ids) for side in setup.load_examples(trial(target=model, benchmark=rows)) for row in side]
+    assert passed() == int(1024 * len(lengths) / sum(lengths))
+    assert passed("ga_kl") == 2, "its rows are padded to 500 tokens"
+    assert (passed(size=4), passed(size=4, ranks=2)) == (4, 2), "no more than a rank has"
+    assert passed(micro_batch=3) == 3
 
 
 # Plans
