@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import torch
-from scipy.optimize import nnls
 
 from trainables.methods.rectifiers.base import (
     DEGENERATE,
@@ -80,6 +79,8 @@ class GEM(SeveralRetain):
     """
 
     def weights(self, gram: torch.Tensor, dots: torch.Tensor) -> torch.Tensor:
+        from scipy.optimize import nnls  # a quarter of a second of every other trial
+
         values, axes = torch.linalg.eigh(gram)
         kept = values > DEGENERATE * values.max().clamp(min=0)
         root = values[kept].sqrt()
