@@ -125,15 +125,15 @@ def test_estimate_of_gpu_hours_is_refined(store: Storage) -> None:
 
 
 def test_time_without_gpus_is_told_before_and_after_the_first_trials(store: Storage) -> None:
-    """Fifteen trials of 8 s, two at a time: eight rounds. Then eleven that take as long as the four before them."""
+    """Fifteen trials of 6 s, two at a time: eight rounds. Then eleven that take as long as the four before them."""
     plan, nothing = make_plan(spaces.load_sweep("quickstart"), store), Measured()
-    assert plan.sweep.trial_seconds == 8
-    basis = "about 8 s each, the mean of this sweep's own trials and models on one core"
-    assert estimate_seconds(plan, 15, nothing, 2) == (64, basis)
+    assert plan.sweep.trial_seconds == 6
+    basis = "about 6 s each, the mean of this sweep's own trials and models on one core"
+    assert estimate_seconds(plan, 15, nothing, 2) == (48, basis)
     finish(store, plan.trials[:4], **timed(60.0))
     measured = scan(plan, store).measured
     assert estimate_seconds(plan, 11, measured, 3) == (240, "about 60 s each, as the 4 that are done took")
     unknown = replace(plan, sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
     assert estimate_seconds(unknown, 11, nothing, 1) == (None, None)
     assert overrides.apply(plan.sweep, ["training.epochs=50"]).trial_seconds is None
-    assert overrides.apply(plan.sweep, ["training.lr=1e-4", "rectifier.gamma=0.1"]).trial_seconds == 8
+    assert overrides.apply(plan.sweep, ["training.lr=1e-4", "rectifier.gamma=0.1"]).trial_seconds == 6
