@@ -183,7 +183,7 @@ def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # the layout takes as long as the drawing: once for all three
+        figure.set_layout_engine(None)  # the layout takes as long as the drawing: once for all three
         for kind, metadata in METADATA.items():
             figure.savefig(folder / f"{stem}.{kind}", dpi=300, metadata=metadata)
     points.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")
