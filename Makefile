@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setup: installing into .venv, about a minute and 2 GB (7 GB with CUDA)"
 	@test -x $(PY) || $(PYTHON) -I -m venv .venv
 	@uv=$$(command -v uv) || { $(PY) -I -m pip install -qq --disable-pip-version-check -c constraints.txt uv && uv=.venv/bin/uv; }; \
-	  UV_FIND_LINKS="$${UV_FIND_LINKS-$$PIP_FIND_LINKS}" $$uv pip install -q --python $(PY) $(TORCH:%=--torch-backend=%) -c constraints.txt -e '.[test]'
+	  UV_FIND_LINKS="$${UV_FIND_LINKS-$$PIP_FIND_LINKS}" $$uv pip install -q --compile-bytecode --python $(PY) $(TORCH:%=--torch-backend=%) -c constraints.txt -e '.[test]'
 	@touch $@
 
 .venv/bin/unlearn: | $(STAMP)
