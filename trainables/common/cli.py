@@ -18,7 +18,7 @@ import typer
 from pydantic import ValidationError
 
 from trainables.common.errors import InputError, TrialStopped, first_line
-from trainables.common.hidden_modules import without_modules
+from trainables.common.hidden_modules import without_compiler, without_distributed_tensors, without_modules
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -136,9 +136,12 @@ def silence_libraries() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="torch|deepspeed")
-    unused = () if "transformers" in sys.modules else ("scipy", "boto3")  # for losses of pictures, and for SageMaker
-    with without_modules(*unused):
-        import transformers.modeling_utils
+    if "transformers" not in sys.modules:
+        # scipy is for losses of pictures, boto3 for SageMaker
+        with without_modules("scipy", "boto3"), without_compiler(), without_distributed_tensors():
+            import transformers.masking_utils
+            import transformers.modeling_utils
+    import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

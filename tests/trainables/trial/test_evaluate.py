@@ -29,6 +29,7 @@ COLUMNS = "task index question answer generation answer_loss answer_tokens parap
 COLUMNS += " perturbed_loss perturbed_tokens rouge1_recall rougeL_recall"
 
 UNUSED = "datasets sklearn pandas pyarrow scipy.optimize peft boto3 mlflow ray deepspeed matplotlib".split()
+UNUSED += ["torch._dynamo", "torch.distributed.tensor"]
 """What takes long to import, and no evaluation needs."""
 LOADED = "import runpy, sys\ntry: runpy.run_module('trainables.evaluate', run_name='__main__', alter_sys=True)\n"
 LOADED += f"except SystemExit: print([name for name in {UNUSED} if name in sys.modules])"
@@ -49,6 +50,17 @@ def test_libraries_are_silenced_also_where_transformers_is_there(root: Path) -> 
     typed = "import transformers.cache_utils\nfrom trainables.common import cli\ncli.silence_libraries()"
     done = subprocess.run([sys.executable, "-c", typed], cwd=root, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_an_evaluation_did_not_import_can_be_had_afterwards(root: Path) -> None:
+    typed = "from trainables.common import cli; cli.silence_libraries(); import sys, torch, torch.distributed.tensor\n"
+    typed += "assert torch.distributed.is_available() and torch.distributed.tensor.DTensor\n"
+    typed += "double = torch.compile(lambda number: 2 * number, backend='eager')\n"
+    typed += (
+        "print(double(torch.ones(2)).tolist(), torch._dynamo.is_compiling(), 'torch._dynamo.config' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", typed], cwd=root, capture_output=True, text=True, check=False)
+    assert done.stdout == "[2.0, 2.0] False True\n", done.stderr
 
 
 @pytest.mark.data
