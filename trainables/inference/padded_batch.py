@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from trainables.common.tokenized_row import Example
 
@@ -35,3 +36,8 @@ def collate(examples: Sequence[Example], pad: int, width: int | None = None) -> 
     starts = torch.tensor([[example.answer_start] for example in examples])
     is_label = (torch.arange(mask.shape[1]) >= starts) & mask.bool()
     return {"input_ids": input_ids, "attention_mask": mask, "labels": input_ids.where(is_label, IGNORED)}
+
+
+def before_labels(labels: torch.Tensor) -> torch.Tensor:
+    """Return whether a label follows each position: (B, T) to (B, T), boolean."""
+    return functional.pad(labels[:, 1:] != IGNORED, (0, 1))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn import functional
 
 from trainables.common.tokenized_row import Example
-from trainables.inference import kv_cache, shared_prefix, threads_and_ranks
+from trainables.inference import kv_cache, packed_rows, threads_and_ranks
+from trainables.inference.padded_batch import before_labels, collate
 from trainables.inference.progress import Counter
 
 LEAST_VARIANCE = 1e-6
@@ -34,10 +34,6 @@ class LabelScores(NamedTuple):
         return float(torch.tensor(self.losses, dtype=torch.float64).sum())
 
 
-Passes = Iterator[tuple[list[Example], torch.Tensor, torch.Tensor]]
-"""For each pass: its examples, the logits (labels, vocabulary) of all their labels, and the labels."""
-
-
 def score_labels(
     network: Any,
     groups: Sequence[Sequence[Example]],
@@ -46,75 +42,67 @@ def score_labels(
     token_budget: int,
     standardise: Collection[Example] = (),
 ) -> list[list[LabelScores]]:
-    """Score each example of each group, such as the answers to a question: what a group shares is read once.
+    """Score each example of each group, such as the answers to a question: what they begin with is read once.
 
-    Keys and values of shared beginnings count in the budget.
+    `token_budget`: tokens of all examples of a pass, padding and what they share included.
     """
     threads = threads_and_ranks.threads_for(network, token_budget)
     workers = threads_and_ranks.workers_for(network, token_budget)
-    token_budget //= threads
+    distinct = [dict.fromkeys(sorted(group, key=lambda example: example.input_ids)) for group in groups]
+    longest = max((len(example.input_ids) for group in distinct for example in group), default=0)
 
-    def divide(lengths: list[int]) -> Iterator[list[int]]:
-        most = threads_and_ranks.job_tokens(sum(lengths), token_budget, workers)
-        return threads_and_ranks.group_by_length(lengths, most)
+    def run(chosen: list[Example], model: Any) -> dict[Example, LabelScores]:
+        if packed:
+            one_row = packed_rows.pack(chosen, model.device)
+            logits, rows = packed_rows.read_logits(model, one_row), one_row.labels_read
+        else:
+            logits = read_labels(model, collate(chosen, pad))
+            rows = torch.arange(len(logits), device=logits.device)
+        counter.add(len(chosen))
+        return _scores(chosen, logits, rows, standardise)
 
-    distinct = list(dict.fromkeys(tuple(dict.fromkeys(group)) for group in groups))
-    whole, sharing = shared_prefix.split_groups(distinct, kv_cache.attention_window(network))
-    jobs: list[tuple[int, int, Callable[[Any], Passes]]] = []  # tokens and examples of each
-    lengths = [suffix.tokens for suffix in whole]
-    for rows in divide(lengths):
-        chosen = [whole[row] for row in rows]
-        jobs.append((sum(lengths[row] for row in rows), len(chosen), partial(_read_whole, chosen, pad)))
-    starts = [group[0].start for group in sharing]
-    for numbers in divide(starts):
-        suffixes = [suffix._replace(group=k) for k, number in enumerate(numbers) for suffix in sharing[number]]
-        tokens = sum(starts[number] for number in numbers) + sum(suffix.tokens for suffix in suffixes)
-        jobs.append((tokens, len(suffixes), partial(_read_after_prefixes, suffixes, pad, token_budget)))
-    jobs.sort(key=lambda job: -job[0])  # the longest first, so that all end together
-    counter = Counter("answers", sum(count for _, count, _ in threads_and_ranks.share_of_rank(jobs)))
-
-    def run(passes: Callable[[Any], Passes], model: Any) -> dict[Example, LabelScores]:
-        found = {}
-        for examples, logits, labels in passes(model):
-            found |= _scores(examples, logits, labels, standardise)
-            counter.add(len(examples))
-        return found
-
-    results = threads_and_ranks.run_all(network, [partial(run, passes) for *_, passes in jobs], threads)
+    with packed_rows.packing(network, longest) as packed:
+        lengths: dict[Example, int] = {}
+        for group in distinct:
+            lengths |= {example: len(example.input_ids) for example in group}
+            if packed:  # those that share tokens come into the same pass
+                lengths |= dict.fromkeys(group, max(lengths[example] for example in group))
+        most = threads_and_ranks.job_tokens(sum(lengths.values()), token_budget // threads, workers)
+        examples = list(lengths)
+        numbers = threads_and_ranks.group_by_length(list(lengths.values()), most)
+        jobs = [[examples[number] for number in chosen] for chosen in numbers]
+        counter = Counter("answers", sum(map(len, threads_and_ranks.share_of_rank(jobs))))
+        results = threads_and_ranks.run_all(network, [partial(run, chosen) for chosen in jobs], threads)
     found = {example: scores for result in results for example, scores in result.items()}
     return [[found[example] for example in group] for group in groups]
 
 
-def _read_whole(suffixes: list[shared_prefix.Suffix], pad: int, network: Any) -> Passes:
-    """Give the head the positions before labels alone: a label of 2,048 to 150,000 logits is much of a pass."""
-    batch = shared_prefix.collate(suffixes, pad, network.device)
-    given = {"input_ids": batch.input_ids, "attention_mask": batch.mask, "use_cache": False}
-    output = network(**given, logits_to_keep=batch.keep)
-    yield [suffix.example for suffix in suffixes], kv_cache.select_logits(output, batch.keep), batch.labels
+def read_labels(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return the logits (labels, vocabulary) of a collated batch's labels.
 
-
-def _read_after_prefixes(suffixes: list[shared_prefix.Suffix], pad: int, token_budget: int, network: Any) -> Passes:
-    prefixes = shared_prefix.Prefixes(network, suffixes, pad)
-    for rows in threads_and_ranks.group_by_length(
-        [prefixes.mask.shape[1] + suffix.tokens for suffix in suffixes], token_budget
-    ):
-        chosen = [suffixes[row] for row in rows]
-        batch = shared_prefix.collate(chosen, pad, network.device)
-        yield [suffix.example for suffix in chosen], prefixes.logits(chosen, batch), batch.labels
+    The head is given no other positions: a label of 2,048 to 150,000 logits is much of a pass.
+    """
+    given = {name: part.to(network.device) for name, part in batch.items()}
+    keep = before_labels(given.pop("labels"))
+    return kv_cache.select_logits(network(**given, use_cache=False, logits_to_keep=keep), keep)
 
 
 def _scores(
-    examples: list[Example], logits: torch.Tensor, labels: torch.Tensor, standardise: Collection[Example]
+    examples: list[Example], logits: torch.Tensor, rows: torch.Tensor, standardise: Collection[Example]
 ) -> dict[Example, LabelScores]:
-    """Return losses in fp32, hits and standardised log-likelihoods, from (labels, vocabulary) and (labels,)."""
-    losses = functional.cross_entropy(logits.float(), labels, reduction="none").cpu()
-    hits = (logits.argmax(-1) == labels).cpu()
+    """Return losses in fp32, hits and standardised log-likelihoods, from logits (N, vocabulary).
+
+    `rows` (labels,): the number of the logits that tell each label.
+    """
+    labels = torch.tensor([label for one in examples for label in one.input_ids[one.answer_start :]]).to(rows)
+    losses = -logits.float().log_softmax(-1)[rows, labels].cpu()
+    hits = (logits.argmax(-1)[rows] == labels).cpu()
     counts = [example.answer_tokens for example in examples]
     found = {}
     for example, lost, hit, part in zip(
-        examples, losses.split(counts), hits.split(counts), logits.split(counts), strict=True
+        examples, losses.split(counts), hits.split(counts), rows.split(counts), strict=True
     ):
-        standardised = _standardise(part, lost).tolist() if example in standardise else None
+        standardised = _standardise(logits[part], lost).tolist() if example in standardise else None
         found[example] = LabelScores(lost.tolist(), hit.tolist(), standardised)
     return found
 

@@ -6,7 +6,7 @@ of those are no part of TOFU, so all tokens of an answer count here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -18,8 +18,8 @@ from torch.nn import functional
 from trainables.benchmarks import Metrics
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokenized_row import Example
-from trainables.inference import kv_cache, threads_and_ranks
-from trainables.inference.shared_prefix import Batch, Suffix, collate
+from trainables.inference import scoring, threads_and_ranks
+from trainables.inference.padded_batch import IGNORED, before_labels, collate
 
 LEAST_DROP = 0.05
 """Nats a token: where the retain model's states take away less, a layer holds nothing of the row."""
@@ -45,14 +45,15 @@ def score_depth(load: Callable[[str], Any], examples: Sequence[Example], *, pad:
     network, found = load("target"), []
     layers = _find_layers(network)
     for number, batch in enumerate(batches):
-        collated = collate([Suffix(one) for one in batch], pad, network.device)
+        collated = collate(batch, pad)
+        keep = before_labels(collated["labels"])
         intact = _mean_losses(network, batch, collated)
         drops = np.empty((len(SOURCES), len(layers), len(batch)))
         for source, role in enumerate(SOURCES):
             if len(states[source][number]) != len(layers):
                 raise InputError(f"--attacks: uds: the {role} model has other layers than the target model")
             for place, (layer, state) in enumerate(zip(layers, states[source][number], strict=True)):
-                with layer.register_forward_hook(partial(_write_states, state, collated.keep)):
+                with layer.register_forward_hook(partial(_write_states, state, keep)):
                     drops[source, place] = _mean_losses(network, batch, collated) - intact
         if not np.isfinite(drops).all():
             raise TrialStopped("diverged", "the likelihood of a forget row is not finite")
@@ -73,11 +74,12 @@ def _read_states(network: Any, batches: Sequence[Sequence[Example]], pad: int) -
     """Return of each batch the output (labels, size) of each layer where labels are predicted, on the CPU."""
     found = []
     for batch in batches:
-        collated, states = collate([Suffix(one) for one in batch], pad, network.device), []
+        collated, states = collate(batch, pad), []
+        keep = before_labels(collated["labels"])
         with ExitStack() as hooks:
             for layer in _find_layers(network):
-                hooks.enter_context(layer.register_forward_hook(partial(_keep_states, states, collated.keep)))
-            _read(network, collated)
+                hooks.enter_context(layer.register_forward_hook(partial(_keep_states, states, keep)))
+            scoring.read_labels(network, collated)
         found.append(states)
     return found
 
@@ -93,13 +95,8 @@ def _write_states(state: torch.Tensor, keep: torch.Tensor, _: Any, __: Any, outp
     hidden[keep] = state.to(hidden)
 
 
-def _read(network: Any, batch: Batch) -> torch.Tensor:
-    """Return the logits (labels, vocabulary) of all labels."""
-    given = {"input_ids": batch.input_ids, "attention_mask": batch.mask, "use_cache": False}
-    return kv_cache.select_logits(network(**given, logits_to_keep=batch.keep), batch.keep)
-
-
-def _mean_losses(network: Any, examples: Sequence[Example], batch: Batch) -> Any:
+def _mean_losses(network: Any, examples: Sequence[Example], batch: Mapping[str, torch.Tensor]) -> Any:
     """Return the mean loss of each row's labels: (rows,)."""
-    losses = functional.cross_entropy(_read(network, batch).float(), batch.labels, reduction="none").double().cpu()
+    logits, labels = scoring.read_labels(network, batch).float(), batch["labels"][batch["labels"] != IGNORED]
+    losses = functional.cross_entropy(logits, labels.to(logits.device), reduction="none").double().cpu()
     return np.array([part.mean() for part in losses.split([example.answer_tokens for example in examples])])

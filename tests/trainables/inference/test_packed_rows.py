@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.families import FAMILIES, PAD, VOCABULARY, PassCounter, answer_groups, losses_and_hits, network
 from trainables.common.tokenized_row import Example
-from trainables.inference import kv_cache, scoring
+from trainables.inference import kv_cache, packed_rows, scoring
 from trainables.inference.padded_batch import pad_rows
 
 LLAMA = network("Llama")
@@ -48,29 +48,31 @@ def test_any_groups_are_scored_as_each_example_alone(groups_of_pairs: list[Any],
 
 
 def test_the_beginning_is_computed_once_and_logits_for_labels_alone() -> None:
-    """A question of 30 tokens and seven answers of three: 29 positions, and seven times four; 21 logits."""
+    """A question of 30 tokens and seven answers of three: 30 positions, seven times two, and logits at 15 of them."""
     question = tuple(range(3, 33))
     group = [Example((*question, 40 + k, 41 + k, 42 + k), 30) for k in range(7)]
     with PassCounter(LLAMA) as counted:
         scoring.score_labels(LLAMA, [group], pad=PAD, token_budget=10**6)
-    assert counted.passes == [(1, 29), (7, 4)]
-    assert counted.logits == 21
+    assert counted.passes == [(1, 44)]
+    assert counted.logits == 15
 
 
 @pytest.mark.parametrize("budget", [200, 10**6])
-def test_no_pass_keeps_more_than_the_budget(monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
-    """Columns of a pass: those of the beginnings, as often as rows use them, and of what is read."""
-    columns: list[int] = []
-    read = kv_cache.read_tokens
-    monkeypatch.setattr(kv_cache, "read_tokens", lambda *given: (columns.append(given[3].numel()), read(*given))[1])
+def test_no_pass_is_of_more_than_the_budget(monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
+    """Counted as attention has it: a row for each example."""
+    rows: list[int] = []
+    read = packed_rows.read_logits
+    monkeypatch.setattr(
+        packed_rows, "read_logits", lambda model, packed: (rows.append(packed.rows.numel()), read(model, packed))[1]
+    )
     scoring.score_labels(LLAMA, answer_groups(2, groups=20), pad=PAD, token_budget=budget)
-    assert 0 < max(columns) <= budget
+    assert 0 < max(rows) <= budget
 
 
 def test_examples_longer_than_a_window_and_other_kinds_of_models_are_read_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kv_cache, "read_tokens", lambda *_: pytest.fail("a beginning was shared"))
+    monkeypatch.setattr(packed_rows, "read_logits", lambda *_: pytest.fail("a beginning was shared"))
     torch.manual_seed(0)
     state_space = transformers.MambaConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, state_size=4)
     for model in (network("Mistral", sliding_window=8), transformers.MambaForCausalLM(state_space).eval()):

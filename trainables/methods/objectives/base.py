@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional
 
 from trainables.common.tokenized_row import AnsweredExample, Example
-from trainables.inference.padded_batch import IGNORED
+from trainables.inference.padded_batch import IGNORED, before_labels
 
 Side = Literal["forget", "retain"]
 Positions = Literal["labels", "answer", "attended", "all", "none"]
@@ -83,7 +83,7 @@ def positions(which: Positions, labels: torch.Tensor, mask: torch.Tensor) -> tor
     if which == "attended":
         return mask.bool()
     if which == "labels":
-        return functional.pad(labels[:, 1:] != IGNORED, (0, 1))
+        return before_labels(labels)
     if which == "answer":
         return labels != IGNORED
     return torch.full(labels.shape, which == "all", device=labels.device)
