@@ -18,7 +18,7 @@ import typer
 from pydantic import ValidationError
 
 from trainables.common.errors import InputError, TrialStopped, first_line
-from trainables.common.hidden_modules import without_compiler, without_distributed_tensors, without_modules
+from trainables.common.hidden_modules import defer_compiler, without_distributed_tensors, without_modules
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -137,9 +137,9 @@ def silence_libraries() -> None:
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="torch|deepspeed")
     if "transformers" not in sys.modules:
+        defer_compiler()
         # scipy is for losses of pictures, boto3 for SageMaker
-        with without_modules("scipy", "boto3"), without_compiler(), without_distributed_tensors():
-            import transformers.masking_utils
+        with without_modules("scipy", "boto3"), without_distributed_tensors():
             import transformers.modeling_utils
     import transformers
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, first_line
-from trainables.common.hidden_modules import without_compiler
 from trainables.config.settings import Model, Shape
 from trainables.data import hub_folders
 from trainables.storage.atomic_files import mark_complete, publish
@@ -84,15 +83,14 @@ def load_model(model: Model, precision: str = "fp32", field: str = "target") -> 
     check_model(model, field)
     tokenizer = load_tokenizer(model, field)
     try:
-        with without_compiler():
-            network = AutoModelForCausalLM.from_pretrained(
-                _source(model.path),
-                revision=model.revision,
-                use_safetensors=True,
-                trust_remote_code=False,
-                dtype=getattr(torch, DTYPES[precision]),
-                attn_implementation=model.attention,
-            )
+        network = AutoModelForCausalLM.from_pretrained(
+            _source(model.path),
+            revision=model.revision,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=getattr(torch, DTYPES[precision]),
+            attn_implementation=model.attention,
+        )
     except Exception as error:
         raise InputError(f"{field}: cannot load '{model.path}': {_advice(model.path, error)}") from error
     return network.eval(), tokenizer

@@ -28,7 +28,7 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
     if next(STARTS) < 2:  # what is imported before and in the first trial; a trial's own objects must stay collectable
         gc.freeze()  # no later collection looks at these again
     torch.set_num_threads(resources.cpus)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would import torch's compiler
     # No code here reads memory that it has not written; filling new tensors with NaN takes three times as long.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.manual_seed(seed)

@@ -29,7 +29,6 @@ from trainables.storage.trial_files import remove_leftovers
 from trainables.training import checkpoints, loop, model_files, weights_on_disk
 from trainables.training.engine import Engine, create_engine
 from trainables.training.runtime import is_out_of_memory, prepare_process, release_memory
-from trainables.training.task_vectors.direction_files import ensure_direction, move_along
 from trainables.trial import setup
 from trainables.trial.calibration import calibrate
 from trainables.trial.progress import Progress
@@ -148,6 +147,8 @@ class TrialRun:
 
         In fp32 whatever the precision: bf16 would round a small change away.
         """
+        from trainables.training.task_vectors.direction_files import ensure_direction, move_along
+
         target, benchmark = self.trial.target, self.trial.benchmark
         if target.fingerprint is None:  # a direction is never found by path
             target = target.model_copy(update={"fingerprint": model_files.fingerprint_model(target)})

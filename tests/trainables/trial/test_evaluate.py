@@ -29,7 +29,7 @@ COLUMNS = "task index question answer generation answer_loss answer_tokens parap
 COLUMNS += " perturbed_loss perturbed_tokens rouge1_recall rougeL_recall"
 
 UNUSED = "datasets sklearn pandas pyarrow scipy.optimize peft boto3 mlflow ray deepspeed matplotlib".split()
-UNUSED += ["torch._dynamo", "torch.distributed.tensor"]
+UNUSED += ["torch._dynamo.symbolic_convert", "torch.distributed.tensor"]
 """What takes long to import, and no evaluation needs."""
 LOADED = "import runpy, sys\ntry: runpy.run_module('trainables.evaluate', run_name='__main__', alter_sys=True)\n"
 LOADED += f"except SystemExit: print([name for name in {UNUSED} if name in sys.modules])"
