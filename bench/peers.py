@@ -10,10 +10,8 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +25,7 @@ from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.trial import Trial
 from trainables.training.model_files import fingerprint_model
 
-NEEDS = (
-    "a checkout of https://github.com/locuslab/open-unlearning, and the Python of an environment with torch, "
-    "transformers 4.45.1, datasets 3, hydra-core, hydra_colorlog, rouge-score, lm-eval 0.4.8 and deepspeed"
-)
+NEEDS = "torch, transformers 4.45.1, datasets 3, hydra-core, hydra_colorlog, rouge-score, lm-eval 0.4.8, deepspeed"
 SPLIT, RETAIN = "forget05", "retain95"
 TRAINERS = {"ga": "GradAscent", "gd": "GradDiff", "npo_gd": "NPO"}
 """Our objectives and its trainers of the same formula; both retain terms are the NLL with coefficient 1."""
@@ -60,20 +55,10 @@ def peer_command(options: argparse.Namespace, what: str, place: Path) -> list[st
     ]
     if what == "evaluation":
         return [str(source / "eval.py"), "experiment=eval/tofu/default", "model.model_args.device_map=cpu", *settings]
-    arguments = {
-        "per_device_train_batch_size": BATCH // 4,
-        "gradient_accumulation_steps": 4,
-        "num_train_epochs": EPOCHS,
-        "learning_rate": RATE,
-        "warmup_epochs": "null",  # it would divide by the number of GPUs
-        "bf16": False,
-        "bf16_full_eval": False,
-        "optim": "adamw_torch",
-        "report_to": "none",
-        "eval_on_start": False,
-        "eval_strategy": "no",
-    }
-    typed = [f"trainer.args.{name}={value}" for name, value in arguments.items()]
+    arguments = f"per_device_train_batch_size={BATCH // 4} gradient_accumulation_steps=4 num_train_epochs={EPOCHS} "
+    arguments += f"learning_rate={RATE} bf16=False bf16_full_eval=False optim=adamw_torch report_to=none "
+    arguments += "eval_on_start=False eval_strategy=no warmup_epochs=null"  # warm-up divides by the number of GPUs
+    typed = [f"trainer.args.{argument}" for argument in arguments.split()]
     command = ["--config-name=unlearn.yaml", "experiment=unlearn/tofu/default", f"trainer={TRAINERS[what]}"]
     return [str(source / "train.py"), *command, f"retain_split={RETAIN}", *typed, *settings]
 
@@ -97,17 +82,15 @@ def our_command(options: argparse.Namespace, what: str, place: Path) -> list[str
     return ["-m", "trainables.run", str(place / "config.json"), "--storage", str(place / "runs")]
 
 
-def read_metrics(what: str, ours: Path, theirs: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return our metrics and its, under its names."""
+def read_differences(what: str, ours: Path, theirs: Path) -> list[float]:
+    """Return how far each metric of both is apart."""
     if what == "evaluation":
         found = json.loads((ours / "metrics.json").read_text())
     else:
         found = json.loads(next((ours / "runs").glob("trials/*/result.json")).read_text())["metrics"]
     (log,) = theirs.rglob(EVALUATION)
     peers = json.loads(log.read_text())
-    return {name: found[mine] for mine, name in NAMES.items()}, {
-        name: peers[name]["agg_value"] for name in NAMES.values()
-    }
+    return [abs(found[mine] - peers[name]["agg_value"]) for mine, name in NAMES.items()]
 
 
 def measure(options: argparse.Namespace, what: str, place: Path) -> dict[str, Any]:
@@ -116,30 +99,20 @@ def measure(options: argparse.Namespace, what: str, place: Path) -> dict[str, An
     differences: list[float] = []
     variables = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     variables |= {"OMP_NUM_THREADS": str(options.threads)} if options.threads else {}
-    data = place / "locuslab" / "TOFU"  # where it looks for the rows, from the folder it runs in
-    data.parent.mkdir(exist_ok=True)
-    if not data.exists():
-        data.symlink_to(options.data)
+    # theirs: rows are looked for in the folder it runs in, and our package `platform` is not for others
+    apart = {"python": options.python.absolute(), "folder": place, "PYTHONPATH": "", **variables}
     for repeat in range(options.repeats):
         ours, theirs = (place / f"{what}-{repeat}-{side}" for side in seconds)
         ours.mkdir()
         runs = {
             "ours": partial(_script.run, *our_command(options, what, ours), **variables),
-            "theirs": partial(
-                _script.run,
-                *peer_command(options, what, theirs),
-                python=options.python,
-                folder=place,
-                PYTHONPATH="",  # our package `platform` is not for others
-                **variables,
-            ),
+            "theirs": partial(_script.run, *peer_command(options, what, theirs), **apart),
         }
         for side in list(runs)[:: 1 if repeat % 2 == 0 else -1]:
             seconds[side].append(runs[side]()[0])
-        mine, peers = read_metrics(what, ours, theirs)
-        differences += [abs(mine[name] - peers[name]) for name in mine]
+        differences += read_differences(what, ours, theirs)
         print(f"{what}: ours {seconds['ours'][-1]:.1f} s, theirs {seconds['theirs'][-1]:.1f} s", file=sys.stderr)
-    ratios = [theirs / ours for ours, theirs in zip(seconds["ours"], seconds["theirs"], strict=True)]
+    ratios = [theirs / ours for ours, theirs in zip(*seconds.values(), strict=True)]
     return {
         "what": what,
         "threads": options.threads or "default",
@@ -152,34 +125,28 @@ def measure(options: argparse.Namespace, what: str, place: Path) -> dict[str, An
 
 
 def main(arguments: list[str] | None = None) -> None:
+    known = ["evaluation", *TRAINERS]
     parser = _script.make_parser(__doc__)
-    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of it")
-    parser.add_argument("--python", type=Path, metavar="PY", help="the Python of its environment")
-    parser.add_argument("--what", default="evaluation,ga,gd,npo_gd", help="what to measure")
+    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", required=True, help="a checkout of it")
+    parser.add_argument("--python", type=Path, metavar="PY", required=True, help=f"Python of an environment: {NEEDS}")
+    parser.add_argument("--what", default=",".join(known), help="what to measure")
     parser.add_argument("--repeats", type=int, default=3, help="pairs")
     parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of both; none: as each of them chooses")
     parser.add_argument("--model", type=Path, default=_script.shared("models/tofu_tiny/full"), help="model folder")
     parser.add_argument("--data", type=Path, default=_script.shared("data/tofu"), help="folder like locuslab/TOFU")
     options = _script.parse(parser, arguments)
-    if not (options.open_unlearning and options.python):
-        parser.error(f"--open-unlearning DIR and --python PY: {NEEDS}")
-    for name, file in {"open-unlearning": "src/eval.py", "model": "config.json", "data": f"{SPLIT}.json"}.items():
-        folder = getattr(options, name.replace("-", "_"))
-        if not (folder / file).is_file():
-            parser.error(f"--{name}: {folder} has no {file}")
-    known = ["evaluation", *TRAINERS]
+    for name, file in {"open_unlearning": "src/eval.py", "model": "config.json", "data": f"{SPLIT}.json"}.items():
+        if not (getattr(options, name) / file).is_file():
+            parser.error(f"--{name.replace('_', '-')}: {getattr(options, name)} has no {file}")
     if unknown := set(options.what.split(",")) - set(known):
         parser.error(f"--what: no {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
-    versions = (
-        "import sys, torch, transformers; print(sys.version.split()[0], torch.__version__, transformers.__version__)"
-    )
-    said = subprocess.run([str(options.python), "-c", versions], capture_output=True, text=True)
-    if said.returncode:
-        parser.error(f"--python: {options.python} cannot import torch and transformers: {said.stderr.splitlines()[-1]}")
-    options.python = options.python.absolute()  # a link in an environment says which one
+    versions = "import torch, transformers; print(torch.__version__, transformers.__version__)"
+    _, said = _script.run("-c", versions, python=options.python.absolute())
     with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "locuslab").mkdir()
+        (Path(place) / "locuslab" / "TOFU").symlink_to(options.data.absolute())
         rows = [measure(options, what, Path(place)) for what in options.what.split(",")]
-    _script.report(options.json, rows, peer_versions=said.stdout.strip(), hardware=_script.hardware())
+    _script.report(options.json, rows, peer_versions=said.strip(), hardware=_script.hardware())
 
 
 if __name__ == "__main__":

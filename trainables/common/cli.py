@@ -18,7 +18,7 @@ import typer
 from pydantic import ValidationError
 
 from trainables.common.errors import InputError, TrialStopped, first_line
-from trainables.common.hidden_modules import defer_compiler, without_distributed_tensors, without_modules
+from trainables.common.hidden_modules import defer_compiler, without_modules
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -137,10 +137,14 @@ def silence_libraries() -> None:
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="torch|deepspeed")
     if "transformers" not in sys.modules:
+        import torch.distributed
+
         defer_compiler()
-        # scipy is for losses of pictures, boto3 for SageMaker
-        with without_modules("scipy", "boto3"), without_distributed_tensors():
+        # scipy is for losses of pictures, boto3 for SageMaker, and 400 modules of torch for sharding that nothing uses
+        is_available, torch.distributed.is_available = torch.distributed.is_available, lambda: False
+        with without_modules("scipy", "boto3"):
             import transformers.modeling_utils
+        torch.distributed.is_available = is_available
     import transformers
 
     transformers.logging.set_verbosity_error()

@@ -25,19 +25,6 @@ def without_modules(*names: str) -> Iterator[None]:
         sys.modules.update(known)
 
 
-@contextlib.contextmanager
-def without_distributed_tensors() -> Iterator[None]:
-    """Let transformers be imported without its own sharding: 400 modules. Ranks here are DeepSpeed's."""
-    import torch.distributed
-
-    is_available = torch.distributed.is_available
-    torch.distributed.is_available = lambda: False  # transformers keeps the answer
-    try:
-        yield
-    finally:
-        torch.distributed.is_available = is_available
-
-
 def defer_compiler() -> None:
     """Let torch's compiler be imported when something compiles: 700 modules, a quarter of a start.
 
@@ -64,7 +51,7 @@ class _Compiler(ModuleType):
             return IDLE[name]
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
-        if sys.modules[COMPILER] is self:
+        if sys.modules.get(COMPILER) is self:
             del sys.modules[COMPILER]
         return getattr(importlib.import_module(COMPILER), name)
 

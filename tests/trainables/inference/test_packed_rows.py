@@ -55,6 +55,7 @@ def test_the_beginning_is_computed_once_and_logits_for_labels_alone() -> None:
         scoring.score_labels(LLAMA, [group], pad=PAD, token_budget=10**6)
     assert counted.passes == [(1, 44)]
     assert counted.logits == 15
+    assert LLAMA.config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize("budget", [200, 10**6])
