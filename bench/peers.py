@@ -127,14 +127,16 @@ def measure(options: argparse.Namespace, what: str, place: Path) -> dict[str, An
 def main(arguments: list[str] | None = None) -> None:
     known = ["evaluation", *TRAINERS]
     parser = _script.make_parser(__doc__)
-    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", required=True, help="a checkout of it")
-    parser.add_argument("--python", type=Path, metavar="PY", required=True, help=f"Python of an environment: {NEEDS}")
+    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of it")
+    parser.add_argument("--python", type=Path, metavar="PY", help="the Python of its environment")
     parser.add_argument("--what", default=",".join(known), help="what to measure")
     parser.add_argument("--repeats", type=int, default=3, help="pairs")
     parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of both; none: as each of them chooses")
     parser.add_argument("--model", type=Path, default=_script.shared("models/tofu_tiny/full"), help="model folder")
     parser.add_argument("--data", type=Path, default=_script.shared("data/tofu"), help="folder like locuslab/TOFU")
     options = _script.parse(parser, arguments)
+    if not (options.open_unlearning and options.python):
+        parser.error(f"--open-unlearning DIR and --python PY: a checkout of it, and an environment with {NEEDS}")
     for name, file in {"open_unlearning": "src/eval.py", "model": "config.json", "data": f"{SPLIT}.json"}.items():
         if not (getattr(options, name) / file).is_file():
             parser.error(f"--{name.replace('_', '-')}: {getattr(options, name)} has no {file}")
