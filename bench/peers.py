@@ -88,7 +88,9 @@ def read_differences(what: str, ours: Path, theirs: Path) -> list[float]:
         found = json.loads((ours / "metrics.json").read_text())
     else:
         found = json.loads(next((ours / "runs").glob("trials/*/result.json")).read_text())["metrics"]
-    (log,) = theirs.rglob(EVALUATION)
+    log = next(theirs.rglob(EVALUATION), None)
+    if log is None:
+        raise SystemExit(f"open-unlearning ended well, but wrote no {EVALUATION}")
     peers = json.loads(log.read_text())
     return [abs(found[mine] - peers[name]["agg_value"]) for mine, name in NAMES.items()]
 
@@ -127,23 +129,32 @@ def measure(options: argparse.Namespace, what: str, place: Path) -> dict[str, An
 def main(arguments: list[str] | None = None) -> None:
     known = ["evaluation", *TRAINERS]
     parser = _script.make_parser(__doc__)
-    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of it")
+    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of open-unlearning")
     parser.add_argument("--python", type=Path, metavar="PY", help="the Python of its environment")
-    parser.add_argument("--what", default=",".join(known), help="what to measure")
-    parser.add_argument("--repeats", type=int, default=3, help="pairs")
+    parser.add_argument("--what", default=",".join(known), help="what to measure (default: all)")
+    parser.add_argument("--repeats", type=int, default=3, help="pairs (default 3)")
     parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of both; none: as each of them chooses")
-    parser.add_argument("--model", type=Path, default=_script.shared("models/tofu_tiny/full"), help="model folder")
-    parser.add_argument("--data", type=Path, default=_script.shared("data/tofu"), help="folder like locuslab/TOFU")
+    parser.add_argument(
+        "--model", type=Path, default=_script.shared("models/tofu_tiny/full"), help="default %(default)s"
+    )
+    parser.add_argument("--data", type=Path, default=_script.shared("data/tofu"), help="default %(default)s")
     options = _script.parse(parser, arguments)
-    if not (options.open_unlearning and options.python):
-        parser.error(f"--open-unlearning DIR and --python PY: a checkout of it, and an environment with {NEEDS}")
+    if not options.open_unlearning:
+        parser.error("--open-unlearning DIR: name a checkout of open-unlearning")
+    if not options.python:
+        parser.error(f"--python PY: name the Python of an environment with {NEEDS}")
     for name, file in {"open_unlearning": "src/eval.py", "model": "config.json", "data": f"{SPLIT}.json"}.items():
         if not (getattr(options, name) / file).is_file():
             parser.error(f"--{name.replace('_', '-')}: {getattr(options, name)} has no {file}")
     if unknown := set(options.what.split(",")) - set(known):
         parser.error(f"--what: no {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
+    if options.repeats < 1 or (options.threads is not None and options.threads < 1):
+        parser.error("--repeats and --threads: at least 1")
     versions = "import torch, transformers; print(torch.__version__, transformers.__version__)"
-    _, said = _script.run("-c", versions, python=options.python.absolute())
+    try:
+        _, said = _script.run("-c", versions, python=options.python.absolute())
+    except (OSError, SystemExit) as error:
+        parser.error(f"--python: {options.python} is to be the Python of an environment with {NEEDS}: {error}")
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "locuslab").mkdir()
         (Path(place) / "locuslab" / "TOFU").symlink_to(options.data.absolute())

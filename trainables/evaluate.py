@@ -22,7 +22,7 @@ from trainables.inference.progress import Report
 from trainables.storage import atomic_files
 from trainables.training import model_files
 
-TELL_SECONDS = 10.0
+TELL_SECONDS = 3.0
 """Between two lines of how far an evaluation is."""
 ask = partial(typer.Option, rich_help_panel="What the model is asked")
 
@@ -83,7 +83,7 @@ def _evaluate(
     if fields["name"] == "own":
         fields = {"split": own.SPLIT, "template": own.TEMPLATE} | fields
     elif "split" not in fields:
-        raise InputError(f"--split: name the forget split of {fields['name']}, such as --split forget05 of tofu")
+        raise InputError(f"--split: name the forget split of {fields['name']}, as forget05 is one of tofu's")
     benchmark = Benchmark.model_validate(fields)
     if "data" not in fields:
         published = benchmarks.find(benchmark.name).published_data(benchmark.split)
@@ -93,6 +93,8 @@ def _evaluate(
     chosen.check_settings(benchmark)
     if form:
         open_unlearning_files.check(form, benchmark)
+        if output.is_file():
+            raise InputError(f"--output: '{output}' is a file; --format {form} writes its two files in a folder")
     benchmark = benchmark.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(benchmark)})
     if warning := chosen.warn_about_rows(benchmark):
         print(f"warning: {warning}", file=sys.stderr)

@@ -111,7 +111,7 @@ def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
         except ValueError as error:
             raise ValueError(f"{path}={text}: {str(error).removeprefix(f'{path}: ')}") from error
     values = text.split(",") if path in STUDY else _parse_values(text)
-    if len(values) == 1 and path not in sweep.axes and path.split(".")[0] in Sweep.model_fields:
+    if len(values) == 1 and path not in (*sweep.axes, *STRENGTHS) and path.split(".")[0] in Sweep.model_fields:
         return None
     return check_axis(path, values)
 

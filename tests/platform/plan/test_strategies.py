@@ -135,6 +135,12 @@ def test_each_strength_is_a_trial_and_the_axis_of_rectifiers_does_not_multiply_t
     assert strengths(chosen, "strength") == [6.0, None, None]
 
 
+def test_one_strength_is_enough_where_a_sweep_has_none(small: Small, store: Storage) -> None:
+    axes = {"method": ("ga", "tv"), "benchmark.split": ("forget05",), "rectifier.name": ("none",), "seed": (0,)}
+    sweep = SWEEP.model_copy(update={"axes": axes, "published": ()})
+    assert strengths(small.plan(store, "task_vector.strength=6", sweep=sweep), "strength") == [None, 6.0]
+
+
 def directions(plan: Plan) -> list[Direction]:
     return SweepState(plan, {}).directions
 

@@ -59,7 +59,7 @@ def check(form: str, benchmark: Benchmark) -> None:
     if benchmark.name != "tofu" or benchmark.dialect != OPEN_UNLEARNING:
         raise InputError(
             f"--format: open-unlearning's files are of TOFU in its dialect, not of {benchmark.name} in "
-            f"'{benchmark.dialect}'; evaluate with the dialect open-unlearning"
+            f"'{benchmark.dialect}'; evaluate tofu with --dialect open-unlearning"
         )
 
 
