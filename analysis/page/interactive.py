@@ -109,7 +109,7 @@ def bundle_script() -> Future[str]:
     """
     script = "import pathlib, sys, vl_convert; file = pathlib.Path(sys.argv[1]); "
     script += "sys.stdout.write(vl_convert.javascript_bundle(file.read_text()))"
-    command = [sys.executable, "-I", "-X", "utf8", "-c", script, str(TEMPLATES / "interactive.js")]
+    command = [sys.executable, "-P", "-X", "utf8", "-c", script, str(TEMPLATES / "interactive.js")]
     return ThreadPoolExecutor(1).submit(subprocess.check_output, command, encoding="utf-8")
 
 

@@ -28,12 +28,22 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "OPT": {"ffn_dim": 48, "word_embed_proj_dim": 32},
 }
 """Families whose rows move within a batch, and the settings that make them small."""
-SOFT_CAPPED = {"num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 3.0, "sliding_window": 100}
-"""Settings of Gemma2: soft caps on its logits and on attention, and windows on every other layer."""
+OTHERS: dict[str, dict[str, Any]] = {
+    # soft caps on its logits and on attention, and windows on every other layer
+    "Gemma2": {"num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 3.0, "sliding_window": 100},
+    # experts, and a mask that is handed on by name
+    "Afmoe": {
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+    },
+}
 
 
 def network(family: str, **settings: Any) -> Any:
-    settings = FAMILIES.get(family, SOFT_CAPPED if family == "Gemma2" else {}) | settings
+    settings = FAMILIES.get(family, OTHERS.get(family, {})) | settings
     return tiny.network(3, 2, family, **SHAPE | settings)
 
 

@@ -18,7 +18,7 @@ import typer
 from pydantic import ValidationError
 
 from trainables.common.errors import InputError, TrialStopped, first_line
-from trainables.common.hidden_modules import defer_compiler, without_modules
+from trainables.common.hidden_modules import defer_compiler, replaced, without_modules
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -140,11 +140,11 @@ def silence_libraries() -> None:
         import torch.distributed
 
         defer_compiler()
-        # scipy is for losses of pictures, boto3 for SageMaker, and 400 modules of torch for sharding that nothing uses
-        is_available, torch.distributed.is_available = torch.distributed.is_available, lambda: False
-        with without_modules("scipy", "boto3"):
+        # scipy is for losses of pictures, boto3 for SageMaker, and 400 modules of torch for sharding, which
+        # nothing uses: transformers keeps the answer that there is none, and reads models without DTensor
+        hidden = replaced(torch.distributed, "is_available", lambda: False)
+        with without_modules("scipy", "boto3"), hidden:
             import transformers.modeling_utils
-        torch.distributed.is_available = is_available
     import transformers
 
     transformers.logging.set_verbosity_error()

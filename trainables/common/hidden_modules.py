@@ -25,6 +25,17 @@ def without_modules(*names: str) -> Iterator[None]:
         sys.modules.update(known)
 
 
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Let a library have another value for a name meanwhile."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
 def defer_compiler() -> None:
     """Let torch's compiler be imported when something compiles: 700 modules, a quarter of a start.
 
@@ -52,7 +63,7 @@ class _Compiler(ModuleType):
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         if sys.modules.get(COMPILER) is self:
-            del sys.modules[COMPILER]
+            sys.modules.pop(COMPILER, None)  # another thread may ask at once
         return getattr(importlib.import_module(COMPILER), name)
 
 

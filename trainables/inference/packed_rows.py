@@ -21,6 +21,7 @@ from trainables.inference import kv_cache
 from trainables.inference.padded_batch import pad_rows
 
 ATTENTION = "packed_rows"
+OWN_MASKS = ("doge",)
 
 
 class PackedRows(NamedTuple):
@@ -50,7 +51,7 @@ def pack(examples: Sequence[Example], device: Any) -> PackedRows:
     ids: list[int] = []
     positions: list[int] = []
     places: list[int] = []
-    before_labels: list[int] = []
+    told: list[int] = []
     rows: list[list[int]] = []
     last: tuple[int, ...] = ()
     for number, example in enumerate(examples):
@@ -60,9 +61,9 @@ def pack(examples: Sequence[Example], device: Any) -> PackedRows:
         ids += tokens[same:]
         positions += range(same, len(tokens))
         places += range(number * width + same, number * width + len(tokens))
-        before_labels += rows[-1][example.answer_start - 1 :]
+        told += rows[-1][example.answer_start - 1 :]
         last = tokens
-    read, labels_read = torch.tensor(before_labels).unique(return_inverse=True)
+    read, labels_read = torch.tensor(told, dtype=torch.long).unique(return_inverse=True)
     padded, _ = pad_rows(rows, 0)
     parts = (torch.tensor([ids]), torch.tensor([positions]), padded, torch.tensor(places), read, labels_read)
     return PackedRows(*(part.to(device) for part in parts))
@@ -70,14 +71,20 @@ def pack(examples: Sequence[Example], device: Any) -> PackedRows:
 
 @contextmanager
 def packing(network: Any, longest: int) -> Iterator[bool]:
-    """Yield whether `read_logits` can be used meanwhile: with sdpa, and attention that sees rows of `longest` whole."""
-    before = network.config._attn_implementation
-    if before == "sdpa" and longest <= kv_cache.attention_window(network):
-        network.set_attn_implementation(ATTENTION)  # some architectures keep theirs
+    """Yield whether `read_logits` can be used meanwhile: where causal attention is sdpa's and sees `longest` tokens.
+
+    Not of models with parts that have settings of their own (images), and not of those that make masks of their own.
+    """
+    config = network.config
+    simple = network._can_set_attn_implementation() and not config.sub_configs and config.model_type not in OWN_MASKS
+    if not simple or config._attn_implementation != "sdpa" or longest > kv_cache.attention_window(network):
+        yield False
+        return
+    network.set_attn_implementation(ATTENTION)
     try:
-        yield network.config._attn_implementation == ATTENTION
+        yield True
     finally:
-        network.set_attn_implementation(before)
+        network.set_attn_implementation("sdpa")
 
 
 def read_logits(network: Any, packed: PackedRows) -> torch.Tensor:
@@ -92,7 +99,7 @@ def read_logits(network: Any, packed: PackedRows) -> torch.Tensor:
 
 
 def _attend(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _: Any, **settings: Any
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **settings: Any
 ) -> tuple[torch.Tensor, None]:
     """Return attention (1, tokens, heads, size) over states (1, heads, tokens, size).
 

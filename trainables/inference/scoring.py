@@ -34,6 +34,7 @@ class LabelScores(NamedTuple):
         return float(torch.tensor(self.losses, dtype=torch.float64).sum())
 
 
+@torch.no_grad()
 def score_labels(
     network: Any,
     groups: Sequence[Sequence[Example]],
@@ -66,7 +67,7 @@ def score_labels(
         for group in distinct:
             lengths |= {example: len(example.input_ids) for example in group}
             if packed:  # those that share tokens come into the same pass
-                lengths |= dict.fromkeys(group, max(lengths[example] for example in group))
+                lengths |= dict.fromkeys(group, max((lengths[example] for example in group), default=0))
         most = threads_and_ranks.job_tokens(sum(lengths.values()), token_budget // threads, workers)
         examples = list(lengths)
         numbers = threads_and_ranks.group_by_length(list(lengths.values()), most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import chain
 from typing import Any
 
@@ -30,11 +31,11 @@ def check_scores(model: Any, groups: list[list[Example]], budget: int) -> None:
         assert scores.total_loss == pytest.approx(sum(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "Gemma2"])
+@pytest.mark.parametrize("family", [*FAMILIES, "Gemma2", "Afmoe"])
 def test_scores_with_a_shared_beginning_are_those_of_each_alone(family: str) -> None:
     model, groups = network(family), answer_groups(0)
     for budget in (1, 60, 10**6):
-        check_scores(model, groups, budget)
+        check_scores(model, [*groups, []], budget)
     check_scores(model, [[example] for group in answer_groups(1) for example in group], 80)
 
 
@@ -58,16 +59,34 @@ def test_the_beginning_is_computed_once_and_logits_for_labels_alone() -> None:
     assert LLAMA.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("budget", [200, 10**6])
-def test_no_pass_is_of_more_than_the_budget(monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
+def test_attention_is_as_before_where_a_pass_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_rows, "read_logits", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        scoring.score_labels(LLAMA, answer_groups(0), pad=PAD, token_budget=100)
+    assert LLAMA.config._attn_implementation == "sdpa"
+
+
+def test_a_model_with_parts_keeps_the_attention_of_each() -> None:
+    """One string would be given to all of them, to have and to come back to."""
+    pictures = transformers.SiglipVisionConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=14)
+    config = transformers.LlavaConfig(text_config=copy.deepcopy(LLAMA.config), vision_config=pictures)
+    model = transformers.LlavaForConditionalGeneration(config).eval()
+    model.set_attn_implementation({"text_config": "eager"})
+    with packed_rows.packing(model, 10) as packed:
+        assert not packed
+    attentions = {name: getattr(model.config, name)._attn_implementation for name in model.config.sub_configs}
+    assert attentions == {"text_config": "eager", "vision_config": "sdpa"}
+
+
+def test_no_pass_is_of_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted as attention has it: a row for each example."""
     rows: list[int] = []
     read = packed_rows.read_logits
     monkeypatch.setattr(
         packed_rows, "read_logits", lambda model, packed: (rows.append(packed.rows.numel()), read(model, packed))[1]
     )
-    scoring.score_labels(LLAMA, answer_groups(2, groups=20), pad=PAD, token_budget=budget)
-    assert 0 < max(rows) <= budget
+    scoring.score_labels(LLAMA, answer_groups(2, groups=20), pad=PAD, token_budget=200)
+    assert 0 < max(rows) <= 200
 
 
 def test_examples_longer_than_a_window_and_other_kinds_of_models_are_read_whole(
