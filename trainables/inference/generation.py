@@ -50,6 +50,7 @@ def is_plain(network: Any) -> bool:
     return network.generation_config.to_diff_dict().keys() <= HARMLESS
 
 
+@torch.no_grad()
 def continue_prompts(
     network: Any,
     prompts: Sequence[Sequence[int]],

@@ -7,9 +7,10 @@ are small; whole passes beside each other wait once (docs/LOG.md has what that g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -70,7 +71,7 @@ def group_by_length(lengths: Sequence[int], token_budget: int) -> Iterator[list[
 
 
 def run_all(network: Any, jobs: Sequence[Job[Result]], threads: int) -> list[Result]:
-    """Return the jobs' results in their order, on every rank; without gradients. Each rank runs `threads` at once."""
+    """Return the jobs' results in their order, on every rank. Each rank runs `threads` at once."""
     ranks = _RANKS.get()
     if ranks == 1:
         return _run_on_threads(network, jobs, threads)
@@ -102,8 +103,16 @@ def _gather_results(run_share: Callable[[], Any]) -> list[Any]:
     return [result for result, _ in results]
 
 
+@cache
+def _start_threads(threads: int, torch_threads: int) -> ThreadPoolExecutor:
+    """Return threads that stay: a new one readies what torch's operations run on anew, which takes milliseconds."""
+    return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(torch_threads,))
+
+
 def _run_on_threads(network: Any, jobs: Sequence[Job[Result]], threads: int) -> list[Result]:
-    torch_threads, failures = torch.get_num_threads(), []
+    torch_threads, with_gradients = torch.get_num_threads(), torch.is_grad_enabled()
+    failures: list[BaseException] = []
+    results: list[Future[Result]] = []
 
     def check_failures(*_: Any) -> None:
         if failures:
@@ -111,7 +120,7 @@ def _run_on_threads(network: Any, jobs: Sequence[Job[Result]], threads: int) -> 
 
     def run(job: Job[Result]) -> Result:
         try:
-            with torch.no_grad():
+            with torch.set_grad_enabled(with_gradients):
                 return job(network)
         except Exception as error:
             failures.append(error)
@@ -120,14 +129,21 @@ def _run_on_threads(network: Any, jobs: Sequence[Job[Result]], threads: int) -> 
     if threads < 2 or len(jobs) < 2:
         return list(map(run, jobs))
     hook = network.register_forward_pre_hook(check_failures)  # the other threads end at their next pass
-    settings = {"initializer": torch.set_num_threads, "initargs": (torch_threads // threads,)}
+    each = max(1, torch_threads // threads)
+    pool = _start_threads(threads, each)
+    torch.set_num_threads(each)  # what a thread sets for itself, MKL takes for all
     try:
-        with ThreadPoolExecutor(threads, **settings) as pool:
-            try:
-                return list(pool.map(run, jobs))
-            except BaseException as error:  # an interrupt too
-                failures.append(error)
-                raise failures[0] from None
+        for job in jobs:
+            results.append(pool.submit(run, job))
+        while wait(results, timeout=1).not_done:  # Python sees an interrupt late that comes just before a longer wait
+            pass
+        return [result.result() for result in results]
+    except BaseException as error:  # an interrupt too
+        failures.append(error)
+        raise failures[0] from None
     finally:
+        for result in results:
+            result.cancel()
+        wait(results)
         hook.remove()
-        torch.set_num_threads(torch_threads)  # what a thread sets for itself, MKL takes for all
+        torch.set_num_threads(torch_threads)

@@ -8,17 +8,21 @@ for one runs the batch's shortest row there with weight 0. Losses are divided by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from trainables.common.tokenized_row import Example
-from trainables.inference import kv_cache
+from trainables.inference import kv_cache, packed_rows, threads_and_ranks
 from trainables.inference.padded_batch import collate
 from trainables.methods import objectives
 from trainables.methods.objectives import ForwardOutput, Term, Totals
 
+MANY_PARAMETERS = 50_000_000
+"""Of a larger model micro-batches are not computed side by side, where each thread keeps a gradient."""
 TermRows = tuple[Term, Sequence[Example], list[int]]
 """A term of an objective, all rows of its side, and the numbers of those that are in the effective batch."""
 
@@ -26,15 +30,21 @@ TermRows = tuple[Term, Sequence[Example], list[int]]
 class PassEngine(Protocol):
     """What the passes here need of an engine.
 
-    `inner`: the model. `backward` adds a micro-batch's gradient, averaged over ranks; `total` sums over ranks.
+    `inner`: the model. `packable`: the module in it whose attention may see packed rows, None where rows are padded.
+    `threads`: how many packed micro-batches may be computed side by side, whose gradients `add` takes. `backward` adds
+    a micro-batch's gradient, averaged over ranks; `total` sums over ranks.
     """
 
     inner: Any
+    packable: Any
+    threads: int
     rank: int
     world: int
     device: torch.device
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None: ...
+
+    def add(self, gradient: Sequence[torch.Tensor]) -> None: ...
 
     def total(self, value: torch.Tensor) -> torch.Tensor: ...
 
@@ -48,29 +58,68 @@ def accumulate_gradient(
     Raises KeyError where it lacks a row.
     """
     micro_batches: list[Any] = []
-    tokens = 0
+    tokens, longest = 0, 0
     for term, side, numbers in terms:
         rows = {number: side[number] for number in numbers}
         totals = count_totals(term.select([rows[number] for number in numbers]))
-        tokens += totals.tokens
+        tokens, longest = tokens + totals.tokens, max(longest, totals.longest)
         share = -(-len(numbers) // engine.world)
         ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
         mine = ordered[engine.rank :: engine.world]
-        size = task.micro_batch or share
+        passes = engine.threads * -(-share // ((task.micro_batch or share) * engine.threads))  # as many for each thread
+        size = -(-share // passes)
         micro_batches += [(term, rows, mine[k : k + size], ordered[-1:], totals) for k in range(0, share, size)]
-    total = torch.zeros((), dtype=torch.float64)
-    for number, (term, rows, mine, filler, totals) in enumerate(micro_batches, 1):
-        weight = 1 if mine else 0
-        mine = mine or filler
-        sums = None
+
+    def compute_loss(micro_batch: Any, packing_model: Any) -> torch.Tensor:
+        term, rows, mine, filler, totals = micro_batch
+        chosen, sums = [rows[row] for row in mine or filler], None
         if reference is not None and term.side == "forget":
-            sums = torch.tensor([reference[row] for row in mine], device=engine.device)
+            sums = torch.tensor([reference[row] for row in mine or filler], device=engine.device)
         # as an argument alone: its logits would lie beside their gradient
-        loss = term.loss(forward(engine, term, [rows[row] for row in mine], task, totals, sums), totals) * weight
-        engine.backward(loss, last=number == len(micro_batches))
-        total += loss.detach().double().cpu()
-        del loss
+        return term.loss(forward(engine, term, chosen, task, totals, sums, packing_model), totals) * bool(mine)
+
+    def differentiate(share: Sequence[Any], model: Any) -> tuple[float, list[torch.Tensor]]:
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        total, gradient = 0.0, [torch.zeros_like(parameter) for parameter in trained]
+        for micro_batch in share:
+            loss = compute_loss(micro_batch, model)
+            for whole, part in zip(gradient, torch.autograd.grad(loss, trained, materialize_grads=True), strict=True):
+                whole += part
+            total += float(loss)
+        return total, gradient
+
+    with _packing(engine, [term for term, *_ in terms], longest) as packed:
+        threads = min(engine.threads, len(micro_batches)) if packed else 1
+        if threads > 1:
+            jobs = [partial(differentiate, micro_batches[k::threads]) for k in range(threads)]
+            results = threads_and_ranks.run_all(engine.packable, jobs, threads)
+            engine.add([torch.stack(parts).sum(0) for parts in zip(*(found for _, found in results), strict=True)])
+            return sum(loss for loss, _ in results), tokens
+        total = torch.zeros((), dtype=torch.float64)
+        for number, micro_batch in enumerate(micro_batches, 1):
+            loss = compute_loss(micro_batch, engine.inner if packed else None)
+            engine.backward(loss, last=number == len(micro_batches))
+            total += loss.detach().double().cpu()
+            del loss
     return float(engine.total(total.to(engine.device))), tokens
+
+
+def count_threads(network: Any) -> int:
+    """Return how many micro-batches may be computed side by side: of a small model that takes no random numbers."""
+    random = any(value for name, value in network.config.to_dict().items() if "drop" in name or "noise" in name)
+    many = sum(parameter.numel() for parameter in network.parameters()) > MANY_PARAMETERS
+    return 1 if random or many else torch.get_num_threads()
+
+
+@contextmanager
+def _packing(engine: PassEngine, terms: Sequence[Term], longest: int) -> Iterator[bool]:
+    """Yield whether rows of up to `longest` tokens are packed meanwhile: not where a term reads more than labels."""
+    plain = all(term.logits == "labels" and term.width is None and not term.frozen for term in terms)
+    if engine.packable is None or not plain:
+        yield False
+        return
+    with packed_rows.packing(engine.packable, longest) as packed:
+        yield packed
 
 
 def count_totals(rows: Sequence[Example]) -> Totals:
@@ -80,15 +129,28 @@ def count_totals(rows: Sequence[Example]) -> Totals:
 
 
 def forward(
-    engine: PassEngine, term: Term, rows: Sequence[Example], task: Any, totals: Totals, reference: Any = None
+    engine: PassEngine,
+    term: Term,
+    rows: Sequence[Example],
+    task: Any,
+    totals: Totals,
+    reference: Any = None,
+    packing_model: Any = None,
 ) -> ForwardOutput:
     """Run one micro-batch through the model, and through the frozen one where the term needs it.
+
+    Its rows are packed for `packing_model`; padded for the engine's where that is None.
 
     The head sees only the positions whose logits are read. Padding is on the right, so that no real token of a causal
     model sees it: without a mask only the outputs at padding differ, and attention needs no matrix of who sees whom.
     """
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
     batch = {name: tensor.to(engine.device) for name, tensor in collate(term.select(rows), task.pad, width).items()}
+    if packing_model is not None:
+        one_row = packed_rows.pack(term.select(rows), engine.device)
+        one_row = one_row._replace(read=one_row.read[one_row.labels_read])
+        logits = packed_rows.read_logits(packing_model, one_row)
+        return ForwardOutput(batch["labels"], batch["attention_mask"], logits, reference)
     where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
     inputs = {
         "input_ids": batch["input_ids"],
@@ -129,11 +191,14 @@ def row_sums(
     sums = torch.zeros(len(numbers), dtype=torch.float64, device=engine.device)
     share = -(-len(numbers) // engine.world)
     mine = [engine.rank + k * engine.world for k in range(share)]
-    for start in range(0, share, size):
-        places = mine[start : start + size]
-        batch = [rows[numbers[min(place, len(numbers) - 1)]] for place in places]
-        found = forward(engine, term, batch, task, count_totals(batch)).losses.double().sum(1)
-        for place, value in zip(places, found, strict=True):
-            if place < len(numbers):
-                sums[place] = value
+    longest = max(len(row.input_ids) for number in numbers for row in term.select([rows[number]]))
+    with _packing(engine, [term], longest) as packed:
+        for start in range(0, share, size):
+            places = mine[start : start + size]
+            batch = [rows[numbers[min(place, len(numbers) - 1)]] for place in places]
+            output = forward(engine, term, batch, task, count_totals(batch), None, engine.inner if packed else None)
+            found = output.losses.double().sum(1)
+            for place, value in zip(places, found, strict=True):
+                if place < len(numbers):
+                    sums[place] = value
     return dict(zip(numbers, engine.total(sums).tolist(), strict=True))
