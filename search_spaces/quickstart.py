@@ -10,7 +10,7 @@ SWEEP = Sweep(
     trial_seconds=6.0,
     published=(Published(gamma=0.8, tau=None), Published(method="gd", gamma=0.05, tau=None)),
     benchmark=Benchmark(dialect="paper", template="llama2"),
-    training=Training(lr=1e-3, epochs=5, batch_size=16, max_length=128),
+    training=Training(lr=5e-4, epochs=5, batch_size=16, max_length=128),
     fictional=Fictional(authors=30, questions=15),
     observe=2,
     model_training=ModelTraining(
