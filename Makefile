@@ -17,7 +17,7 @@ setup: $(STAMP) .venv/bin/unlearn  ## make .venv with every dependency at the ve
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -I -c 'import sys; sys.exit(not ($(SUPPORTED)))' || { \
 	  echo "setup: $(PYTHON) is not Python 3.11 to 3.13; name one: make setup PYTHON=python3.12" >&2; exit 2; }
-	@echo "setup: installing into .venv, about a minute and 3 GB (8 GB with CUDA)"
+	@echo "setup: installing into .venv, about a minute and 3 GB (more with CUDA)"
 	@test -x $(PY) || $(PYTHON) -I -m venv .venv
 	@uv=$$(command -v uv) || { $(PY) -I -m pip install -qq --disable-pip-version-check -c constraints.txt uv && uv=.venv/bin/uv; }; \
 	  UV_FIND_LINKS="$${UV_FIND_LINKS-$$PIP_FIND_LINKS}" $$uv pip install -q --compile-bytecode --python $(PY) $(TORCH:%=--torch-backend=%) -c constraints.txt -e '.[test]'

@@ -83,7 +83,9 @@ def _evaluate(
     if fields["name"] == "own":
         fields = {"split": own.SPLIT, "template": own.TEMPLATE} | fields
     elif "split" not in fields:
-        raise InputError(f"--split: name the forget split of {fields['name']}, as forget05 is one of tofu's")
+        raise InputError(
+            f"--split: name the forget split of {fields['name']} (of tofu: forget01, forget05 or forget10)"
+        )
     benchmark = Benchmark.model_validate(fields)
     if "data" not in fields:
         published = benchmarks.find(benchmark.name).published_data(benchmark.split)

@@ -21,8 +21,8 @@ from trainables.inference.padded_batch import collate
 from trainables.methods import objectives
 from trainables.methods.objectives import ForwardOutput, Term, Totals
 
-MANY_PARAMETERS = 50_000_000
-"""Of a larger model micro-batches are not computed side by side, where each thread keeps a gradient."""
+GRADIENTS = 100_000_000
+"""Numbers in the gradients that threads side by side keep at most, a gradient each."""
 TermRows = tuple[Term, Sequence[Example], list[int]]
 """A term of an objective, all rows of its side, and the numbers of those that are in the effective batch."""
 
@@ -59,6 +59,7 @@ def accumulate_gradient(
     """
     micro_batches: list[Any] = []
     tokens, longest = 0, 0
+    threads = engine.threads if _read_labels([term for term, *_ in terms]) else 1
     for term, side, numbers in terms:
         rows = {number: side[number] for number in numbers}
         totals = count_totals(term.select([rows[number] for number in numbers]))
@@ -66,7 +67,7 @@ def accumulate_gradient(
         share = -(-len(numbers) // engine.world)
         ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
         mine = ordered[engine.rank :: engine.world]
-        passes = engine.threads * -(-share // ((task.micro_batch or share) * engine.threads))  # as many for each thread
+        passes = threads * -(-share // ((task.micro_batch or share) * threads))  # as many for each thread
         size = -(-share // passes)
         micro_batches += [(term, rows, mine[k : k + size], ordered[-1:], totals) for k in range(0, share, size)]
 
@@ -89,8 +90,8 @@ def accumulate_gradient(
         return total, gradient
 
     with _packing(engine, [term for term, *_ in terms], longest) as packed:
-        threads = min(engine.threads, len(micro_batches)) if packed else 1
-        if threads > 1:
+        threads = min(threads, len(micro_batches))
+        if packed and threads > 1:
             jobs = [partial(differentiate, micro_batches[k::threads]) for k in range(threads)]
             results = threads_and_ranks.run_all(engine.packable, jobs, threads)
             engine.add([torch.stack(parts).sum(0) for parts in zip(*(found for _, found in results), strict=True)])
@@ -107,15 +108,21 @@ def accumulate_gradient(
 def count_threads(network: Any) -> int:
     """Return how many micro-batches may be computed side by side: of a small model that takes no random numbers."""
     random = any(value for name, value in network.config.to_dict().items() if "drop" in name or "noise" in name)
-    many = sum(parameter.numel() for parameter in network.parameters()) > MANY_PARAMETERS
-    return 1 if random or many else torch.get_num_threads()
+    if random or not kv_cache.attention_window(network):  # rows of such a model cannot be packed
+        return 1
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    return max(1, min(torch.get_num_threads(), GRADIENTS // parameters))
+
+
+def _read_labels(terms: Sequence[Term]) -> bool:
+    """Return whether terms read logits at labels alone, and of rows that need no common width."""
+    return all(term.logits == "labels" and term.width is None and not term.frozen for term in terms)
 
 
 @contextmanager
 def _packing(engine: PassEngine, terms: Sequence[Term], longest: int) -> Iterator[bool]:
-    """Yield whether rows of up to `longest` tokens are packed meanwhile: not where a term reads more than labels."""
-    plain = all(term.logits == "labels" and term.width is None and not term.frozen for term in terms)
-    if engine.packable is None or not plain:
+    """Yield whether rows of up to `longest` tokens are packed meanwhile."""
+    if engine.packable is None or not _read_labels(terms):
         yield False
         return
     with packed_rows.packing(engine.packable, longest) as packed:
@@ -148,7 +155,7 @@ def forward(
     batch = {name: tensor.to(engine.device) for name, tensor in collate(term.select(rows), task.pad, width).items()}
     if packing_model is not None:
         one_row = packed_rows.pack(term.select(rows), engine.device)
-        one_row = one_row._replace(read=one_row.read[one_row.labels_read])
+        one_row = one_row._replace(read=one_row.read[one_row.labels_read])  # logits in the order of the labels
         logits = packed_rows.read_logits(packing_model, one_row)
         return ForwardOutput(batch["labels"], batch["attention_mask"], logits, reference)
     where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])

@@ -132,9 +132,9 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
     resources = trial.resources
     if resources.micro_batch is not None:
         return resources.micro_batch
-    if trial.task_vector is not None and device.type != "cuda":
-        return None  # as what several trials share is made
     if device.type != "cuda":
+        if trial.task_vector is not None:
+            return None  # as directions are made that several trials share
         lengths = [len(row.input_ids) for side in load_examples(trial) for row in side]
         tokens = max(sum(lengths) / len(lengths), memory.padded_to(trial))
         return max(1, min(int(CPU_TOKENS / tokens), trial.training.batch_size // resources.ranks))

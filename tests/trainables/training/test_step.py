@@ -145,7 +145,8 @@ def test_only_small_models_without_random_numbers_are_computed_side_by_side(monk
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert forward_backward.count_threads(network()) == 4
     assert forward_backward.count_threads(transformers.GPT2LMHeadModel(GPT2)) == 1
-    monkeypatch.setattr(forward_backward, "MANY_PARAMETERS", 100)
+    assert forward_backward.count_threads(model_files.with_adapters(network(), 2, 4)) == 1
+    monkeypatch.setattr(forward_backward, "GRADIENTS", 100)
     assert forward_backward.count_threads(network()) == 1
 
 
