@@ -265,7 +265,7 @@ def test_kl_is_taken_under_the_frozen_model() -> None:
     """KL(p0 || p) with p0 = (0.9, 0.1), p = (0.5, 0.5); the other direction would be 0.5108."""
     labels, frozen = torch.tensor([[-100, 0]]), torch.tensor([0.9, 0.1]).log().expand(1, 2)
     output = ForwardOutput(labels, torch.ones_like(labels), torch.zeros(1, 2), frozen_logits=frozen)
-    found = kl("labels")(output, Totals(tokens=1, rows=1))
+    found = kl(output, Totals(tokens=1, rows=1), "labels")
     assert found.item() == pytest.approx(0.9 * math.log(1.8) + 0.1 * math.log(0.2), rel=1e-6)
 
 

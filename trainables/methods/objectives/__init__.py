@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from trainables.config.method_tables import METHODS
 from trainables.methods import custom
 from trainables.methods.method_constants import Constants
@@ -43,29 +45,29 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
         case "gd":
             return Objective((_forget(ascent, c), *_retain(c)))
         case "wga":
-            return Objective((_forget(weighted_ascent(c.beta), c), *_retain(c)))
+            return Objective((_forget(partial(weighted_ascent, beta=c.beta), c), *_retain(c)))
         case "npo":
-            return Objective((_forget(npo(c.beta), c),), needs_reference=True)
+            return Objective((_forget(partial(npo, beta=c.beta), c),), needs_reference=True)
         case "npo_kl":
-            return Objective((_forget(npo(c.beta), c), kl_term(c)), needs_reference=True)
+            return Objective((_forget(partial(npo, beta=c.beta), c), kl_term(c)), needs_reference=True)
         case "npo_gd":
-            return Objective((_forget(npo(c.beta), c), *_retain(c)), needs_reference=True)
+            return Objective((_forget(partial(npo, beta=c.beta), c), *_retain(c)), needs_reference=True)
         case "simnpo":
-            return Objective((_forget(simnpo(c.beta, c.margin), c),))
+            return Objective((_forget(partial(simnpo, beta=c.beta, margin=c.margin), c),))
         case "simnpo_gd":
-            return Objective((_forget(simnpo(c.beta, c.margin), c), *_retain(c)))
+            return Objective((_forget(partial(simnpo, beta=c.beta, margin=c.margin), c), *_retain(c)))
         case "rmu":
             return rmu_objective(c, seed)
         case "idk_dpo":
-            term = Term("forget", scaled(dpo(c.beta), c.forget_coefficient), answers="both")
+            term = Term("forget", scaled(partial(dpo, beta=c.beta), c.forget_coefficient), answers="both")
             return Objective((term, *_retain(c)), needs_reference=True)
         case "idk_nll":
             return Objective((Term("forget", scaled(nll, c.forget_coefficient), answers="other"), *_retain(c)))
         case "undial":
-            loss = scaled(undial(c.beta, c.kl_reduction), c.forget_coefficient)
+            loss = scaled(partial(undial, beta=c.beta, reduction=c.kl_reduction), c.forget_coefficient)
             return Objective((frozen_term("forget", loss, c.kl_reduction), *_retain(c)))
         case "satimp":
-            return Objective((_forget(saturated_ascent(c.beta, c.beta2), c), *_retain(c)))
+            return Objective((_forget(partial(saturated_ascent, beta=c.beta, beta2=c.beta2), c), *_retain(c)))
         case "ceu":
             return Objective((_forget(unlikelihood, c),))
         case "pdu":

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from trainables.inference.padded_batch import IGNORED
-from trainables.methods.objectives.base import ForwardOutput, Loss, Totals, nll
+from trainables.methods.objectives.base import ForwardOutput, Totals, nll
 
 
 def ascent(output: ForwardOutput, totals: Totals) -> torch.Tensor:
@@ -14,25 +14,17 @@ def ascent(output: ForwardOutput, totals: Totals) -> torch.Tensor:
     return -nll(output, totals)
 
 
-def weighted_ascent(beta: float) -> Loss:
+def weighted_ascent(output: ForwardOutput, totals: Totals, beta: float) -> torch.Tensor:
     """Return WGA (Wang et al., 2025, Rethinking LLM unlearning objectives): -mean_t w_t l_t, w_t = p_t^beta held."""
-
-    def loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
-        weights = torch.exp(-beta * output.losses.detach())
-        return -(weights * output.losses).sum() / totals.tokens
-
-    return loss
+    weights = torch.exp(-beta * output.losses.detach())
+    return -(weights * output.losses).sum() / totals.tokens
 
 
-def saturated_ascent(beta: float, beta2: float) -> Loss:
+def saturated_ascent(output: ForwardOutput, totals: Totals, beta: float, beta2: float) -> torch.Tensor:
     """Return SatImp (Yang et al., 2025): -mean_t w_t l_t, w_t = p_t^beta (1 - p_t)^beta2 held."""
-
-    def loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
-        held = output.losses.detach()
-        weights = torch.exp(-beta * held) * (-torch.expm1(-held)) ** beta2
-        return -(weights * output.losses).sum() / totals.tokens
-
-    return loss
+    held = output.losses.detach()
+    weights = torch.exp(-beta * held) * (-torch.expm1(-held)) ** beta2
+    return -(weights * output.losses).sum() / totals.tokens
 
 
 def unlikelihood(output: ForwardOutput, totals: Totals) -> torch.Tensor:

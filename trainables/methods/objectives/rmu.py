@@ -8,28 +8,20 @@ import torch
 
 from trainables.inference.padded_batch import IGNORED
 from trainables.methods.method_constants import Constants
-from trainables.methods.objectives.base import ForwardOutput, Loss, Objective, Term, Totals
+from trainables.methods.objectives.base import ForwardOutput, Objective, Term, Totals
 
 
-def steer(steering: float, reduction: str, seed: int) -> Loss:
+def steer(output: ForwardOutput, totals: Totals, steering: float, reduction: str, seed: int) -> torch.Tensor:
     """Return RMU's forget term (Li et al., 2024, eq. 1): ||h - c u||^2, u uniform in [0, 1)^D, normalised, by seed."""
-
-    def loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        control = torch.rand(output.hidden.shape[-1], generator=generator)
-        control = (steering * control / control.norm()).to(output.hidden)
-        return _squared((output.hidden - control).float(), output, totals, reduction)
-
-    return loss
+    generator = torch.Generator().manual_seed(seed)
+    control = torch.rand(output.hidden.shape[-1], generator=generator)
+    control = (steering * control / control.norm()).to(output.hidden)
+    return _squared((output.hidden - control).float(), output, totals, reduction)
 
 
-def keep(alpha: float, reduction: str) -> Loss:
+def keep(output: ForwardOutput, totals: Totals, alpha: float, reduction: str) -> torch.Tensor:
     """Return RMU's retain term (eq. 2): alpha ||h - h^0||^2."""
-
-    def loss(output: ForwardOutput, totals: Totals) -> torch.Tensor:
-        return alpha * _squared((output.hidden - output.frozen_hidden).float(), output, totals, reduction)
-
-    return loss
+    return alpha * _squared((output.hidden - output.frozen_hidden).float(), output, totals, reduction)
 
 
 def _squared(difference: torch.Tensor, output: ForwardOutput, totals: Totals, reduction: str) -> torch.Tensor:
@@ -45,5 +37,6 @@ def rmu_objective(c: Constants, seed: int) -> Objective:
     """Return RMU's two terms at the outputs of one layer; neither reads logits."""
     width = "batch" if c.rmu_reduction == "all_positions" else None
     term = partial(Term, layer=c.layer, width=width, logits="none")
-    forget = term("forget", steer(c.steering, c.rmu_reduction, seed))
-    return Objective((forget, term("retain", keep(c.alpha, c.rmu_reduction), frozen=True)))
+    forget = term("forget", partial(steer, steering=c.steering, reduction=c.rmu_reduction, seed=seed))
+    retain = term("retain", partial(keep, alpha=c.alpha, reduction=c.rmu_reduction), frozen=True)
+    return Objective((forget, retain))
