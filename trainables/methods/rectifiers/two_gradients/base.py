@@ -26,6 +26,8 @@ from trainables.methods.rectifiers.base import (
 )
 
 Scope = Literal["global", "tensor"]
+Weights = tuple[torch.Tensor, torch.Tensor]
+"""a and b: of the forget gradient and of the retain gradient."""
 
 
 class TwoGradients(Averaging):
@@ -41,9 +43,7 @@ class TwoGradients(Averaging):
         self.by_tensor = scope == "tensor"
 
     @abstractmethod
-    def weights(
-        self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         """Return a and b from ||g_u||^2, ||g_r||^2 and <g_u, g_r>: all (T,) in fp64, T tensors, or 1 for the whole."""
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:

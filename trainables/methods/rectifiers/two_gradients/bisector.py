@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from trainables.methods.rectifiers.base import DEGENERATE
-from trainables.methods.rectifiers.two_gradients.base import TwoGradients, quotient
+from trainables.methods.rectifiers.two_gradients.base import TwoGradients, Weights, quotient
 
 
 class Bisector(TwoGradients):
@@ -15,9 +15,7 @@ class Bisector(TwoGradients):
     have no bisector: towards them the root stops at that of DEGENERATE.
     """
 
-    def weights(
-        self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         norm, retain_norm = square.sqrt(), retain_square.sqrt()
         root = (1 + quotient(dot, norm * retain_norm)).clamp(min=DEGENERATE).sqrt()
         return quotient(1 / root, norm), quotient(1 / root, retain_norm)

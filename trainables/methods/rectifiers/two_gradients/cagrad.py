@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from trainables.methods.rectifiers.base import DEGENERATE
-from trainables.methods.rectifiers.two_gradients.base import Scope, TwoGradients, quotient
+from trainables.methods.rectifiers.two_gradients.base import Scope, TwoGradients, Weights, quotient
 
 
 class CAGrad(TwoGradients):
@@ -21,9 +21,7 @@ class CAGrad(TwoGradients):
         super().__init__(gamma, tau, scope=scope)
         self.kappa = kappa
 
-    def weights(
-        self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         radius = self.kappa * (square + retain_square + 2 * dot).clamp(min=0).sqrt() / 2
         apart = (square + retain_square - 2 * dot).clamp(min=0)  # ||g_u - g_r||^2
         across = (square * retain_square - dot * dot).clamp(min=0)  # ||g_x||^2 apart = along(x)^2 + across

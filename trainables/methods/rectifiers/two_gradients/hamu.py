@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from trainables.methods.rectifiers.base import DEGENERATE
-from trainables.methods.rectifiers.two_gradients.base import Scope, TwoGradients, quotient
+from trainables.methods.rectifiers.two_gradients.base import Scope, TwoGradients, Weights, quotient
 
 
 class HAMUQ(TwoGradients):
@@ -22,9 +22,7 @@ class HAMUQ(TwoGradients):
         super().__init__(gamma, tau, scope=scope)
         self.ratio = ratio
 
-    def weights(
-        self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         scale, retain_scale = (1 / each.sum().sqrt().clamp(min=1) for each in (square, retain_square))
         square, retain_square, dot = square * scale**2, retain_square * retain_scale**2, dot * scale * retain_scale
         lengths = (square * retain_square).sqrt()
@@ -33,7 +31,7 @@ class HAMUQ(TwoGradients):
 
     def _least_harm(
         self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor, gain: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> Weights:
         """Return the weights of g_u, which is to gain `gain`, and of g_r, whose descent is to be the steepest."""
         across = retain_square - quotient(dot * dot, square)
         across = torch.where(across > DEGENERATE * retain_square, across, 0.0)  # else it is rounding, not a direction
@@ -50,6 +48,6 @@ class HAMUU(HAMUQ):
 
     def _least_harm(
         self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor, gain: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> Weights:
         b, a = super()._least_harm(retain_square, square, dot, gain)
         return a, b

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainables.methods.rectifiers.two_gradients.base import TwoGradients, quotient
+from trainables.methods.rectifiers.two_gradients.base import TwoGradients, Weights, quotient
 
 
 class PCGrad(TwoGradients):
@@ -13,17 +13,13 @@ class PCGrad(TwoGradients):
     As unlearning papers have it (SAGO's baseline, arXiv 2604.14808); without conflict the sum of both.
     """
 
-    def weights(
-        self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         return torch.ones_like(dot), 1 - quotient(dot.clamp(max=0), retain_square)
 
 
 class SymmetricPCGrad(TwoGradients):
     """The original for two tasks, as a sum: its mean is half of it. Each is projected off the other's own gradient."""
 
-    def weights(
-        self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         conflict = dot.clamp(max=0)
         return 1 - quotient(conflict, square), 1 - quotient(conflict, retain_square)
