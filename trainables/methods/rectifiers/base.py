@@ -103,12 +103,14 @@ class Averaging(Rectifier):
     """Keeps the moving average of the retain gradient: this rank's shard in fp32, the only state that lasts.
 
     m <- (1 - gamma) m + gamma g_r with m = 0 at the start (eq. 9, no bias correction; gamma None keeps g_r alone).
+    `tau` is for those that clip.
     """
 
     needs_retain = True
 
-    def __init__(self, gamma: float | None) -> None:
+    def __init__(self, gamma: float | None = None, tau: float | None = None) -> None:
         self.gamma = 1.0 if gamma is None else gamma
+        self.tau = tau
         self.average: list[torch.Tensor] = []
 
     def update_average(self, retain: Shard) -> None:

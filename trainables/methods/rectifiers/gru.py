@@ -23,10 +23,6 @@ class GRU(Averaging):
     (eq. 10).
     """
 
-    def __init__(self, gamma: float | None, tau: float | None) -> None:
-        super().__init__(gamma)
-        self.tau = tau
-
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Rectify and clip in place; leave a degenerate gradient as it is, for its step is skipped.
 

@@ -29,9 +29,6 @@ class GU(Averaging):
     adds_retain = True
     needs_metric = True
 
-    def __init__(self, gamma: float | None = None, tau: None = None) -> None:
-        super().__init__(gamma)
-
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Combine in place. Raises FloatingPointError where the retain gradient is not finite."""
         measured = torch.cat((products(gradient, self.average), self._weighted(gradient)))

@@ -21,9 +21,6 @@ class SAGO(Averaging):
 
     adds_retain = True
 
-    def __init__(self, gamma: float | None = None, tau: None = None) -> None:
-        super().__init__(gamma)
-
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Choose in place. Raises FloatingPointError where the retain gradient is not finite."""
         before = products(gradient, self.average)
