@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from trainables.methods import custom
-from trainables.methods.rectifiers import two_gradients
 from trainables.methods.rectifiers.base import (
     DEGENERATE,
     Metric,
@@ -20,37 +19,33 @@ from trainables.methods.rectifiers.base import (
 from trainables.methods.rectifiers.gru import AGEM, GRU
 from trainables.methods.rectifiers.none_and_clip import Plain
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
-from trainables.methods.rectifiers.two_gradients import TwoGradients
+from trainables.methods.rectifiers.two_gradients.base import TwoGradients
+from trainables.methods.rectifiers.two_gradients.bisector import Bisector
+from trainables.methods.rectifiers.two_gradients.blur import BLUR
+from trainables.methods.rectifiers.two_gradients.cagrad import CAGrad
+from trainables.methods.rectifiers.two_gradients.gu import GU
+from trainables.methods.rectifiers.two_gradients.hamu import HAMUQ, HAMUU
+from trainables.methods.rectifiers.two_gradients.mgda import MGDA
+from trainables.methods.rectifiers.two_gradients.pcgrad import PCGrad, SymmetricPCGrad
+from trainables.methods.rectifiers.two_gradients.sago import SAGO
 
-__all__ = [
-    "AGEM",
-    "DEGENERATE",
-    "GRU",
-    "Metric",
-    "Outcome",
-    "Plain",
-    "Rectifier",
-    "Reduce",
-    "Segments",
-    "Shard",
-    "TwoGradients",
-]
-__all__ += ["inner", "make_rectifier", "products"]
+__all__ = ["AGEM", "DEGENERATE", "GRU", "Metric", "Outcome", "Plain", "Rectifier", "Reduce", "Segments", "Shard"]
+__all__ += ["TwoGradients", "inner", "make_rectifier", "products"]
 
 PUBLISHED: dict[str, Any] = {
     "none": Plain,
     "clip": Plain,
     "agem": AGEM,
-    "pcgrad": two_gradients.PCGrad,
-    "pcgrad_symmetric": two_gradients.SymmetricPCGrad,
-    "blur": two_gradients.BLUR,
-    "hamu_q": two_gradients.HAMUQ,
-    "hamu_u": two_gradients.HAMUU,
-    "bisector": two_gradients.Bisector,
-    "mgda": two_gradients.MGDA,
-    "cagrad": two_gradients.CAGrad,
-    "sago": two_gradients.SAGO,
-    "gu": two_gradients.GU,
+    "pcgrad": PCGrad,
+    "pcgrad_symmetric": SymmetricPCGrad,
+    "blur": BLUR,
+    "hamu_q": HAMUQ,
+    "hamu_u": HAMUU,
+    "bisector": Bisector,
+    "mgda": MGDA,
+    "cagrad": CAGrad,
+    "sago": SAGO,
+    "gu": GU,
     "orthograd": OrthoGrad,
     "gem": GEM,
     "gru": GRU,
