@@ -57,7 +57,8 @@ def evaluate(
     groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], pad_of(tokenizer)
     first = [group[0] for group in groups]
     compared = [one for one, row in zip(first, records, strict=True) if row["task"] in ("forget", HOLDOUT)]
-    wanted = "membership_min_k_plus_plus" in measures.requested(benchmark) and records[-1]["task"] == HOLDOUT
+    requested = measures.requested(benchmark)
+    wanted = "membership_min_k_plus_plus" in requested and records[-1]["task"] == HOLDOUT
     standardise = set(compared) if wanted else ()
     scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget, standardise=standardise)
     texts = greedy_answers.generate(
@@ -72,15 +73,15 @@ def evaluate(
     counts = [[example.answer_tokens for example in group] for group in groups]
     losses = [[one.total_loss for one in answers] for answers in scores]
     records = _with_results(records, losses, counts, texts, rules)
-    if measures.requested(benchmark):
-        own = [answers[0] for answers in scores]
-        decoded = [tokenizer.decode(one.input_ids[one.answer_start :], skip_special_tokens=True) for one in first]
-        paraphrases = [row.get("paraphrased_answer") for _, _, row in every]
-        rows = _add_scores(records, own, decoded, paraphrases, benchmark.dialect, reference)
-        if "membership_gradient_norm" in measures.requested(benchmark):
-            for row, example in zip(rows, first, strict=True):
-                if row["task"] in ("forget", HOLDOUT):
-                    row["gradient_norm"] = gradient_norms.mean_gradient_norm(network, example)
+    if requested:
+        rows = []  # what measures read: the records, and what of each answer no record keeps
+        for record, answers, example, (_, _, row) in zip(records, scores, first, every, strict=True):
+            text = tokenizer.decode(example.input_ids[example.answer_start :], skip_special_tokens=True)
+            more = {"answer_text": text, "paraphrase": row.get("paraphrased_answer")}
+            more["reference_loss"] = reference.loss(record) if reference else None
+            if "membership_gradient_norm" in requested and record["task"] in ("forget", HOLDOUT):
+                more["gradient_norm"] = gradient_norms.mean_gradient_norm(network, example)
+            rows.append(record | measures.describe_labels(answers[0], benchmark.dialect) | more)
         measures.score_rows(benchmark, rows, records)
     return records
 
@@ -90,27 +91,6 @@ def _list_answers(task: str, row: Row) -> list[str]:
     if task == HOLDOUT or "perturbed_answer" not in row:
         return [row["answer"]]
     return [row["answer"], row.get("paraphrased_answer", row["answer"]), *row["perturbed_answer"]]
-
-
-def _add_scores(
-    records: Records,
-    scores: Sequence[Any],
-    texts: Sequence[str],
-    paraphrases: Sequence[str | None],
-    dialect: str,
-    reference: Reference | None,
-) -> list[dict[str, Any]]:
-    """Return the rows that measures read: the records, and what of each answer no record keeps."""
-    return [
-        record
-        | measures.describe_labels(scored, dialect)
-        | {
-            "answer_text": text,
-            "paraphrase": paraphrase,
-            "reference_loss": reference.loss(record) if reference else None,
-        }
-        for record, scored, text, paraphrase in zip(records, scores, texts, paraphrases, strict=True)
-    ]
 
 
 def _with_results(
