@@ -199,11 +199,7 @@ class OwnBenchmark(BenchmarkBase):
         with raw_rows.errors_about("benchmark.sources"):
             fetched = {part.removeprefix(FETCHED): place for part, place in benchmark.places.items()}
             tasks = lm_eval_adapter.load_tasks(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
-        template = prompts.resolve_template(benchmark.template, tokenizer)
-        sets = row_files.read_evaluation_rows(benchmark)
-        records = row_scores.score_sets(
-            benchmark, network, tokenizer, template, sets, limit=benchmark.limit, token_budget=token_budget
-        )
+        records = row_scores.score_sets(network, tokenizer, benchmark, token_budget=token_budget)
         found = row_scores.aggregate(benchmark, records)
         if tasks:
             settings = {"limit": benchmark.limit, "token_budget": token_budget}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +11,13 @@ import numpy as np
 
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
-from trainables.benchmarks.own.row_files import Row, is_request
+from trainables.benchmarks.own.row_files import Row, is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.ids import digest
 from trainables.config.settings import CACHED_PER_PASS, Benchmark
 from trainables.data import text_blocks
-from trainables.data.prompts import Template, encode, prompt_text
+from trainables.data.prompts import Template, encode, prompt_text, resolve_template
 
 ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
@@ -54,21 +54,15 @@ Scored = tuple[Item, list[bool], dict[str, Any]]
 """An item, whether each of its labels was the likeliest token, and the row that measures read."""
 
 
-def score_sets(
-    benchmark: Benchmark,
-    network: Any,
-    tokenizer: Any,
-    template: Template,
-    sets: Mapping[str, Sequence[Row]],
-    *,
-    limit: int | None,
-    token_budget: int,
-) -> Records:
+def score_sets(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget: int) -> Records:
     """Return a record of each question or block of each set. Raises TrialStopped if a loss is not finite."""
     from trainables.inference import scoring
     from trainables.inference.padded_batch import pad_of
 
-    items = [item for name, rows in sets.items() for item in cut_rows(tokenizer, template, name, rows, limit)]
+    template = resolve_template(benchmark.template, tokenizer)
+    items: list[Item] = []
+    for name, chosen in read_evaluation_rows(benchmark).items():
+        items += cut_rows(tokenizer, template, name, chosen, benchmark.limit)
     groups, pad = [[item.example] for item in items], pad_of(tokenizer)
     scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
     rows = [_make_record(item, one.losses, one.hits) for item, (one,) in zip(items, scores, strict=True)]
