@@ -61,7 +61,7 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     import ray.exceptions
 
     from trainables.trial.export import model_folder
-    from trainables.workers import model_export
+    from trainables.workers.chosen_trials import make_export
 
     folder = store.root / "exports" / trial.id()
     if store.exists(folder):
@@ -71,7 +71,7 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
         return shown
     if folder.exists():
         shown += f" (the one of an earlier run is in {set_aside([folder], store)})"
-    make: Any = ray.remote(model_export.make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
+    make: Any = ray.remote(make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
     try:
         ray.get(make.remote(trial.id(), store.location, str(folder), why, plan.sweep.selection))
     except ray.exceptions.RayTaskError as error:
@@ -90,7 +90,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
     import ray
     import ray.exceptions
 
-    from trainables.workers.trial_attacks import attack_trial
+    from trainables.workers.chosen_trials import attack_trial
 
     stress, resources = plan.sweep.stress, plan.sweep.resources
     chosen, left = choose_trials(plan, store), list_to_attack(plan, store)

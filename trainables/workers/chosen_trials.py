@@ -1,10 +1,24 @@
-"""The attacks on a chosen trial, in a process of its own."""
+"""What is done with a chosen trial, in a process of its own: the export of its model, and the attacks on it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from trainables.common.cli import silence_libraries
+from trainables.config.settings import Selection
 from trainables.storage.opening import open_unchecked
+
+
+def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
+    """Write a chosen trial's model into a folder of the storage, verified, with its card."""
+    silence_libraries()
+    from trainables.trial.export import model_folder
+
+    store = open_unchecked(root)
+    place = Path(store.local_path(folder))
+    model_folder.export(trial_id, store, place, why, rule)
+    store.push(place)
 
 
 def attack_trial(trial_id: str, names: Sequence[str], lr: float | None, root: str) -> str:
