@@ -110,12 +110,12 @@ _METHODS = (  # in the order of the paper's main table
         reads=("forget_coefficient", *_KL),
         presets={"paper": {"kl_coefficient": 5.0}, **_OPEN_KL},
     ),
-    MethodRow("gd", "GD", ("retain_loss",), reads=("forget_coefficient", "retain_coefficient")),
+    MethodRow("gd", "GD", ("retain_loss",), reads=_COEFFICIENTS),
     MethodRow(
         "wga",
         "WGA",
         ("retain_loss",),
-        reads=("beta", "forget_coefficient", "retain_coefficient"),
+        reads=("beta", *_COEFFICIENTS),
         presets={
             "paper": {"beta": 0.1, "retain_coefficient": 0.0},
             "authors": {"beta": 5.0, "retain_coefficient": 0.0},
@@ -130,12 +130,7 @@ _METHODS = (  # in the order of the paper's main table
         reads=("beta", "forget_coefficient", *_KL),
         presets=_OPEN_KL,
     ),
-    MethodRow(
-        "npo_gd",
-        "NPO+GD",
-        ("reference_sums", "retain_loss"),
-        reads=("beta", "forget_coefficient", "retain_coefficient"),
-    ),
+    MethodRow("npo_gd", "NPO+GD", ("reference_sums", "retain_loss"), reads=("beta", *_COEFFICIENTS)),
     MethodRow(
         "simnpo",
         "SimNPO",
@@ -151,7 +146,7 @@ _METHODS = (  # in the order of the paper's main table
         "simnpo_gd",
         "SimNPO+GD",
         ("retain_loss",),
-        reads=("beta", "margin", "forget_coefficient", "retain_coefficient"),
+        reads=("beta", "margin", *_COEFFICIENTS),
         presets={
             "paper": {"beta": 0.1, "forget_coefficient": 1.0, "retain_coefficient": 0.1},
             "authors": {"beta": 2.5, "forget_coefficient": 0.1375, "retain_coefficient": 1.0},
