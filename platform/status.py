@@ -21,39 +21,34 @@ CAUSES, SHOWN = 5, 8
 """How many causes of failure and how many trials in one place the table tells; --json tells all."""
 
 
+@cli.command
 def main(
-    name: Annotated[
-        str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.", autocompletion=cli.list_stored_sweeps)
-    ],
+    name: cli.SweepArgument,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Compare weights and shared files with their sums.")] = False,
     cluster: Annotated[str | None, typer.Option(help="File of ray up or KubeRay: ask there.")] = None,
-) -> None:
+) -> int:
     """Say where a sweep stands: what is done, runs, failed and is left, and how to go on.
 
     Example: python -m platform.status tofu_tiny
     """
+    if cluster is not None:
+        from platform.cluster import submit
 
-    def run() -> int:
-        if cluster is not None:
-            from platform.cluster import submit
-
-            return submit.run_command(cluster, "platform.status", sys.argv[1:])
-        store = open_storage(location, writable=False)
-        if verify and store.is_remote:
-            raise InputError("--verify: only for a storage in a folder; an object store has checksums of its own")
-        sweep, *others = manifest.load_manifests(name, store)
-        found = describe_sweep(sweep, store)
-        found["changed"] = list(map(str, find_changed_files(sweep, store))) if verify else []
-        found["others"] = [
-            {"name": item.label, "created": item.created, "trials": len(item.trials), "settings": list(item.settings)}
-            for item in others
-        ]
-        print(json.dumps(found, indent=2) if as_json else cli.escape_controls("\n".join(_lines(found))))
-        return int(bool(found["changed"]))
-
-    raise typer.Exit(cli.guarded(run))
+        return submit.run_command(cluster, "platform.status", sys.argv[1:])
+    store = open_storage(location, writable=False)
+    if verify and store.is_remote:
+        raise InputError("--verify: only for a storage in a folder; an object store has checksums of its own")
+    sweep, *others = manifest.load_manifests(name, store)
+    found = describe_sweep(sweep, store)
+    found["changed"] = list(map(str, find_changed_files(sweep, store))) if verify else []
+    found["others"] = [
+        {"name": item.label, "created": item.created, "trials": len(item.trials), "settings": list(item.settings)}
+        for item in others
+    ]
+    print(json.dumps(found, indent=2) if as_json else cli.escape_controls("\n".join(_lines(found))))
+    return int(bool(found["changed"]))
 
 
 def _lines(found: dict[str, Any]) -> list[str]:

@@ -44,6 +44,7 @@ look, choose, where, again = (
 """Options, by their groups in --help."""
 
 
+@cli.command
 def main(
     name: Annotated[
         str | None, typer.Argument(help="Sweep to run; --list names them.", autocompletion=sweep_names)
@@ -75,39 +76,35 @@ def main(
     new: Annotated[bool, again("--new", help="Set old results aside and run again.")] = False,
     retry_failed: Annotated[bool, again("--retry-failed", help="Run failed trials again, too.")] = False,
     reason: Annotated[str | None, again(help="--retry-failed: failed, out_of_memory, lost or stopped only.")] = None,
-) -> None:
+) -> int:
     """Run a named sweep: make what its trials share, run them, write the report.
 
     Example: python -m platform.sweep tofu_tiny --only method=ga,npo --dry-run
     """
+    if list_:
+        return _print_sweeps(as_json)
+    if fields:
+        return print_fields(_find_sweep(name), as_json=as_json)
+    if bundle is not None:
+        return _repeat_sweep(bundle, name, as_json=as_json)
+    given = {"seed": seeds, "search.sampler": sampler}
+    settings = [*(set_ or []), *(f"{path}={text}" for path, text in given.items() if text is not None)]
+    budget = disk.parse_size(disk_budget)
+    options = Options(gpu_hours, budget, address, max_concurrent, kept, resume, new, retry_failed, reason)
+    options.check(strategy, {"--trials": trials, "--sampler": sampler}, cluster)
+    if cluster is not None:
+        from platform.cluster import submit
 
-    def run() -> int:
-        if list_:
-            return _print_sweeps(as_json)
-        if fields:
-            return print_fields(_find_sweep(name), as_json=as_json)
-        if bundle is not None:
-            return _repeat_sweep(bundle, name, as_json=as_json)
-        given = {"seed": seeds, "search.sampler": sampler}
-        settings = [*(set_ or []), *(f"{path}={text}" for path, text in given.items() if text is not None)]
-        budget = disk.parse_size(disk_budget)
-        options = Options(gpu_hours, budget, address, max_concurrent, kept, resume, new, retry_failed, reason)
-        options.check(strategy, {"--trials": trials, "--sampler": sampler}, cluster)
-        if cluster is not None:
-            from platform.cluster import submit
-
-            return submit.run_sweep(_find_sweep(name).name, cluster, sys.argv[1:])
-        sweeps = [overrides.apply(_find_sweep(name), each) for each in overrides.split_backbones(settings)]
-        store = _open_storage(location, dry_run)
-        plans = [make_plan(sweep, store, strategy=strategy, only=only, budget=trials) for sweep in sweeps]
-        plans = [_select_chosen(plan, store, only) for plan in plans] if chosen else plans
-        if dry_run:
-            found = [_describe_plan(plan, store, options, as_json=as_json) for plan in plans]
-            print(json.dumps(found if found[1:] else found[0], indent=2) if as_json else "\n".join(found))
-            return 0
-        return _run_plans(plans, store, options)
-
-    raise typer.Exit(cli.guarded(run))
+        return submit.run_sweep(_find_sweep(name).name, cluster, sys.argv[1:])
+    sweeps = [overrides.apply(_find_sweep(name), each) for each in overrides.split_backbones(settings)]
+    store = _open_storage(location, dry_run)
+    plans = [make_plan(sweep, store, strategy=strategy, only=only, budget=trials) for sweep in sweeps]
+    plans = [_select_chosen(plan, store, only) for plan in plans] if chosen else plans
+    if dry_run:
+        found = [_describe_plan(plan, store, options, as_json=as_json) for plan in plans]
+        print(json.dumps(found if found[1:] else found[0], indent=2) if as_json else "\n".join(found))
+        return 0
+    return _run_plans(plans, store, options)
 
 
 def _repeat_sweep(file: Path, name: str | None, *, as_json: bool) -> int:

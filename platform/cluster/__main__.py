@@ -18,23 +18,20 @@ from trainables.common.errors import InputError, closest
 from trainables.common.redaction import redact
 
 
+@cli.command
 def main(
     action: Annotated[str, typer.Argument(help="check, environment (for the head), account (AWS, once per account).")],
     path: Annotated[str, typer.Argument(metavar="FILE", help="Cluster file, such as cluster.yaml.")],
-) -> None:
+) -> int:
     """Check a cluster file; print the head's environment; make what an AWS account needs.
 
     Example: python -m platform.cluster check cluster.yaml
     """
-
-    def run() -> int:
-        if action not in ACTIONS:
-            raise InputError(f"unknown action '{action}'; {closest(action, ACTIONS)}")
-        if action != "check" and load_cluster_file(path).is_kubernetes:
-            raise InputError(f"'{path}' is a file for KubeRay, which needs no `{action}`; only `check` takes it")
-        return ACTIONS[action](path)
-
-    raise typer.Exit(cli.guarded(run))
+    if action not in ACTIONS:
+        raise InputError(f"unknown action '{action}'; {closest(action, ACTIONS)}")
+    if action != "check" and load_cluster_file(path).is_kubernetes:
+        raise InputError(f"'{path}' is a file for KubeRay, which needs no `{action}`; only `check` takes it")
+    return ACTIONS[action](path)
 
 
 def check_file(path: str) -> int:

@@ -16,31 +16,28 @@ from trainables.common.redaction import redact
 from trainables.storage.opening import open_storage
 
 
+@cli.command
 def main(
     action: Annotated[str, typer.Argument(help="sync")],
     name: cli.SweepArgument,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-) -> None:
+) -> int:
     """Make a sweep's MLflow runs, and Optuna's journal of a search, from its storage.
 
     Example: python -m platform.tracking sync tofu_tiny
     """
+    if action != "sync":
+        raise InputError(f"unknown action '{action}'; known: sync")
+    store = open_storage(location)
+    from mlflow.exceptions import MlflowException
 
-    def run() -> int:
-        if action != "sync":
-            raise InputError(f"unknown action '{action}'; known: sync")
-        store = open_storage(location)
-        from mlflow.exceptions import MlflowException
-
-        sweep = manifest.load_manifest(name, store)
-        try:
-            count = sync(sweep, store)
-        except (MlflowException, sqlite3.Error) as error:
-            raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_line(error)}") from error
-        print(f"{count} trials in {redact(tracking_uri(store))}")
-        return 0
-
-    raise typer.Exit(cli.guarded(run))
+    sweep = manifest.load_manifest(name, store)
+    try:
+        count = sync(sweep, store)
+    except (MlflowException, sqlite3.Error) as error:
+        raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_line(error)}") from error
+    print(f"{count} trials in {redact(tracking_uri(store))}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import functools
 import gc
 import os
 import re
@@ -12,7 +13,7 @@ import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -67,6 +68,16 @@ def default_storage() -> str:
 def spell_storage(storage: str) -> str:
     """Return the option that names a storage as it was typed, empty for the default one."""
     return "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
+
+
+def command(main: Callable[..., int]) -> Callable[..., None]:
+    """Make a command of a function: it ends with the exit status that the function returns, run as `guarded` does."""
+
+    @functools.wraps(main)
+    def run(*arguments: Any, **options: Any) -> None:
+        raise typer.Exit(guarded(lambda: main(*arguments, **options)))
+
+    return run
 
 
 def guarded(main: Callable[[], int]) -> int:
