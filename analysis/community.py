@@ -134,22 +134,19 @@ def _list_values(column: Any) -> str:
     return ", ".join(dict.fromkeys(map(str, column.dropna()))) or "not known"
 
 
+@cli.command
 def main(
     name: cli.SweepArgument,
     storage: cli.StorageOption = cli.DEFAULT_STORAGE,
     output: Annotated[Path, typer.Option(help="Folder in which each method gets one.")] = Path("community/methods"),
-) -> None:
+) -> int:
     """Write what open-unlearning's folder community/methods/ wants of each method: README.md and run.sh.
 
     Example: python -m analysis.community tofu_llama32_1b
     """
-
-    def run() -> int:
-        for folder in build(name, storage, output):
-            typer.echo(f"{folder}: complete what says FILL IN")
-        return 0
-
-    raise typer.Exit(cli.guarded(run))
+    for folder in build(name, storage, output):
+        typer.echo(f"{folder}: complete what says FILL IN")
+    return 0
 
 
 if __name__ == "__main__":

@@ -174,6 +174,7 @@ def _repeat_command(labels: str, storage: str, source: Source) -> str:
     return f"python -m analysis.report {labels}{cli.spell_storage(storage)}{whose}"
 
 
+@cli.command
 def main(
     names: Annotated[
         list[str],
@@ -190,34 +191,30 @@ def main(
     bundle: Annotated[
         Path | None, typer.Option(metavar="FILE.zip", help="Write the report and its numbers into one file, too.")
     ] = None,
-) -> None:
+) -> int:
     """Write the tables, figures and index.html of a sweep or of several; print verdict, tables and where they are.
 
     Example: python -m analysis.report tofu_llama tofu_phi
     """
-
-    def run() -> int:
-        if bundle is not None:
-            if len(names) > 1 or output is not None or source == Source.PAPER or show_rows:
-                others = "further names, --output, --source paper and --show-rows"
-                raise InputError(f"--bundle: for the report of one sweep in its storage; leave out {others}")
-            open_storage(storage)  # first: where there is none, no folder is made for the bundle
-            atomic_files.check_writable(bundle, "--bundle")
-        with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
-            folder = build(names, storage, output, source, status.update, show_rows)
-        printed = ("verdict", "main", "retain_free", "uwc") if len(names) == 1 else ("several",)
-        printed = ("paper",) if source == Source.PAPER else printed
-        for path in (folder / "tables" / f"{stem}.md" for stem in printed):
-            if path.exists():
-                typer.echo(path.read_text(encoding="utf-8"))
-        typer.echo(f"report: {folder / 'index.html'}")
-        if bundle is not None:
-            store = open_storage(storage)
-            write_bundle(find_sweep(names[0], store), store, folder, bundle)
-            typer.echo(f"bundle: {bundle}, which names the paths that its commands and configurations name")
-        return 0
-
-    raise typer.Exit(cli.guarded(run))
+    if bundle is not None:
+        if len(names) > 1 or output is not None or source == Source.PAPER or show_rows:
+            others = "further names, --output, --source paper and --show-rows"
+            raise InputError(f"--bundle: for the report of one sweep in its storage; leave out {others}")
+        open_storage(storage)  # first: where there is none, no folder is made for the bundle
+        atomic_files.check_writable(bundle, "--bundle")
+    with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
+        folder = build(names, storage, output, source, status.update, show_rows)
+    printed = ("verdict", "main", "retain_free", "uwc") if len(names) == 1 else ("several",)
+    printed = ("paper",) if source == Source.PAPER else printed
+    for path in (folder / "tables" / f"{stem}.md" for stem in printed):
+        if path.exists():
+            typer.echo(path.read_text(encoding="utf-8"))
+    typer.echo(f"report: {folder / 'index.html'}")
+    if bundle is not None:
+        store = open_storage(storage)
+        write_bundle(find_sweep(names[0], store), store, folder, bundle)
+        typer.echo(f"bundle: {bundle}, which names the paths that its commands and configurations name")
+    return 0
 
 
 app = cli.make_app(main)

@@ -27,6 +27,7 @@ TELL_SECONDS = 3.0
 ask = partial(typer.Option, rich_help_panel="What the model is asked")
 
 
+@cli.command
 def main(
     model: Annotated[str, typer.Option(help="Model folder or hub id.")],
     output: Annotated[Path, typer.Option(help="Where the metrics go (JSON).")],
@@ -53,7 +54,7 @@ def main(
         typer.Option("--format", help="open-unlearning: its two files, in the folder --output, with all measures."),
     ] = None,
     token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 4096,
-) -> None:
+) -> int:
     """Evaluate a model and write its metrics.
 
     Example:
@@ -65,9 +66,7 @@ def main(
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
     if form:
         fields["measures"] = fields["measures"] or ("all",)
-    raise typer.Exit(
-        cli.guarded(lambda: _evaluate(model, fields, output, retain_evaluation, rows_file, token_budget, form))
-    )
+    return _evaluate(model, fields, output, retain_evaluation, rows_file, token_budget, form)
 
 
 def _evaluate(

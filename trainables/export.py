@@ -18,6 +18,7 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
 
+@cli.command
 def main(
     trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, as in the report's column Trial.")],
     output: Annotated[Path | None, typer.Option(help="Folder to write; with --push: STORAGE/exports/ID.")] = None,
@@ -32,44 +33,40 @@ def main(
         str | None, typer.Option(metavar="ORG/NAME", help="Upload the folder to the Hugging Face hub, private.")
     ] = None,
     public: Annotated[bool, typer.Option("--public", help="With --push: make the repository public.")] = False,
-) -> None:
+) -> int:
     """Export a trial's weights with a model card, and verify them by evaluating them again.
 
     A trial whose weights were not kept runs again first.
 
     Example: python -m trainables.export ID --output DIR
     """
+    if output is None and push is None:
+        raise InputError("--output: give a new folder, or --push ORG/NAME")
+    if public and push is None:
+        raise InputError("--public: goes with --push ORG/NAME")
+    from trainables.trial.export import hub_upload, model_folder, verify
 
-    def run() -> int:
-        if output is None and push is None:
-            raise InputError("--output: give a new folder, or --push ORG/NAME")
-        if public and push is None:
-            raise InputError("--public: goes with --push ORG/NAME")
-        from trainables.trial.export import hub_upload, model_folder, verify
-
-        if push is not None:
-            hub_upload.check_target(push)
-        store = open_storage(location, writable=False)
-        folder = typed_paths.expand(str(output)).absolute() if output else store.root / "exports" / trial_id
-        result = model_folder.load_result(trial_id, store)
-        if push is not None:
-            hub_upload.check_visibility(push, public=public)
-        if form:
-            open_unlearning_files.check(form, model_folder.read_trial(result, store).benchmark)
-        cli.silence_libraries()
-        if output is None and atomic_files.read_json(folder / model_folder.FACTS):
-            print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
-        else:
-            _export(result, store, folder)
-        if form:
-            verify.write_open_unlearning_files(model_folder.read_trial(result, store), folder)
-            print(f"{folder / verify.EVALUATIONS}: open-unlearning's files; they hold the text of the forget rows")
-        if push is not None:
-            address = hub_upload.upload(folder, push, public=public)
-            print(f"uploaded: {address}, {'public' if public else 'private'}")
-        return 0
-
-    raise typer.Exit(cli.guarded(run))
+    if push is not None:
+        hub_upload.check_target(push)
+    store = open_storage(location, writable=False)
+    folder = typed_paths.expand(str(output)).absolute() if output else store.root / "exports" / trial_id
+    result = model_folder.load_result(trial_id, store)
+    if push is not None:
+        hub_upload.check_visibility(push, public=public)
+    if form:
+        open_unlearning_files.check(form, model_folder.read_trial(result, store).benchmark)
+    cli.silence_libraries()
+    if output is None and atomic_files.read_json(folder / model_folder.FACTS):
+        print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
+    else:
+        _export(result, store, folder)
+    if form:
+        verify.write_open_unlearning_files(model_folder.read_trial(result, store), folder)
+        print(f"{folder / verify.EVALUATIONS}: open-unlearning's files; they hold the text of the forget rows")
+    if push is not None:
+        address = hub_upload.upload(folder, push, public=public)
+        print(f"uploaded: {address}, {'public' if public else 'private'}")
+    return 0
 
 
 def _export(result: dict[str, Any], store: Storage, folder: Path) -> None:

@@ -24,15 +24,16 @@ LONGEST = 10**7
 """Characters of a configuration that are read at most."""
 
 
+@cli.command
 def main(
     config: Annotated[Path, typer.Argument(help="A trial's config.json.")],
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-) -> None:
+) -> int:
     """Run one trial and print its result.
 
     Example: python -m trainables.run runs/trials/ID/config.json --storage again
     """
-    raise typer.Exit(cli.guarded(lambda: _run(config, location)))
+    return _run(config, location)
 
 
 def _read(config: Path) -> Trial:

@@ -20,6 +20,7 @@ OF_FOLDERS = ("target", "retain", "split", "data", "template", "dialect", "limit
 COLUMNS = ("before", "after", "target", "retain")
 
 
+@cli.command
 def main(
     context: typer.Context,
     model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial whose weights were kept, or a model folder.")],
@@ -37,35 +38,31 @@ def main(
     limit: Annotated[int | None, folder(help="So many forget rows.", min=1)] = None,
     output: Annotated[Path | None, typer.Option(help="Where all numbers go (JSON).")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-) -> None:
+) -> int:
     """Attack a model, its target model and its retain model alike; keep the results in the storage.
 
     Example: python -m trainables.stress ID --attacks nf4,relearn --lr 2e-5
     """
     fields = {"split": split, "data": data, "template": template, "dialect": dialect, "limit": limit}
-
-    def run() -> int:
-        names = attacks.choose(chosen.split(","), "--attacks")
-        attacks.check_rate(names, lr, "--lr")
-        if output:
-            atomic_files.check_writable(output, "--output")
-        store = open_storage(location)
-        if typed_paths.is_folder(model):
-            inputs = attack_models.read_folders(model, target, retain, Benchmark.model_validate(fields))
-        else:
-            if given := [f"--{name}" for name in OF_FOLDERS if _is_typed(context, name)]:
-                raise InputError(f"{', '.join(given)}: of a model folder; {model} is none, and a trial has its own")
-            inputs = attack_models.read_trial(model, store)
-        shares, results = attack_models.attack(inputs, names, lr, seed, store)
-        if output:
-            atomic_files.write_json(output, {"measure": attacks.MEASURE, "shares": shares, "results": results})
-        if shares:
-            _print_shares(shares)
-        if depth := results["model"].get("uds"):
-            _print_depth(**depth["points"]["0"])
-        return 0
-
-    raise typer.Exit(cli.guarded(run))
+    names = attacks.choose(chosen.split(","), "--attacks")
+    attacks.check_rate(names, lr, "--lr")
+    if output:
+        atomic_files.check_writable(output, "--output")
+    store = open_storage(location)
+    if typed_paths.is_folder(model):
+        inputs = attack_models.read_folders(model, target, retain, Benchmark.model_validate(fields))
+    else:
+        if given := [f"--{name}" for name in OF_FOLDERS if _is_typed(context, name)]:
+            raise InputError(f"{', '.join(given)}: of a model folder; {model} is none, and a trial has its own")
+        inputs = attack_models.read_trial(model, store)
+    shares, results = attack_models.attack(inputs, names, lr, seed, store)
+    if output:
+        atomic_files.write_json(output, {"measure": attacks.MEASURE, "shares": shares, "results": results})
+    if shares:
+        _print_shares(shares)
+    if depth := results["model"].get("uds"):
+        _print_depth(**depth["points"]["0"])
+    return 0
 
 
 def _is_typed(context: typer.Context, name: str) -> bool:
