@@ -195,7 +195,9 @@ def _check_trials(
     costs = estimate_budget(sweep, trials, shape, budget)
     problems.collect(costs.check_fits)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
-        problems.collect(_check_batches, sweep, benchmark)
+        points = kinds.find(benchmark.name).forget_points(benchmark)
+        if points is not None:
+            problems.collect(forget_batches.check_batches, points, sweep.task_vector.batches, benchmark.split)
     problems.stop()
     return shape, costs
 
@@ -210,13 +212,6 @@ def _check_stress(sweep: Sweep) -> None:
             raise InputError("stress.attacks: uds is measured by python -m trainables.stress ID --attacks uds alone")
     elif sweep.stress.lr is not None:
         raise InputError("stress.lr: no attack is asked for; add --set stress.attacks=all")
-
-
-def _check_batches(sweep: Sweep, benchmark: Benchmark) -> None:
-    """Raise InputError on more batches than forget points, if the points can be counted."""
-    points = kinds.find(benchmark.name).forget_points(benchmark)
-    if points is not None:
-        forget_batches.check_batches(points, sweep.task_vector.batches, benchmark.split)
 
 
 def _find_references(models: ModelRecipes, split: str, benchmark: Benchmark) -> list[Reference]:
