@@ -29,9 +29,8 @@ class Need:
 
     def document(self) -> dict[str, Any]:
         """Return the need as JSON, in bytes."""
-        peak = self.fit.peak
-        parts = asdict(peak.states) | {"activations": peak.activations, "logits": peak.logits, "buffers": peak.buffers}
-        parts |= {"step": peak.step, "evaluation": peak.evaluation}
+        parts = asdict(self.fit.peak)
+        parts = parts.pop("states") | parts
         return {
             "method": self.method,
             "rectifier": self.rectifier,
@@ -39,7 +38,7 @@ class Need:
             "zero_stage": self.fit.stage,
             "micro_batch": self.fit.micro_batch,
             "bytes": {name: round(value) for name, value in parts.items()},
-            "total_bytes": round(peak.total),
+            "total_bytes": round(self.fit.peak.total),
             "limit_bytes": None if self.fit.limit is None else round(self.fit.limit),
         }
 
@@ -117,28 +116,23 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
     if device is not None and not all(fit.fits for fit in fits.values()):
         sized = [(trial, extents[trial].longest) for trial in kinds.values()]
         fitting = tuple(list_fitting_settings(sized, shape, device))
-    operations = [_count_operations(trial, shape, extents[trial]) for trial in counted.values()]
-    counts = [each for each in operations if each is not None]
-    if len(counts) < len(operations) or not resources.gpus:
+    points = {trial: count for trial, _ in evaluated if (count := _count_points(trial, extents[trial])) is not None}
+    if any(trial not in points for trial, _ in evaluated) or not resources.gpus:
         return Budget(tuple(needs.values()), fitting=fitting)
-    hours = flops.hours(sum(counts), resources.precision)
+    operations = (flops.operations(trial, shape, points[trial], extents[trial].mean) for trial in counted.values())
+    hours = flops.hours(sum(operations), resources.precision)
     sizes = {benchmark: benchmarks.find(benchmark.name).evaluation_size(benchmark) for benchmark, _ in texts}
     for trial, kind in evaluated:
-        points, size = _count_points(trial, extents[trial]) or 0, sizes[trial.benchmark]
-        hours += flops.evaluation_hours(trial, shape, fits[kind].stage, points, size.read, size.generated)
+        size = sizes[trial.benchmark]
+        hours += flops.evaluation_hours(trial, shape, fits[kind].stage, points[trial], size.read, size.generated)
     basis = flops.basis(resources.precision)
     if any(benchmark.tasks for benchmark in sizes):
         basis += "; questions of benchmark.tasks are not counted"
     return Budget(tuple(needs.values()), hours, basis, fitting)
 
 
-def _count_operations(trial: Trial, shape: Shape, extent: benchmarks.SizeEstimate) -> float | None:
-    """Return a trial's operations in training, None if neither the number of rows nor that of steps is known."""
-    points = _count_points(trial, extent)
-    return None if points is None else flops.operations(trial, shape, points, extent.mean)
-
-
 def _count_points(trial: Trial, extent: benchmarks.SizeEstimate) -> int | None:
+    """Return the rows that a trial reads, None if neither the number of rows nor that of steps is known."""
     if extent.points is None and trial.training.max_steps is not None:
         return trial.training.max_steps * trial.training.batch_size
     return extent.points
