@@ -73,7 +73,3 @@ class Plan:
             return ""
         same = self.shape.model_copy(update=vocabulary) == named.shape.model_copy(update=vocabulary)
         return named.name if same else ""
-
-    def retain_reference(self, split: str) -> Reference | None:
-        """Return the evaluation of a split's retain model, None if the benchmark has no such model."""
-        return next((ref for ref in self.references if ref.split == split and ref.role == "retain"), None)

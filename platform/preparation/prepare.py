@@ -105,14 +105,15 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     """
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make: Any = ray.remote(shared_artifacts.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
+    retains = {ref.split: ref.evaluation for ref in plan.references if ref.role == "retain"}
     for role in ("retain", "original", "baseline"):
         references = (ref for ref in plan.references if ref.role == role)
         missing = [ref for ref in references if store.read_evaluation(ref.evaluation) is None]
         made = []
         for ref in missing:
             print_line(f"evaluating the {role} model on {ref.split} (once)")
-            retain = plan.retain_reference(ref.split) if role == "original" else None
-            parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain and retain.evaluation
+            retain = retains.get(ref.split) if role == "original" else None
+            parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain
             made.append(make.remote(*parts, store.location, resources))
         messages = {ref.evaluation: f"the {role} model is evaluated on {ref.split}" for ref in missing}
         try:

@@ -116,7 +116,8 @@ def evaluate_references(plan: Plan, store: Storage) -> None:
     """Evaluate the models that a plan's trials are compared with in this process, so that a start finds them there."""
     from trainables.workers import shared_artifacts
 
+    retains = {ref.split: ref.evaluation for ref in plan.references if ref.role == "retain"}
     for ref in sorted(plan.references, key=lambda ref: ref.role == "original"):
-        retain = plan.retain_reference(ref.split) if ref.role == "original" else None
-        parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain and retain.evaluation
+        retain = retains.get(ref.split) if ref.role == "original" else None
+        parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain
         shared_artifacts.make_evaluation(*parts, store.location, plan.sweep.resources)
