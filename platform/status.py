@@ -7,6 +7,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from tabulate import tabulate
 
 from platform.state import manifest
 from platform.state.status import describe_sweep, find_changed_files
@@ -100,7 +101,7 @@ def _under_way(found: dict[str, Any]) -> list[str]:
     trials = found["running"]
     rows = [("running", "phase", "step", "for", "left", "on")]
     rows += [(item["label"], *format_progress(item), item["host"]) for item in trials[:SHOWN]]
-    lines = _aligned(rows) if trials else []
+    lines = [tabulate(rows, tablefmt="plain", disable_numparse=True)] if trials else []
     if len(trials) > SHOWN:
         lines.append(f"and {len(trials) - SHOWN} more")
     if found["interrupted"]:
@@ -123,12 +124,7 @@ def _studies(studies: list[dict[str, Any]]) -> list[str]:
         rest = f" and {len(front) - SHOWN} more" if len(front) > SHOWN else ""
         told = ", ".join(front[:SHOWN]) + rest
         rows.append((study["study"], str(study["done"]), best["label"], best["outcome"], told))
-    return _aligned(rows) if len(rows) > 1 else []
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [tabulate(rows, tablefmt="plain", disable_numparse=True)] if len(rows) > 1 else []
 
 
 if __name__ == "__main__":
