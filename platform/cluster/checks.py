@@ -41,8 +41,11 @@ NODE_SIZE = ("--num-cpus=", "--num-gpus=", "--memory=", "--object-store-memory="
 
 def find_problems(file: ClusterFile) -> list[str]:
     """Return all that keeps the file from being used, as `place: what is wrong; what to do`."""
-    found = [*unfilled_problems(file), *_schema_problems(file), *_worker_problems(file), *_command_problems(file)]
-    found += [*_local_file_problems(file), *_mlflow_problems(file)]
+    import ray.autoscaler
+
+    schema = Path(ray.autoscaler.__path__[0]) / "ray-schema.json"
+    found = [*unfilled_problems(file), *schema_problems(file, schema), *_worker_problems(file)]
+    found += [*_command_problems(file), *_local_file_problems(file), *_mlflow_problems(file)]
     match file.provider.get("type"):
         case "aws":
             return [*found, *aws_checks.find_problems(file)]
@@ -70,23 +73,16 @@ def unfilled_problems(file: ClusterFile) -> Iterator[str]:
             yield f"line {number}: still to be filled in ({written})"
 
 
-def _schema_problems(file: ClusterFile) -> Iterator[str]:
-    import ray.autoscaler
-
-    schema = json.loads((Path(ray.autoscaler.__path__[0]) / "ray-schema.json").read_text())
-    yield from schema_problems(schema, file.content, file.path)
-
-
-def schema_problems(schema: dict[str, Any], content: dict[str, Any], path: Path) -> Iterator[str]:
+def schema_problems(file: ClusterFile, schema: Path) -> Iterator[str]:
     """Yield unknown keys, each with the nearest known one, and what else a file's schema refuses."""
     import jsonschema
 
-    for error in jsonschema.Draft7Validator(schema).iter_errors(content):
+    for error in jsonschema.Draft7Validator(json.loads(schema.read_text())).iter_errors(file.content):
         place = ".".join(map(str, error.absolute_path))
         if error.validator == "additionalProperties":
             yield from unknown_keys(error.instance, error.schema["properties"], f"{place}." if place else "")
         else:
-            yield f"{place or path}: {error.message.replace(chr(10), ' ')}"
+            yield f"{place or file.path}: {error.message.replace(chr(10), ' ')}"
 
 
 def _worker_problems(file: ClusterFile) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,13 +45,12 @@ def find_problems(file: ClusterFile) -> list[str]:
     head: Group = (HEAD_GROUP, as_mapping(cluster.get("headGroupSpec")))
     items = enumerate(as_list(cluster.get("workerGroupSpecs")))
     workers = [(f"spec.rayClusterSpec.workerGroupSpecs.{k}", as_mapping(worker)) for k, worker in items]
-    found = [*unfilled_problems(file), *schema_problems(json.loads(SCHEMA.read_text()), file.content, file.path)]
+    found = [*unfilled_problems(file), *schema_problems(file, SCHEMA)]
     found += [f"{secret}; put it into a Secret and name that by envFrom" for secret in find_secrets(file.content)]
     found += [*_job_problems(spec), *_cluster_problems(cluster, head), *_exposure_problems(head)]
     for group in (head, *workers):
         found += _pod_problems(group)
-    found += [*_storage_problems(head, workers), *_worker_problems(cluster, workers)]
-    return [*found, *_difference_problems(head, workers)]
+    return [*found, *_storage_problems(head, workers), *_worker_problems(cluster, head, workers)]
 
 
 def read_container(group: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +167,7 @@ def _storage_problems(head: Group, workers: list[Group]) -> Iterator[str]:
             yield f"{place}: '{storage}' is on a volume of {name} alone ({kind}); give s3://BUCKET/FOLDER, or share it"
 
 
-def _worker_problems(cluster: dict[str, Any], workers: list[Group]) -> Iterator[str]:
+def _worker_problems(cluster: dict[str, Any], head: Group, workers: list[Group]) -> Iterator[str]:
     for place, group in workers:
         if group.get("maxReplicas") == UNBOUNDED:
             yield f"{place}.maxReplicas: {UNBOUNDED} is no bound; write how many nodes a sweep may take"
@@ -179,9 +177,6 @@ def _worker_problems(cluster: dict[str, Any], workers: list[Group]) -> Iterator[
     limits = [as_mapping(as_mapping(read_container(group).get("resources")).get("limits")) for _, group in workers]
     if workers and not any(GPU_LIMIT.search(name) for each in limits for name in each):
         yield f"spec.rayClusterSpec.workerGroupSpecs: no GPU in any group's resources.limits; add {GPU}"
-
-
-def _difference_problems(head: Group, workers: list[Group]) -> Iterator[str]:
     ours = read_container(head[1])
     for place, group in workers:
         theirs = read_container(group)
