@@ -18,6 +18,7 @@ from platform.state.trial_outcomes import SweepState, add_recorded, count_outcom
 from platform.state.typed_commands import spell_command, storage_option
 from platform.tracking.background import Mirror, start_mirror
 from trainables.common import provenance
+from trainables.common.errors import first_line
 from trainables.common.wording import format_count
 from trainables.storage.folder_storage import Storage
 
@@ -63,12 +64,9 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
 def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:
     """Show the report in MLflow, or print the command that mends what is not there."""
     mirror.log_report()
-    if mirror.problem is None:
-        return
-    first = str(mirror.problem).partition("\n")[0]
-    behind = f"MLflow is behind ({first}); mend it with"
-    sync = f"{spell_command('platform.tracking', '.venv/bin/')} sync {plan.name}{storage_option(store)}"
-    print_line(f"{behind}: {sync}")
+    if mirror.problem is not None:
+        sync = f"{spell_command('platform.tracking', '.venv/bin/')} sync {plan.name}{storage_option(store)}"
+        print_line(f"MLflow is behind ({first_line(mirror.problem)}); mend it with: {sync}")
 
 
 def describe_run(state: SweepState, store: Storage, seconds: float) -> str:

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from platform.plan import hub_requirements
 from trainables.benchmarks import lm_eval_adapter
 from trainables.common import provenance
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, first_line
 from trainables.common.wording import format_size
 from trainables.data.hub_folders import (
     HubRequirement,
@@ -261,6 +261,4 @@ def explain_silence(repository: HubRequirement, error: Exception) -> str:
         ) from error
     if isinstance(error, OSError) and error.errno is not None:
         raise error
-    cause = error.__cause__ or error
-    first = str(cause).strip().partition("\n")[0] or type(cause).__name__
-    return f"the hub does not answer ({first})"
+    return f"the hub does not answer ({first_line(error.__cause__ or error)})"

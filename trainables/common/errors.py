@@ -31,9 +31,9 @@ class StartAgain(Exception):
     """Raised by a rank that has noted what to change: the launcher ends the others and starts all again."""
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, its type if it has none."""
-    return str(error).partition("\n")[0] or type(error).__name__
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def last_line(error: Exception) -> str:
