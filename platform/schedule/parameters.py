@@ -7,8 +7,9 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from platform.plan.space import Point, Space, nearest, spell_setting
+from platform.plan.space import Space, nearest, read_setting, spell_setting
 from search_spaces.schema.axes import Axis, Range
+from trainables.config.trial import Trial
 
 DIGITS = 4
 """Significant digits of a number that is proposed within a range: so many are typed and read again."""
@@ -27,18 +28,16 @@ class Parameters:
             path: found for path, axis in self.axes.items() if (found := _distribution(path, axis)) is not None
         }
 
-    def encode(self, point: Point) -> dict[str, Any]:
-        """Return the parameters of a point; what lies outside of an axis is its nearest value."""
+    def encode(self, trial: Trial) -> dict[str, Any]:
+        """Return the parameters of a trial; what lies outside of an axis is its nearest value."""
         found = {}
         for path, distribution in self.distributions.items():
             axis = self.axes[path]
-            value = nearest(axis, point[path])
-            if isinstance(axis, Range):
-                found[path] = value
+            value = nearest(axis, read_setting(trial, path))
+            if isinstance(distribution, CategoricalDistribution):
+                found[path] = spell_setting(value)
             else:
-                found[path] = (
-                    spell_setting(value) if isinstance(distribution, CategoricalDistribution) else axis.index(value)
-                )
+                found[path] = value if isinstance(axis, Range) else axis.index(value)
         return found
 
     def decode(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,11 +49,10 @@ class Parameters:
                 point[path] = value if axis.whole else min(max(float(f"{value:.{DIGITS}g}"), axis.low), axis.high)
             elif path not in params:
                 (point[path],) = axis
+            elif isinstance(params[path], str):
+                point[path] = next(one for one in axis if spell_setting(one) == params[path])
             else:
-                place = params[path]
-                point[path] = (
-                    next(one for one in axis if spell_setting(one) == place) if isinstance(place, str) else axis[place]
-                )
+                point[path] = axis[params[path]]
         return point
 
 
@@ -75,11 +73,9 @@ def _is_ordered(path: str, values: Any) -> bool:
 def _distribution(path: str, axis: Axis) -> BaseDistribution | None:
     """Return Optuna's distribution of an axis, None of a single value."""
     if isinstance(axis, Range):
-        return (
-            IntDistribution(int(axis.low), int(axis.high), log=axis.log)
-            if axis.whole
-            else FloatDistribution(axis.low, axis.high, log=axis.log)
-        )
+        if axis.whole:
+            return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
+        return FloatDistribution(axis.low, axis.high, log=axis.log)
     if len(axis) == 1:
         return None
     if _is_ordered(path, axis):

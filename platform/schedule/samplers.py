@@ -20,12 +20,6 @@ SAMPLERS: dict[str, Callable[[int, int], optuna.samplers.BaseSampler]] = {
 """Seed and trials of a study -> sampler."""
 
 
-def make_sampler(name: str, seed: int, budget: int) -> optuna.samplers.BaseSampler:
-    """Return Optuna's sampler of that name for a study of `budget` trials."""
-    silence_optuna()
-    return SAMPLERS[name](seed, budget)
-
-
 def silence_optuna() -> None:
     """Keep Optuna's notices out of a command's output."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -9,10 +9,10 @@ from typing import Any
 import optuna
 from ray.tune.search import Searcher
 
-from platform.plan.space import Space, read_setting
+from platform.plan.space import Space
 from platform.schedule.dashboard_journal import Goals, read_goals
 from platform.schedule.parameters import Parameters
-from platform.schedule.samplers import make_sampler
+from platform.schedule.samplers import SAMPLERS, silence_optuna
 from search_spaces.schema.sweep import Search
 from trainables import benchmarks
 from trainables.common.errors import InputError
@@ -108,12 +108,13 @@ class Study:
         self.trials = {trial.id(): trial for trial in known}
         self.histories = [histories[key] for key in self.trials if key in histories]
         self.parameters = Parameters(space)
-        self.places = {key: self._encode(trial) for key, trial in self.trials.items()}
+        self.places = {key: self.parameters.encode(trial) for key, trial in self.trials.items()}
         self.running: dict[str, optuna.Trial] = {}
         self.asked = {key for key in self.trials if key in finished}
         goals = benchmarks.choose_goals(known[0].benchmark, search.goals)
-        chosen = make_sampler(search.sampler, known[0].seed + len(self.asked), budget)
-        self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=chosen)
+        silence_optuna()
+        sampler = SAMPLERS[search.sampler](known[0].seed + len(self.asked), budget)
+        self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
         for key in filter(finished.__contains__, self.trials):
             self._add(key, finished[key])
         first = [key for key in self.trials if key in unfinished] + [self.published]
@@ -152,9 +153,6 @@ class Study:
         if goals is not None and self.floor is not None:
             proposed.set_constraint(FLOOR, self.floor - goals[-1])
         self.study.tell(proposed, goals, state=FAIL if goals is None else None)
-
-    def _encode(self, trial: Trial) -> dict[str, Any]:
-        return self.parameters.encode({path: read_setting(trial, path) for path in self.space.axes})
 
     def _add(self, key: str, goals: Goals) -> None:
         """Add a trial of an earlier start."""
