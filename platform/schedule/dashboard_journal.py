@@ -111,14 +111,11 @@ def describe_parameters(trial: Trial, axes: Mapping[str, Any]) -> tuple[dict[str
     found: dict[str, BaseDistribution] = {}
     for path, axis in axes.items():
         value = read_setting(trial, path)
-        values = [value] if isinstance(axis, Range) else list(dict.fromkeys((*axis, value)))
-        if not has_effect(path, trial.method, trial.rectifier.name) or (
-            len(values) == 1 and not isinstance(axis, Range)
-        ):
+        values: Any = (axis.low, axis.high, value) if isinstance(axis, Range) else tuple(dict.fromkeys((*axis, value)))
+        if len(values) == 1 or not has_effect(path, trial.method, trial.rectifier.name):
             continue
         if all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
-            ends = [axis.low, axis.high] if isinstance(axis, Range) else []
-            low, high = min(*values, *ends, value), max(*values, *ends, value)
+            low, high = min(values), max(values)
             log = axis.log if isinstance(axis, Range) else low > 0 and high / low >= LOG_RATIO
             whole = all(isinstance(one, int) for one in (low, high, value))
             found[path] = IntDistribution(low, high, log) if whole else FloatDistribution(low, high, log)
