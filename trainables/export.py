@@ -74,7 +74,7 @@ def _export(result: dict[str, Any], store: Storage, folder: Path) -> None:
     from trainables.trial.export import model_folder, run_again
 
     key = str(result["id"])
-    if model_folder.is_kept(key, store):
+    if store.has_weights(key):
         facts = model_folder.export(key, store, folder, shares=read_shares(key, store))
     else:
         model_folder.check_output(folder)

@@ -11,7 +11,6 @@ from typing import Any
 
 from platform.plan.costs import estimate_budget
 from platform.plan.plan import Plan
-from platform.state.kept_weights import weights_folder
 from platform.state.trial_outcomes import planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
@@ -94,7 +93,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
 
     stress, resources = plan.sweep.stress, plan.sweep.resources
     chosen, left = choose_trials(plan, store), list_to_attack(plan, store)
-    without = sum(not store.exists(weights_folder(store, trial.id())) for trial in chosen)
+    without = sum(not store.has_weights(trial.id()) for trial in chosen)
     if without:
         print_line(f"stress: the weights of {without} of {len(chosen)} chosen trials were not kept; --keep all does")
     make: Any = ray.remote(attack_trial).options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))
@@ -122,7 +121,7 @@ def list_to_attack(plan: Plan, store: Storage) -> list[Trial]:
         key = trial.id()
         known, _ = read_attacks(key, (store.result(key) or {}).get("started"), store)
         made = {name for name, settings in known.items() if settings.get("lr") in (None, stress.lr)}
-        if names - made and store.exists(weights_folder(store, key)):
+        if names - made and store.has_weights(key):
             found.append(trial)
     return found
 

@@ -78,7 +78,7 @@ def prepare_and_tune(
             store.try_push(journal)
         for trial in state.left:
             key = trial.follows
-            if key and store.has(key) and not store.exists(kept_weights.weights_folder(store, key)):
+            if key and store.has(key) and not store.has_weights(key):
                 print_line(f"{plan.label(trial)} does not run: trial {key}, which it goes on from, left no model")
     if plan.sweep.stress.attacks and not stopper.reason:
         with stopper.preparing(count_gpus(plan.trials[0].model_dump(include={"resources"}))):
@@ -140,11 +140,7 @@ def make_searcher(
     followed = any(trial.follows for trial in plan.trials)
     shared = {"storage": store.location, "keep": keep != "none" or followed, "strategy": placement.strategy}
     if plan.strategy != "optuna":
-
-        def has_model(key: str) -> bool:
-            return store.exists(kept_weights.weights_folder(store, key))
-
-        return Queue(state.left, shared, lambda: stopper.reason, has_model), len(state.left)
+        return Queue(state.left, shared, lambda: stopper.reason, store.has_weights), len(state.left)
     finished, histories, search = {}, {}, plan.sweep.search
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:

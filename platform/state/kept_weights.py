@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from platform.plan.plan import Plan
@@ -45,7 +44,7 @@ class Keeper:
             known = {name: result.get(name) for name in ("status", "metrics", "halves")}
             known["config"] = {"seed": trial.seed}
             self.studies.setdefault(trial.study(), {})[trial.id()] = known
-            if self.store.exists(weights_folder(self.store, trial.id())):
+            if self.store.has_weights(trial.id()):
                 self.with_weights.setdefault(trial.study(), set()).add(trial.id())
 
     def trial_ended(self, trial: Trial) -> None:
@@ -68,7 +67,7 @@ class Keeper:
             keep.add(best.key)
         keep |= {key for key in found if key in self.followers and not self._has_model(self.followers[key])}
         for key in found & {key for key, *_ in points} - keep:
-            self.store.remove(weights_folder(self.store, key))
+            self.store.remove(self.store.trial(key) / WEIGHTS)
             found.remove(key)
 
     def _has_model(self, trial_id: str) -> bool:
@@ -95,7 +94,3 @@ def make_keeper(plan: Plan, store: Storage, choice: str) -> Keeper:
     for study in keeper.studies:
         keeper.prune(study)
     return keeper
-
-
-def weights_folder(store: Storage, trial_id: str) -> Path:
-    return store.trial(trial_id) / WEIGHTS

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from platform.state.kept_weights import weights_folder
 from platform.state.lock import acquire_lock
 from platform.state.trial_outcomes import count_outcomes, is_unfinished, read_trial_results
 from platform.tracking import bulk, database, run_content, views
@@ -26,7 +25,7 @@ from trainables.config.settings import Benchmark
 from trainables.config.trial import Trial
 from trainables.robustness.came_back import read_shares
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import PROGRESS, RESULT, STEPS
+from trainables.storage.names import PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.sweep_file import SweepFile
 
 PARENT_TAG, TRIAL_TAG, SWEEP_TAG = "mlflow.parentRunId", "trial_id", "sweep_id"
@@ -202,7 +201,7 @@ class Tracker:
         if not self.own or any(run.started is None for run in self.runs.values()):
             self.load_runs()  # without those that a repeated request made or a person deleted
         for trial_id, run in self.runs.items():
-            folder = weights_folder(self.store, trial_id)
+            folder = self.store.trial(trial_id) / WEIGHTS
             weights = self.store.uri(folder) if self.store.exists(folder) else None
             if weights and weights != run.weights:
                 self.client.set_tag(run.id, KEPT_TAG, weights)

@@ -57,7 +57,7 @@ def read_trial(trial_id: str, store: Storage) -> Inputs:
 
     result = model_folder.load_result(trial_id, store)
     trial: Trial = model_folder.read_trial(result, store)
-    if not model_folder.is_kept(trial_id, store):
+    if not store.has_weights(trial_id):
         raise InputError(
             f"ID: the weights of trial {trial_id} were not kept; export it (python -m trainables.export {trial_id} "
             "--output DIR) and attack DIR, or run its sweep again with --new --keep all"

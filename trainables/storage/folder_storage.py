@@ -14,7 +14,7 @@ from typing import Any
 from trainables.common.errors import InputError
 from trainables.storage import result_file
 from trainables.storage.atomic_files import read_json, write_json
-from trainables.storage.names import CHECKPOINT, CONFIG, META, PROGRESS, RESULT
+from trainables.storage.names import CHECKPOINT, CONFIG, META, PROGRESS, RESULT, WEIGHTS
 
 OUTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
 """Error numbers of a disk that is full or gone."""
@@ -96,6 +96,10 @@ class Storage:
     def has(self, trial_id: str) -> bool:
         """Whether a trial has a result, readable or not."""
         return (self.trial(trial_id) / RESULT).is_file()
+
+    def has_weights(self, trial_id: str) -> bool:
+        """Whether the weights of a trial are there."""
+        return self.exists(self.trial(trial_id) / WEIGHTS)
 
     def result(self, trial_id: str) -> dict[str, Any] | None:
         """Return a finished trial's result, None if there is none that can be read."""

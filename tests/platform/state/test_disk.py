@@ -15,7 +15,7 @@ from tests.support.starts import write_result
 from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CHECKPOINT
+from trainables.storage.names import CHECKPOINT, WEIGHTS
 from trainables.storage.opening import open_storage
 
 
@@ -71,8 +71,8 @@ def write_weights(folder: Path) -> tuple[kept_weights.Keeper, Storage]:
     for trial, (quality, utility) in zip(found, [(-1.0, 0.3), (-5.0, 0.8), (-6.0, 0.2), (-9.0, 0.1)], strict=True):
         metrics = {"forget_quality": quality, "model_utility": utility}
         write_result(store, trial.id(), metrics=metrics)
-        kept_weights.weights_folder(store, trial.id()).mkdir()
-        (kept_weights.weights_folder(store, trial.id()) / "model.safetensors").write_bytes(bytes(1_000_000))
+        (store.trial(trial.id()) / WEIGHTS).mkdir()
+        (store.trial(trial.id()) / WEIGHTS / "model.safetensors").write_bytes(bytes(1_000_000))
     keeper = kept_weights.Keeper(store, "all", "tofu", Selection(), {found[0].benchmark.split: 0.8})
     for trial in found:
         keeper.add_trial(trial)

@@ -15,6 +15,7 @@ from trainables.benchmarks.selection import Point, pareto_front
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import FOLLOWS, Trial
 from trainables.storage.folder_storage import Storage
+from trainables.storage.names import WEIGHTS
 from trainables.storage.opening import open_storage
 
 NUMBERS = st.sampled_from([-9.0, -3.0, -1.0, 0.0])
@@ -32,7 +33,7 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
         status = "diverged" if point is None else "finished"
         write_result(store, trial.id(), status=status, metrics=found)
         if point is not None:
-            kept_weights.weights_folder(store, trial.id()).mkdir(exist_ok=True)
+            (store.trial(trial.id()) / WEIGHTS).mkdir(exist_ok=True)
     return trials, store
 
 
@@ -44,7 +45,7 @@ def prune(trials: list[Trial], store: Storage, choice: str, rule: Selection | No
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:
-    return [trial.seed for trial in trials if kept_weights.weights_folder(store, trial.id()).is_dir()]
+    return [trial.seed for trial in trials if (store.trial(trial.id()) / WEIGHTS).is_dir()]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path, monkeypa
     monkeypatch.setattr(Storage, "exists", lambda _, path: looked_up.append(path) or path.exists())
     for trial in steps:
         moving.trial_ended(trial)
-    assert looked_up == [kept_weights.weights_folder(other, trial.id()) for trial in steps]
+    assert looked_up == [other.trial(trial.id()) / WEIGHTS for trial in steps]
     assert kept(steps, other) == kept(trials, store) == [0, 2, 4, 5]
 
 

@@ -52,7 +52,7 @@ def export(
     """
     result = load_result(trial_id, store)
     trial = read_trial(result, store)
-    if not is_kept(trial_id, store):
+    if not store.has_weights(trial_id):
         raise InputError(
             f"ID: the weights of trial {trial_id} were not kept; python -m trainables.export {trial_id} --output DIR "
             "runs it again"
@@ -97,11 +97,6 @@ def read_trial(result: dict[str, Any], store: Storage) -> Trial:
         raise InputError(f"ID: {known}: {cli.describe_invalid(error)}") from error
 
 
-def is_kept(trial_id: str, store: Storage) -> bool:
-    """Return whether a trial's weights are there."""
-    return store.exists(store.trial(trial_id) / WEIGHTS)
-
-
 def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
     """Return the result of a trial that was evaluated. Raises InputError if there is none."""
     store.sync_trials([trial_id])
@@ -116,7 +111,7 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
 def _suggest(typed: str, store: Storage) -> str:
     """Return the trials whose weights are kept, by id and label, or else all; first those that may be meant."""
     known = store.finished_trials()
-    labels = {key: _label(key, store) for key in [key for key in known if is_kept(key, store)] or known}
+    labels = {key: _label(key, store) for key in [key for key in known if store.has_weights(key)] or known}
     if not labels:
         return store.explain_empty()
     near = [key for key, label in labels.items() if typed == label or key.startswith(typed)]
@@ -124,7 +119,7 @@ def _suggest(typed: str, store: Storage) -> str:
     hint = f"did you mean {' or '.join(map(repr, near[:LISTED]))}? " if near else ""
     listed = ", ".join([f"{key} ({label})" for key, label in labels.items()][:LISTED])
     more = f" and {len(labels) - LISTED} more" if len(labels) > LISTED else ""
-    return f"{hint}{'weights are kept of' if is_kept(next(iter(labels)), store) else 'there are'}: {listed}{more}"
+    return f"{hint}{'weights are kept of' if store.has_weights(next(iter(labels))) else 'there are'}: {listed}{more}"
 
 
 def _label(trial_id: str, store: Storage) -> str:
