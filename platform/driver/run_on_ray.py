@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sys
+from functools import partial
 from typing import Any
 
 import ray
@@ -35,7 +36,6 @@ from platform.state.typed_commands import resume_command
 from platform.tracking.background import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
-from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.trial.search_stop_rule import read_history
 from trainables.workers.launcher import LAUNCHER_RESOURCES, list_nodes, train_ranks
@@ -158,9 +158,6 @@ def make_searcher(
     sweep = manifest.load_manifest(plan.name, store)
     with contextlib.suppress(Exception):  # it is a view, which stops no sweep
         sync_journal(sweep, store)
-
-    def begin(trial: Trial) -> None:
-        manifest.list_trial(plan, store, trial.id())
-
+    begin = partial(manifest.list_trial, plan, store)
     searcher = Studies(studies, shared, lambda: stopper.reason, begin, Journal(sweep, store).try_add)
     return searcher, searcher.left

@@ -15,6 +15,7 @@ from search_spaces.schema.axes import Axis, write_axis
 from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Selection
+from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, find_sweeps, list_names, read_sweep
@@ -76,14 +77,14 @@ def _unite_axes(earlier: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[st
     return found
 
 
-def list_trial(plan: Plan, store: Storage, trial_id: str) -> None:
+def list_trial(plan: Plan, store: Storage, trial: Trial) -> None:
     """Add a trial that begins to the sweep's file; a file that cannot be read or written now stops no sweep."""
     path = store.sweep(plan.sweep.name, plan.hash)
     with contextlib.suppress(InputError, OSError):
         sweep = read_sweep(path)
-        if trial_id in sweep.trials:
+        if trial.id() in sweep.trials:
             return
-        changed = sweep.model_copy(update={"trials": (*sweep.trials, trial_id)})
+        changed = sweep.model_copy(update={"trials": (*sweep.trials, trial.id())})
         write_json(path, changed.model_dump(mode="json"), checked=True)
         store.try_push(path)
 

@@ -97,7 +97,7 @@ def test_it_is_made_again_from_results(state: SweepState, store: Storage, damage
     trials = {lr: make(state.plan.spaces[STUDY], lr, None) for lr in goals}
     journal = Journal(manifest.load_manifest(state.plan.name, store), store)
     for lr, trial in trials.items():
-        manifest.list_trial(state.plan, store, trial.id())
+        manifest.list_trial(state.plan, store, trial)
         journal.add(trial, (-9.0, 0.9))
         if (found := goals[lr]) and lr < 3e-4:
             finish(store, [trial], **measured(*found))

@@ -32,7 +32,7 @@ def run_one(small: Small, store: Storage) -> tuple[SweepState, Trial]:
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
     trial = make(state.plan.spaces[STUDY], 3e-5)
     store.start_trial(trial.id(), trial.model_dump(mode="json"))
-    manifest.list_trial(state.plan, store, trial.id())
+    manifest.list_trial(state.plan, store, trial)
     finish(store, [trial])
     return state, trial
 
@@ -46,8 +46,8 @@ def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage
     done, running, outside = make(space, 3.333e-5), make(space, 2e-4), make(space, 5e-3)
     for trial in (done, running, outside):
         store.start_trial(trial.id(), trial.model_dump(mode="json"))
-        manifest.list_trial(state.plan, store, trial.id())
-        manifest.list_trial(state.plan, store, trial.id())
+        manifest.list_trial(state.plan, store, trial)
+        manifest.list_trial(state.plan, store, trial)
     finish(store, [done, outside])
     again = begin(small, store)
     assert [trial.id() for trial in again.plan.trials[1:]] == [done.id(), running.id()]
