@@ -13,8 +13,6 @@ from trainables.storage.names import FAILURES, STOPPED
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a start, apart from what is planned."""
-
     gpu_hours: float | None = None
     disk_bytes: int | None = None
     address: str | None = None

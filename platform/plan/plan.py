@@ -18,8 +18,6 @@ from trainables.data.hub_folders import HubRequirement
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep resolved into trials."""
-
     sweep: Sweep
     strategy: str
     hash: str

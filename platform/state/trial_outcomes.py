@@ -29,8 +29,6 @@ from trainables.storage.names import CONFIG, EVALUATED, FAILURES, LOST
 from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, read_sweep
 from trainables.storage.trial_files import read_result
 
-OUTCOMES = (*EVALUATED, "diverged", *FAILURES)
-"""How a trial may end."""
 Results = dict[str, dict[str, Any]]
 """result.json by trial id."""
 
@@ -192,7 +190,7 @@ def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Result
 def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:
     """Count a manifest's trials by outcome, also those that no trial has; `missing` have no result yet."""
     found = Counter((store.result(key) or {"status": "missing"})["status"] for key in sweep.trials)
-    return {"total": len(sweep.trials), **dict.fromkeys(OUTCOMES, 0), "missing": 0, **found}
+    return {"total": len(sweep.trials), **dict.fromkeys((*EVALUATED, "diverged", *FAILURES, "missing"), 0), **found}
 
 
 def is_unfinished(sweep: SweepFile, counts: Mapping[str, int]) -> bool:
