@@ -106,7 +106,8 @@ class KubernetesJobs:
         followed, last, last_waiting, finished = "", "", "", set[str]()
         while found := self._get(RAYJOBS, job):
             status = found[0].get("status", {})
-            pods = self._list_heads(status.get("rayClusterName"))
+            head = f"ray.io/cluster={status.get('rayClusterName')},ray.io/node-type=head"
+            pods = self._get("pods", "--selector", head) if status.get("rayClusterName") else []
             pod = pods[0]["metadata"]["name"] if pods and _has_started(pods[0]) else None
             if pod and pod not in finished:
                 self.exit_codes.pop(job, None)  # of the try before
@@ -152,10 +153,6 @@ class KubernetesJobs:
         except KeyboardInterrupt:
             self._run("delete", "pod", name, "--wait=false", "--ignore-not-found")
             raise
-
-    def _list_heads(self, cluster: str | None) -> list[dict[str, Any]]:
-        label = f"ray.io/cluster={cluster},ray.io/node-type=head"
-        return self._get("pods", "--selector", label) if cluster else []
 
     async def _follow(self, pod: str, last: str) -> AsyncGenerator[tuple[str, str]]:
         """Yield time and text of the log's lines after `last`, until kubectl ends: the log does, or a connection."""

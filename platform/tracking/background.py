@@ -55,9 +55,6 @@ class Mirror:
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._work, name="mlflow-mirror", daemon=True)
 
-    def start(self) -> None:
-        self.thread.start()
-
     def start_trial(self, trial: Trial) -> None:
         """Show the curves of a trial until `add_trial` says that it has ended."""
         self.running[trial.id()] = RunningTrial(trial)
@@ -129,7 +126,7 @@ class Mirror:
 def start_mirror(sweep: SweepFile, store: Storage) -> Mirror:
     """Start the thread that tells MLflow, queue every result so far, and remove leftovers of killed starts."""
     mirror = Mirror(lambda: tracker.open_tracker(sweep, store))
-    mirror.start()
+    mirror.thread.start()
     for old in (store.root / "ray").glob(f"{sweep.label}-*"):  # Tune's state
         shutil.rmtree(old, ignore_errors=True)
     for trial_id in sweep.trials:

@@ -32,7 +32,7 @@ class Recorder:
 
 def started(connect: Any) -> Mirror:
     mirror = Mirror(connect)
-    mirror.start()
+    mirror.thread.start()
     return mirror
 
 

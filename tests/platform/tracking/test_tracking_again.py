@@ -43,7 +43,7 @@ def test_syncing_and_mirroring_again_change_nothing(copied: tuple[Storage, Any])
     before, parent = everything(client), parent_of(client)
     assert tracker.sync(write_sweep(store), store) == 4
     mirror = Mirror(lambda: tracker.open_tracker(write_sweep(store), store))
-    mirror.start()
+    mirror.thread.start()
     for trial in TRIALS.values():
         mirror.add_trial(trial.id())
     assert mirror.close(count_outcomes(write_sweep(store), store)) is None
