@@ -103,9 +103,12 @@ def _make_kind(size: tuple[float, float], count: int) -> NodeKind:
 
 
 def read_growth(file: Path) -> Growth:
-    """Return what the autoscaler of `file` may start; nothing if there is no such file."""
+    """Return what the autoscaler of the cluster with this head may start: KubeRay's, else that of `file`."""
     import yaml
 
+    name, namespace = os.environ.get("RAY_CLUSTER_NAME"), os.environ.get("RAY_CLUSTER_NAMESPACE")
+    if name and namespace:  # set by KubeRay
+        return read_kuberay_growth(name, namespace)
     if not file.expanduser().is_file():
         return Growth()
     return _derive_growth(yaml.safe_load(file.expanduser().read_text(encoding="utf-8")))

@@ -48,12 +48,4 @@ def start_session(address: str | None) -> Session:
     signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler ends the process without a word
     mine = ray.get_runtime_context().get_node_id()
     on_head = any(node["NodeID"] == mine and capacity.HEAD in node["Resources"] for node in ray.nodes())
-    return Session(_read_growth() if on_head and place != LOCAL else Growth())
-
-
-def _read_growth() -> Growth:
-    """Return what the autoscaler of the cluster with this head may start."""
-    name, namespace = os.environ.get("RAY_CLUSTER_NAME"), os.environ.get("RAY_CLUSTER_NAMESPACE")
-    if name and namespace:  # set by KubeRay
-        return capacity.read_kuberay_growth(name, namespace)
-    return capacity.read_growth(BOOTSTRAP)
+    return Session(capacity.read_growth(BOOTSTRAP) if on_head and place != LOCAL else Growth())

@@ -57,7 +57,7 @@ def cluster(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def test_nodes_of_the_autoscaler_count_before_they_are_there(cluster: Kubernetes) -> None:
     """The shipped file starts with the head alone, on which no trial runs."""
-    growth = ray_session._read_growth()
+    growth = capacity.read_growth(ray_session.BOOTSTRAP)
     (head, gpu) = growth.types
     assert (growth.most, growth.least, head.most, gpu.most) == (4, 0, 0, 4)
     assert {name: gpu.resources[name] for name in ("CPU", "GPU")} == {"CPU": 90, "GPU": 8}
@@ -70,10 +70,10 @@ def test_without_an_autoscaler_the_nodes_are_a_fixed_number(cluster: Kubernetes)
     spec = cluster.objects["rayclusters"]["unlearning-x"]["spec"]
     spec["enableInTreeAutoscaling"] = False
     spec["workerGroupSpecs"][0] |= {"replicas": 2, "maxReplicas": 2**31 - 1}
-    growth = ray_session._read_growth()
+    growth = capacity.read_growth(ray_session.BOOTSTRAP)
     assert (growth.most, growth.least, [kind.most for kind in growth.types]) == (2, 2, [0, 2])
     del spec["workerGroupSpecs"]
-    assert (growth := ray_session._read_growth()).most == growth.least == 0
+    assert (growth := capacity.read_growth(ray_session.BOOTSTRAP)).most == growth.least == 0
 
 
 @pytest.mark.parametrize("mistake", ["forbidden", "no cpu", "renamed"])
@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_a_warning(
         group["template"]["spec"]["containers"][0]["resources"] = {}
     else:
         monkeypatch.delattr(node_provider, "KubernetesHttpApiClient")
-    assert ray_session._read_growth() == Growth()
+    assert capacity.read_growth(ray_session.BOOTSTRAP) == Growth()
     said = capsys.readouterr().err
     assert said.startswith("warning: the RayCluster unlearning-x cannot be read (")
     assert said.endswith("do not count: give each worker group minReplicas above 0\n")
@@ -97,5 +97,4 @@ def test_what_cannot_be_read_is_a_warning(
 def test_elsewhere_the_file_of_ray_up_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_CLUSTER_NAME", raising=False)
     (tmp_path / "file.yaml").write_text("max_workers: 2\navailable_node_types: {a: {resources: {CPU: 4}}}")
-    monkeypatch.setattr(ray_session, "BOOTSTRAP", tmp_path / "file.yaml")
-    assert ray_session._read_growth() == Growth(2, [NodeKind({"CPU": 4}, 2)])
+    assert capacity.read_growth(tmp_path / "file.yaml") == Growth(2, [NodeKind({"CPU": 4}, 2)])
