@@ -24,7 +24,7 @@ from platform.cluster.file import as_mapping, load_cluster_file
 from platform.cluster.kuberay import KubernetesJobs
 from platform.schedule.ray_environment import TOKEN
 from trainables.common import provenance, typed_paths
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, last_line_of
 
 REPOSITORY = "~/unlearning"
 """Where the repository is on a cluster that is named by an address."""
@@ -147,13 +147,9 @@ def _wait_for_server(
             ) from error
         except (OSError, RuntimeError) as error:
             if ended or time.monotonic() > deadline:
-                why = _last_line(output.read_text(errors="replace") if ended and output else str(error))
+                why = last_line_of(output.read_text(errors="replace") if ended and output else str(error))
                 raise InputError(f"--cluster: no job server answers at '{cluster.place}' ({why}){hint}") from None
         time.sleep(0.5)
-
-
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["it said nothing"])[-1]
 
 
 def fetch_folder(cluster: Cluster, remote: str, local: Path) -> str | None:
@@ -162,4 +158,4 @@ def fetch_folder(cluster: Cluster, remote: str, local: Path) -> str | None:
     source = _quote(remote) if remote.startswith("/") else f"{cluster.repository}/{remote.strip('/')}"
     command = [*RAY, "rsync-down", cluster.place, f"{source}/", f"{local}/"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    return _last_line(done.stderr or done.stdout) if done.returncode else None
+    return last_line_of(done.stderr or done.stdout) if done.returncode else None

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from platform.cluster.kuberay_checks import ONCE, read_container
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, last_line_of
 
 POLL_SECONDS = 2.0
 PREFIX = "unlearning/"
@@ -188,7 +188,7 @@ class KubernetesJobs:
         command = [*self.command, *words]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, start_new_session=True)
         if done.returncode:
-            raise RuntimeError((done.stderr.strip().splitlines() or [f"{shlex.join(command)} failed"])[-1])
+            raise RuntimeError(last_line_of(done.stderr, f"{shlex.join(command)} failed"))
         return done.stdout
 
 

@@ -14,6 +14,7 @@ from platform.plan.plan import Plan
 from platform.state import manifest
 from platform.state.typed_commands import resume_command, spell_command, storage_option
 from trainables.common import provenance, typed_paths
+from trainables.common.errors import last_line_of
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count
 from trainables.config.ids import digest
@@ -92,7 +93,7 @@ def _print_report(plan: Plan, store: Storage, made_from: Mapping[str, Any]) -> N
         command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
         done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
         if done.returncode:
-            print_line(f"no report: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+            print_line(f"no report: {last_line_of(done.stderr)}")
             return
         write_json(folder / MADE_FROM, made_from)
     print_line("\n\n".join(path.read_text(encoding="utf-8").rstrip() for path in tables if path.is_file()))

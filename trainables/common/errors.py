@@ -39,7 +39,12 @@ def first_line(error: BaseException) -> str:
 def last_line(error: Exception) -> str:
     """Return the last line of what an error says, or the cause that a task of Ray puts into it; its type if none."""
     cause = getattr(error, "cause", None) or error
-    return (str(cause).strip() or type(cause).__name__).splitlines()[-1]
+    return last_line_of(str(cause), type(cause).__name__)
+
+
+def last_line_of(text: str, empty: str = "it said nothing") -> str:
+    """Return the last line of what a program printed, `empty` if it printed nothing."""
+    return (text.strip() or empty).splitlines()[-1]
 
 
 def closest(name: str, known: Iterable[str]) -> str:
