@@ -63,9 +63,8 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
             fixed = axis is None or (not alone and path.split(".")[0] in FIXED and "," not in text)
             if fixed and path != BACKBONE and not isinstance(axis, Range):
                 _set_field(document, path, text)  # trials that do not read an axis have the field, too
-            if axis is None:
-                continue
-            axes[path], document["axes"][path] = text, axis
+            if axis is not None:
+                axes[path], document["axes"][path] = text, axis
         except ValueError as error:
             problems.append(str(error))
     document["searched"] = tuple(path for path in document["searched"] if path not in axes)

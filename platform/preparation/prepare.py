@@ -146,8 +146,7 @@ def _wait_for(tasks: list[Any], messages: Mapping[str, str], store: Storage, pri
 def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Say where the target model's utility is 0, which the selection rule needs, or it hardly knows what to forget."""
     for split, utility in planned_utilities(plan, store).items():
-        why = selection.explain_fallback(utility, plan.sweep.selection) if utility == 0 else ""
-        if why:
+        if utility == 0 and (why := selection.explain_fallback(utility, plan.sweep.selection)):
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
 
     targets = [ref for ref in plan.references if ref.role == "original"]
