@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from platform.cluster.checks import schema_problems, unfilled_problems
-from platform.cluster.file import (
-    ClusterFile,
-    as_list,
-    as_mapping,
-    find_secrets,
-    is_filled,
-    storage_address_problems,
-)
+from platform.cluster.file import ClusterFile, as_list, as_mapping, find_secrets, is_filled, storage_address_problems
 from platform.schedule.ray_environment import NO_METRICS
 from trainables.common.errors import closest
 

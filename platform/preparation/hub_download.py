@@ -19,15 +19,7 @@ from trainables.benchmarks import lm_eval_adapter
 from trainables.common import provenance
 from trainables.common.errors import InputError, first_line
 from trainables.common.wording import format_size
-from trainables.data.hub_folders import (
-    HubRequirement,
-    HubSnapshot,
-    folder_name,
-    hub_root,
-    lock,
-    read_pin,
-    write_pin,
-)
+from trainables.data.hub_folders import HubRequirement, HubSnapshot, folder_name, hub_root, lock, read_pin, write_pin
 from trainables.storage.atomic_files import publish
 from trainables.storage.folder_storage import Storage
 
