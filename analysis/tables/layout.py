@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from analysis.labels import REFERENCES
 from analysis.tables.markdown_latex import Heading
@@ -61,8 +61,8 @@ class Layout:
     report: bool = False
     """Whether it is the report's own: with every reference model and split of the sweep, and `notes` of its own."""
     notes: tuple[str, ...] = ()
-    extras: Mapping[str, Callable[[Mapping[Any, Any]], str]] = field(default_factory=dict)
-    """Further columns, by head: the text that is made of a method's last number."""
+    extras: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Further columns, by head: the field of a method's last number, and its format."""
     exact: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Further columns of the report's CSV: the field of a number and its metric."""
 

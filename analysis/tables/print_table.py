@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -47,8 +47,8 @@ Record = Mapping[Any, Any]
 
 PlannedRow = tuple[dict[str, str], Row]
 """What of a number's key a row holds, and the row without its cells."""
-PlannedColumn = tuple[dict[str, str], str, Callable[[Record], str] | None]
-"""What of a number's key a column holds, its head, and what makes its text of the number's record, if not the value."""
+PlannedColumn = tuple[dict[str, str], str, tuple[str, str] | None]
+"""What of a number's key a column holds, its head, and which field it shows in which format, if not the value."""
 
 
 @dataclass(frozen=True)
@@ -210,11 +210,12 @@ class Grid:
             levels.append((Heading(GREEK[layout.axis], len(self.planned_columns)),))
         return (*levels, *([layout.kinds * len(groups)] if layout.kinds else []))
 
-    def _print_cell(self, key: dict[str, str], extra: Callable[[Record], str] | None) -> Cell:
+    def _print_cell(self, key: dict[str, str], extra: tuple[str, str] | None) -> Cell:
         record, is_method = self.find_record(key), key["method"] not in REFERENCES
         if extra:
-            empty = {"n": 0, "strength": float("nan"), "relative_change": float("nan")}
-            return Cell(extra(record or empty) if is_method else DASH)
+            field, form = extra
+            value = record.get(field, 0 if field == "n" else float("nan"))
+            return Cell(format(value, form) if is_method and not pd.isna(value) else DASH)
         decimals = next(measure.decimals for measure in self.layout.measures if measure.metric == key["metric"])
         if pd.isna(record.get("value", float("nan"))):
             return Cell(DASH)

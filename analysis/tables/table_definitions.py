@@ -6,12 +6,11 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 from pydantic import TypeAdapter
 
 from analysis.labels import REFERENCES, method_label
 from analysis.load.goal_columns import TOFU, Goals
-from analysis.number_format import DASH, DECIMALS
+from analysis.number_format import DECIMALS
 from analysis.stats.chosen_settings import rule_text
 from analysis.stats.sweep_results import Results
 from analysis.stats.tidy import CHECKS
@@ -50,10 +49,6 @@ def _goal_measures(goals: Goals) -> tuple[Measure, ...]:
     return tuple(Measure(column.metric, column.head, DECIMALS, column.best) for column in goals.columns)
 
 
-def _text(value: float, form: str) -> str:
-    return DASH if pd.isna(value) else format(value, form)
-
-
 RETAIN_FREE = Layout(
     table="retain_free",
     caption="Without retain data",
@@ -63,11 +58,7 @@ RETAIN_FREE = Layout(
     compared="column",
     only=True,
     report=True,
-    extras={
-        "n": lambda record: _text(record["n"], "g"),
-        "strength": lambda record: _text(record["strength"], "g"),
-        "change": lambda record: _text(record["relative_change"], ".2%"),
-    },
+    extras={"n": ("n", "g"), "strength": ("strength", "g"), "change": ("relative_change", ".2%")},
     exact={
         "relative_change.mean": ("relative_change", "model_utility"),
         "strength.chosen": ("strength", "model_utility"),
