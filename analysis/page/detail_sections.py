@@ -152,12 +152,10 @@ def _write_importance(report: Report) -> Section | None:
     if shares.empty:
         return None
     report.save_frame("importance", shares)
-    told = " ".join(
-        (
-            "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them",
-            "(PED-ANOVA, arXiv 2304.10255). It says what to vary next; in which direction is in the pictures.",
-            f"Studies with fewer than {LEAST_SETTINGS} settings are left out.",
-        )
+    told = (
+        "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
+        "(PED-ANOVA, arXiv 2304.10255). It says what to vary next; in which direction is in the pictures. "
+        f"Studies with fewer than {LEAST_SETTINGS} settings are left out."
     )
     pictures = []
     for study, points in list_points(report.results.runs):
@@ -189,7 +187,7 @@ def _write_attacks(report: Report) -> Section | None:
         return None
     report.save_frame("attacks", points)
     last = attacks.last_steps(points)
-    item = TableItem(detail_tables.list_attacks(last), detail_tables.explain_attacks())
+    item = TableItem(detail_tables.list_attacks(last), detail_tables.ATTACKS_CAPTION)
     return Section("Does it last", (item,), tuple(map(report.save_picture, catalog.draw_attacks(last))))
 
 

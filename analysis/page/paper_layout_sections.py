@@ -80,7 +80,7 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     apart = both and not any("paper" in set(one.points["source"]) for one in others)
     tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in on_page)
     peers = detail_tables.list_open_unlearning(report.results)
-    beside = (TableItem(peers, detail_tables.explain_open_unlearning()),) if both and len(peers) else ()
+    beside = (TableItem(peers, detail_tables.OPEN_UNLEARNING_CAPTION),) if both and len(peers) else ()
     found = [
         Section("Beside open-unlearning's numbers", beside),
         Section("In the paper's layout", tables, text=f"{NUMBERED}{BESIDE * compared}"),

@@ -28,6 +28,17 @@ from trainables.config.settings import Selection
 from trainables.storage.names import EVALUATED, STOPPED
 
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
+ATTACKS_CAPTION = (
+    "What an attack brings back of what was removed, by the extraction strength of the forget rows (of sampled answers "
+    "by ROUGE-L recall): the gain, less the retain model's by the same attack, over what the target model has more; "
+    f"below 0 % the attack takes away. n: attacked seeds. {DASH}: hardly anything was removed, or the attack was not "
+    "made. docs/measuring.md explains the attacks."
+)
+OPEN_UNLEARNING_CAPTION = (
+    "Published: locuslab/open-unlearning, docs/repro.md, untuned baselines (learning rate 1e-5, ten epochs, one seed, "
+    "FQ as ln p). Here: the chosen setting of each method, mean over seeds; with --strategy paper it is the published "
+    "one."
+)
 
 
 def has_task_vectors(runs: pd.DataFrame) -> bool:
@@ -94,17 +105,6 @@ def list_attacks(points: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna(DASH)
 
 
-def explain_attacks() -> str:
-    """Return the caption of `list_attacks`."""
-    return (
-        "What an attack brings back of what was removed, by the extraction strength of the forget rows (of sampled "
-        "answers by ROUGE-L recall): the gain, less the retain model's by the same attack, over what the target model "
-        "has more; below 0 % the attack takes away. "
-        f"n: attacked seeds. {DASH}: hardly anything was removed, or the attack was not made. docs/measuring.md "
-        "explains the attacks."
-    )
-
-
 def list_open_unlearning(results: Results) -> pd.DataFrame:
     """Return what open-unlearning publishes of this backbone beside ours, without a rectifier; empty where nothing is.
 
@@ -130,15 +130,6 @@ def list_open_unlearning(results: Results) -> pd.DataFrame:
             row[f"{goal.short} here"] = format_number(one[goal.metric])
         rows.append(row | {"Setting here": settings.get(str(one["configuration"])) or DASH})
     return pd.DataFrame(rows)
-
-
-def explain_open_unlearning() -> str:
-    """Return the caption of `list_open_unlearning`."""
-    return (
-        "Published: locuslab/open-unlearning, docs/repro.md, untuned baselines (learning rate 1e-5, ten epochs, one "
-        "seed, FQ as ln p). Here: the chosen setting of each method, mean over seeds; with --strategy paper it is the "
-        "published one."
-    )
 
 
 def list_changes(results: Results) -> pd.DataFrame:
@@ -227,9 +218,8 @@ def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
         told = {goal.short: f"{shares[goal.metric]:.0%}" if goal.metric in shares else DASH for goal in goals.compared}
         found = {"Split": split_label(split), "Method": describe_method(method, rectifier), "Setting": setting, **told}
         rows.append(found | {"Settings": f"{part['settings'].max()}", "order": -max(shares.values())})
-    listed = pd.DataFrame(rows)
-    listed = listed.sort_values("order", kind="stable").drop(columns="order") if rows else listed
-    return listed.sort_values(["Split", "Method"], kind="stable").astype("str") if rows else listed
+    listed = pd.DataFrame(rows).sort_values(["Split", "Method", "order"], kind="stable")
+    return listed.drop(columns="order").astype("str")
 
 
 def list_failures(results: Results) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path) -> None:
         {"Split": "forget05 (5%)", "Method": "GD", "n": "1", "the nf4": "—", "the relearn": "4 %"},
         {"Split": "forget05 (5%)", "Method": "NPO w/ GRU", "n": "2", "the nf4": "20 ± 14 %", "the relearn": "60 ± 0 %"},
     ]
-    assert "—: hardly anything was removed" in detail_tables.explain_attacks()
+    assert "—: hardly anything was removed" in detail_tables.ATTACKS_CAPTION
     assert describe_attacks(means) == [
         "Attacks that teach none of the measured rows bring back up to 20% of what was removed, by extraction "
         "strength: of NPO w/ GRU (2 seeds), by the nf4. Relearning the rows themselves brings back up to 60% "
