@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis import labels
 from analysis.labels import describe_method, join_names, method_label, rectifier_label, split_label
-from analysis.load.goal_columns import Goals, goals_of_runs
+from analysis.load.goal_columns import Goals
 from analysis.load.trials import evaluated, settings
 from analysis.number_format import DECIMALS
 from analysis.prose.tru_against_tv import ONE_SEED, compare_task_vectors
@@ -101,16 +101,12 @@ def _name_side(method: str, rectifier: str) -> str:
     return f"{describe_method(method, rectifier)}{' alone' * (rectifier == 'none')}"
 
 
-def _compares_vectors(runs: pd.DataFrame) -> bool:
-    """Return whether TRU is to be compared with TV: they are over FQ, which only TOFU has."""
-    return goals_of_runs(runs).benchmark == "tofu" and has_task_vectors(runs)
-
-
 def write_verdict(results: Results) -> list[str]:
     """Return the answer in one or two sentences: on GRU, unless the sweep has task vectors only, and on TRU."""
     if collapsed := _explain_collapse(results):
         return [collapsed]
-    vectors = compare_task_vectors(strength_points(results)) if _compares_vectors(results.runs) else []
+    has_quality = results.goals.benchmark == "tofu"  # FQ, by which TRU is compared with TV
+    vectors = compare_task_vectors(strength_points(results)) if has_quality and has_task_vectors(results.runs) else []
     if vectors and not any(results.runs["rectifier.name"] == "gru"):
         return vectors
     if results.chosen.empty:

@@ -25,7 +25,8 @@ def summarise_rectifiers(comparison: Comparison, basis: str = OWN) -> list[str]:
     rows = rows.loc[rows["metric"].isin(list(goals)) & (rows["basis"] == basis) & (rows["n"] > 0)]
     if rows.empty:
         return []
-    most, needed = max(rows["n"]), _count_needed(rows)
+    most, cells = max(rows["n"]), rows.groupby(["split", "method"])
+    needed = count_least_seeds(max(cells["rectifier"].nunique()))
     seeds = " to ".join(dict.fromkeys(f"{count}" for count in (min(rows["n"]), most)))
     what = join_names(varied(comparison.results.runs) or ["settings"])
     how = f"each at its own best {what}" if basis == OWN else f"all at the {what} chosen without a rectifier"
@@ -33,10 +34,9 @@ def summarise_rectifiers(comparison: Comparison, basis: str = OWN) -> list[str]:
     if most < needed:
         tried = rows["rectifier"].nunique()
         return [f"{start}: no verdict. Among {tried} rectifiers a significant difference takes {needed} seeds."]
-    cells = len(rows.drop_duplicates(["split", "method"]))
-    each = "" if cells == 1 else f", in {cells} comparisons (an objective on a split each)"
+    each = "" if len(cells) == 1 else f", in {len(cells)} comparisons (an objective on a split each)"
     said = [
-        f"{goals[str(metric)].short} is {_list_changes(one, cells)}"
+        f"{goals[str(metric)].short} is {_list_changes(one, len(cells))}"
         for metric, one in rows.groupby("metric", sort=False)
     ]
     return [f"{start}{each}, against none: {'; '.join(said)} (p below {LEVEL:g} after Holm)."]
@@ -101,7 +101,3 @@ def _name_lacking(comparison: Comparison) -> list[str]:
         return []
     rest = f"; and {len(found) - MOST_NAMED} more, in tables/rectifiers.csv" if len(found) > MOST_NAMED else ""
     return [f"Without a pair: {'; '.join(list(found)[:MOST_NAMED])}{rest}."]
-
-
-def _count_needed(rows: pd.DataFrame) -> int:
-    return count_least_seeds(max(rows.groupby(["split", "method"])["rectifier"].nunique()))

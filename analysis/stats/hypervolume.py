@@ -7,9 +7,8 @@ from collections.abc import Iterable
 import pandas as pd
 
 from analysis.load.goal_columns import Goals
+from analysis.stats.significance import SIDES
 from analysis.stats.sweep_results import Results
-
-SIDES = ("none", "gru")
 
 
 def hypervolume(points: Iterable[tuple[float, float]], reference: tuple[float, float]) -> float:
