@@ -116,7 +116,7 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
     parts = [*filter(None, [request_by_request.write_section(report)]), *parts]
     first, export = [*filter(None, [subject]), *decisive, *answer], ""
     if recommended:
-        export = trial_to_ship.spell_export(recommended, storage)
+        export = f"python -m trainables.export {recommended['id']}{cli.spell_storage(storage)} --output DIR"
         first.insert(2, f"To write its model: {export}")
     (folder / "tables" / "verdict.md").write_text("\n".join(first) + "\n", encoding="utf-8")
     page = html.render_page(

@@ -52,19 +52,20 @@ def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame) -> 
     names = [method_label(trial["method"]), rectifier_label(trial["rectifier.name"])]
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
     name = f"{trial['id']} ({' '.join(filter(None, names)).replace('w/', 'with')}, seed {trial['seed']:g}{step})"
-    known = [goal for goal in results.goals.compared if not math.isnan(_number(original, goal.metric))]
+    known = [goal for goal in results.goals.compared if not pd.isna(original.get(goal.metric, math.nan))]
     changes = [
         f"{goal.title} {format_number(original[goal.metric])} before, {format_number(trial[goal.metric])} now"
         for goal in known
     ]
     baseline = _find_model(results, "baseline", trial)
-    unseen = [format_number(baseline[goal.metric]) for goal in known if not math.isnan(_number(baseline, goal.metric))]
+    numbers = [baseline.get(goal.metric, math.nan) for goal in known]
+    unseen = [format_number(number) for number in numbers if not pd.isna(number)]
     share = trial["choice.utility"] / original["choice.utility"] if original.get("choice.utility") else math.nan
     kept = "" if pd.isna(share) else f"; {share:.0%} of the utility is kept"
     start = f"Ship trial {name}"
     if trial["choice.utility"] <= 0 or (results.rule.rule == "utility_floor" and share < results.rule.share):
         start = f"Ship none yet: no trial keeps {results.rule.share:.0%} of the utility. The nearest is {name}"
-    elif _number(trial, "choice.removal") <= _number(original, "choice.removal"):
+    elif trial["choice.removal"] <= original.get("choice.removal", math.nan):
         start = f"Ship none yet: no trial forgets more than the model before. The nearest is {name}"
     compared = f" {OTHER_REFERENCES['baseline'].capitalize()} has {join_names(unseen)}." if unseen else ""
     sentences = [f"{start}: {'; '.join(changes)}{kept}.{compared}".replace(": ;", ":")]
@@ -77,23 +78,13 @@ def describe_recommended(results: Results, trial: Trial, rows: pd.DataFrame) -> 
     return [*sentences, _count_recoverable(rows)]
 
 
-def spell_export(trial: Trial, storage: str) -> str:
-    """Return the command that writes a trial's model."""
-    return f"python -m trainables.export {trial['id']}{cli.spell_storage(storage)} --output DIR"
-
-
 def _describe_membership(trial: Trial, original: Trial) -> list[str]:
     """Return how well losses tell the forget rows from the hold-out rows; nothing where none are given."""
     auc = "membership_loss_auc"
-    if math.isnan(_number(trial, auc)):
+    if pd.isna(trial.get(auc, math.nan)):
         return []
-    before = "" if math.isnan(_number(original, auc)) else f"{original[auc]:.2f} before, "
+    before = "" if pd.isna(original.get(auc, math.nan)) else f"{original[auc]:.2f} before, "
     return [f"AUC of telling forget rows from rows never trained on: {before}{trial[auc]:.2f} now; 0.5 is guessing."]
-
-
-def _number(row: Trial, name: str) -> float:
-    value = row.get(name)
-    return math.nan if value is None else float(value)
 
 
 def _find_model(results: Results, role: str, trial: Trial) -> Trial:
