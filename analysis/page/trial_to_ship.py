@@ -113,8 +113,7 @@ def _read_rows(folder: Path, store: Storage) -> pd.DataFrame:
     """Return the forget rows' numbers of an evaluation, by row, digest and block."""
     path, numbers, keys = folder / ROWS, ["rouge", "extraction_strength", "prob"], ["row", "digest", "block"]
     frame = pd.DataFrame(columns=["task", *keys, *numbers])
-    if not path.is_file():
-        store.fetch(path)
+    store.fetch(path)
     try:
         if path.is_file():
             frame = pyarrow.parquet.read_table(path).to_pandas().rename(columns={"rougeL_recall": "rouge"})

@@ -37,8 +37,7 @@ def resample_trials(trials: pd.DataFrame, store: Storage, halves: bool = False) 
 
 def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -> Array | None:
     path = store.trial(trial["id"]) / ROWS
-    if not path.is_file():
-        store.fetch(path)
+    store.fetch(path)
     kind, found = benchmarks.find(trial["benchmark.name"]), []
     asked = trial["benchmark.tasks"] if isinstance(trial.get("benchmark.tasks"), list) else ()
     benchmark = Benchmark(name=kind.name, dialect=trial["benchmark.dialect"], tasks=tuple(asked))
