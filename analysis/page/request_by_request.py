@@ -13,10 +13,11 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis.figures.catalog import Picture
 from analysis.figures.style import LINES, STYLE, add_legend, dashes, opaque, wrap_panels
-from analysis.labels import REFERENCES, describe_method, join_names, order_methods, order_rectifiers
+from analysis.labels import REFERENCES, describe_method, join_names
 from analysis.load.trials import evaluated
 from analysis.number_format import DASH, format_number
 from analysis.page.detail_sections import Report, Section, TableItem
+from analysis.stats.chosen_settings import rank_values
 from analysis.stats.row_bootstrap import interval, resample
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import every_other, find
@@ -62,8 +63,7 @@ def list_points(results: Results) -> pd.DataFrame:
             for name, value in ((EARLIER, row), (THEN, then)):
                 total = sum(counts[split] * value[split] for split in before)
                 means.loc[place, name] = total / weights if before else math.nan
-    orders = {"method": order_methods, "rectifier": order_rectifiers, "number": sorted}
-    return means.sort_values([*CHAIN, "number"], key=lambda column: _rank(column, orders), ignore_index=True)
+    return means.sort_values([*CHAIN, "number"], key=rank_values, ignore_index=True)
 
 
 def describe_requests(results: Results) -> list[str]:
@@ -181,8 +181,3 @@ def draw(points: Any, results: Results) -> Figure:
 
 def _trials(points: pd.DataFrame) -> Any:
     return points.loc[points["method"] != "original"]
-
-
-def _rank(column: pd.Series, orders: dict[str, Any]) -> pd.Series:
-    names = orders[str(column.name)](column.unique())
-    return column.map({name: place for place, name in enumerate(names)})

@@ -102,28 +102,25 @@ def choose(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Se
 
 
 def choose_row(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
-    """Return the one row of `study` that the rule picks; `choice.original` is the target model's utility."""
+    """Return the row of `study` that the rule picks. `choice.original`: the target model's utility, NaN if unknown."""
     candidates = [
-        Candidate(key, _known(removal), utility)
+        Candidate(key, None if math.isnan(removal) else removal, utility)
         for key, removal, utility in zip(study["id"], study["choice.removal"], study["choice.utility"], strict=True)
     ]
-    chosen = pick(candidates, _known(study["choice.original"].iloc[0]), rule)
+    chosen = pick(candidates, study["choice.original"].iloc[0], rule)
     return study.loc[study["id"] == (chosen.key if chosen else None)]
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def sort_studies(frame: pd.DataFrame) -> pd.DataFrame:
     """Sort by split, then by the order of methods and of rectifiers in `labels`."""
-    orders = {"method": order_methods, "rectifier.name": order_rectifiers}
+    return frame.sort_values(STUDY_COLUMNS, key=rank_values, kind="stable", ignore_index=True)
 
-    def rank(column: pd.Series) -> pd.Series:
-        names = orders.get(str(column.name), sorted)(column.dropna().unique())
-        return column.map({name: place for place, name in enumerate(names)})
 
-    return frame.sort_values(STUDY_COLUMNS, key=rank, kind="stable", ignore_index=True)
+def rank_values(column: pd.Series) -> pd.Series:
+    """Return each value's place: methods and rectifiers in the order of `labels`, others by themselves."""
+    orders = {"method": order_methods, "rectifier": order_rectifiers, "rectifier.name": order_rectifiers}
+    names = orders.get(str(column.name), sorted)(column.dropna().unique())
+    return column.map({name: place for place, name in enumerate(names)})
 
 
 def varied(runs: pd.DataFrame) -> list[str]:
