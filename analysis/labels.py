@@ -28,9 +28,12 @@ def method_label(method: str) -> str:
 
 def rectifier_label(rectifier: str, alone: str = "") -> str:
     """Return `w/ GRU`; `alone` for no rectifier."""
-    if rectifier == "none":
-        return alone
-    return f"w/ {RECTIFIERS[rectifier].label if rectifier in RECTIFIERS else rectifier}"
+    return alone if rectifier == "none" else f"w/ {rectifier_name(rectifier)}"
+
+
+def rectifier_name(rectifier: str) -> str:
+    """Return a rectifier's name as the paper prints it; `none` for no rectifier."""
+    return RECTIFIERS[rectifier].label if rectifier in RECTIFIERS and rectifier != "none" else rectifier
 
 
 def describe_method(method: str, rectifier: str) -> str:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures.style import GREY, STYLE, make_panels, wrap_panels
-from analysis.labels import method_label, order_methods, order_rectifiers, rectifier_label, split_label
+from analysis.labels import method_label, order_methods, order_rectifiers, rectifier_name, split_label
 from analysis.load.goal_columns import BETTER
 from analysis.stats.rectifier_comparison import EQUAL, OWN, Comparison
 from trainables.benchmarks import Goal
@@ -23,11 +23,6 @@ COLOURS = {1.0: "#0072B2", -1.0: "#D55E00"}
 WORDS = {1.0: "better", -1.0: "worse", 0.0: "not significant"}
 LINE = 0.155
 """Height of a rectifier's line in inches."""
-
-
-def name_rectifier(name: str) -> str:
-    """Return a rectifier's label without "w/"."""
-    return rectifier_label(name, "none").removeprefix("w/ ")
 
 
 def difference_points(comparison: Comparison) -> pd.DataFrame:
@@ -63,7 +58,7 @@ def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
         axes.set_xlabel(BETTER[goal.best].partition(" is")[0] + " is better →")
         if goal.best == "lowest":
             axes.invert_xaxis()
-    grid[0, 0].set_yticks(range(len(names)), [name_rectifier(name) for name in names])
+    grid[0, 0].set_yticks(range(len(names)), list(map(rectifier_name, names)))
     grid[0, 0].set_ylim(len(names) - 0.5, -0.5)
     _add_key(figure, points)
     return figure
@@ -129,7 +124,7 @@ def _draw_order(axes: Axes, names: list[str], ranks: list[float], distance: floa
     for column, (first, last) in enumerate(groups):
         at = right + apart * column
         axes.plot([at] * 2, [first - 0.22, last + 0.22], color="black", linewidth=1.6, solid_capstyle="butt")
-    axes.set_yticks(range(len(names)), [name_rectifier(name) for name in names])
+    axes.set_yticks(range(len(names)), list(map(rectifier_name, names)))
     for label, name in zip(axes.get_yticklabels(), names, strict=True):
         label.set_fontweight("bold" if name == "none" else "normal")
     axes.set_ylim(most - 0.4, -0.6)

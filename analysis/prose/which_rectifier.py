@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import describe_method, join_names, method_label, rectifier_label
+from analysis.labels import describe_method, join_names, method_label, rectifier_name
 from analysis.stats.chosen_settings import varied
 from analysis.stats.rectifier_comparison import EQUAL, LEVEL, OWN, Comparison, count_least_seeds
 
@@ -48,7 +48,7 @@ def _list_changes(rows: pd.DataFrame, cells: int) -> str:
     for sign, word in SIGNS.items():
         by_cells: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name, own in rows.loc[rows["sign"] == sign].groupby("rectifier", sort=False):
-            by_cells[tuple(own["split"] + " " + own["method"])].append(rectifier_label(str(name)).removeprefix("w/ "))
+            by_cells[tuple(own["split"] + " " + own["method"])].append(rectifier_name(str(name)))
         ordered = sorted(by_cells.items(), key=lambda one: -len(one[0]))
         parts = [f"with {join_names(sorted(names))}{_name_cells(where, rows, cells)}" for where, names in ordered]
         texts += [f"{word} {', '.join(parts)}"] * bool(parts)
@@ -72,7 +72,7 @@ def explain_rectifiers(comparison: Comparison) -> list[str]:
     if EQUAL in set(comparison.differences["basis"]):
         texts += summarise_rectifiers(comparison, EQUAL)
     costs: Any = comparison.costs.loc[comparison.costs["rectifier"] != "none"].groupby("rectifier")["slower"].median()
-    found = sorted((round(float(cost), 2), rectifier_label(str(name))[3:]) for name, cost in costs.dropna().items())
+    found = sorted((round(float(cost), 2), rectifier_name(str(name))) for name, cost in costs.dropna().items())
     if found:
         least, most = found[0], found[-1]
         ends = f"{least[0]:g} ({least[1]}) to {most[0]:g} ({most[1]})" if least[0] < most[0] else f"{most[0]:g}"

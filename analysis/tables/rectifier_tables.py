@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.labels import method_label, rectifier_label, split_label
+from analysis.labels import method_label, rectifier_name, split_label
 from analysis.load.goal_columns import ARROWS
 from analysis.number_format import DASH, format_number
 from analysis.stats.rectifier_comparison import EQUAL, MIXED, RESAMPLES, STUDY, Comparison
@@ -51,7 +51,7 @@ def _print_line(
         "Split": split_label(split),
         "Method": method_label(method),
         "Settings": "as none" if basis == EQUAL else basis,
-        "Rectifier": rectifier_label(name, "none").removeprefix("w/ "),
+        "Rectifier": rectifier_name(name),
         "Rank": f"{rank['rank']:.1f}" if rank else DASH,
         goal.short + ARROWS[goal.best]: format_number(value),
         "Change": f"{change['difference']:+.{digits}f}" if change.get("n") else DASH,

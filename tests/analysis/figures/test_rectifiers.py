@@ -9,6 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from analysis.figures import catalog, rectifiers
+from analysis.labels import rectifier_name
 from analysis.page.phone_figures import list_rows
 from analysis.stats.rectifier_comparison import Comparison, compare
 from tests.support.arena_store import write_arena
@@ -81,7 +82,7 @@ def test_ranks_are_in_order_and_joined_where_the_distance_is_not_reached(compari
     for axes, method in zip(quality.figure.axes, ("ga", "npo"), strict=True):
         own = quality.points.loc[quality.points["method"] == method].sort_values("rank")
         names = [text.get_text() for text in axes.get_yticklabels()]
-        assert names == [rectifiers.name_rectifier(name) for name in own["rectifier"]]
+        assert names == [rectifier_name(name) for name in own["rectifier"]]
         assert [x for x, _, _ in marks(axes)] == own["rank"].tolist()
         assert axes.get_yticklabels()[names.index("none")].get_fontweight() == "bold"
         assert axes.texts[0].get_text().startswith(f"8 seeds, CD {own['distance'].iloc[0]:.1f}, Friedman p < 0.001")
