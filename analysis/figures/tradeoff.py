@@ -171,14 +171,8 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool) -> 
             continue
         style = opaque(row["method"], row["rectifier"]) | (PAPER if faint else CHOSEN)
         axes.plot(row[x], row[y], **style, transform=places[row["method"]], zorder=3 if faint else 6)
-        bars: dict[str, Any] = {
-            "xerr": row.get(f"{x}_sd"),
-            "yerr": row.get(f"{y}_sd"),
-            "elinewidth": 0.7,
-            "fmt": "none",
-        }
-        bars |= {"ecolor": colour(row["method"]), "transform": places[row["method"]]}
-        axes.errorbar(row[x], row[y], **bars, zorder=4)
+        bars: dict[str, Any] = {"xerr": row.get(f"{x}_sd"), "yerr": row.get(f"{y}_sd"), "ecolor": colour(row["method"])}
+        axes.errorbar(row[x], row[y], **bars, fmt="none", elinewidth=0.7, transform=places[row["method"]], zorder=4)
     for method, pair in rows.groupby("method"):
         ends = {row["rectifier"]: (row[x], row[y]) for row in pair.to_dict("records")}
         if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:

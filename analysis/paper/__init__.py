@@ -11,7 +11,6 @@ In the gamma table GD has no rows above gamma = 0.6: the paper prints "--" there
 In the UWC tables the share belongs to the method's rows and is missing (NaN) for `original`.
 """
 
-import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,8 +85,8 @@ def _read_erratum(row: dict[str, str]) -> Erratum:
     return Erratum(table, {name: text for name, text in row.items() if text}, printed, corrected or None, reason)
 
 
-_LINES = Path(__file__).with_name("errata.csv").read_text(encoding="utf-8").splitlines()
-ERRATA = tuple(_read_erratum(row) for row in csv.DictReader(_LINES))
+_ROWS = pd.read_csv(Path(__file__).with_name("errata.csv"), dtype="str", keep_default_na=False).to_dict("records")
+ERRATA = tuple(map(_read_erratum, _ROWS))
 """Values that lie on no lattice of attainable values: ln p of the exact two-sample KS test, or answers in questions."""
 
 

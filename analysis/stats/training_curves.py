@@ -69,9 +69,8 @@ def with_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataF
     """
     if rows.empty:
         return rows.assign(kind="seed", n=1)
-    groups = rows.groupby([*by, "step"], sort=False)
+    seeds = rows.groupby(by)["seed"].transform("nunique")
+    everyone = rows.groupby([*by, "step"])["seed"].transform("nunique") == seeds
+    groups = rows.loc[everyone].groupby([*by, "step"], sort=False)
     means = groups.agg(**{value: (value, "mean") for value in values}, n=("seed", "nunique")).reset_index()
-    seeds = rows.groupby(by).agg(seeds=("seed", "nunique")).reset_index()
-    means = means.merge(seeds, on=by, how="left")
-    means = means.loc[means["n"] == means["seeds"]].drop(columns="seeds").assign(kind="mean")
-    return pd.concat([rows.assign(kind="seed", n=1), means], ignore_index=True)
+    return pd.concat([rows.assign(kind="seed", n=1), means.assign(kind="mean")], ignore_index=True)
