@@ -217,9 +217,8 @@ def _write_calibration(report: Report) -> Section | None:
         return None
     points = equal_utility.mixture_points(report.results)
     pictures = tuple(report.save_picture(picture) for picture in catalog.draw_mixtures(points))
-    layout = replace(
-        table_definitions.UWC, notes=(*table_definitions.UWC.notes, *[ALL_ROWS_NOTE] * report.results.rule.halves)
-    )
+    notes = (*table_definitions.UWC.notes, *[ALL_ROWS_NOTE] * report.results.rule.halves)
+    layout = replace(table_definitions.UWC, notes=notes)
     return Section(layout.caption, (TableItem(report.save_table(layout, report.frame)),), pictures)
 
 

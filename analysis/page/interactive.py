@@ -127,15 +127,13 @@ def list_trials(
     for row in trials.to_dict("records"):
         settings = describe_settings(row) | {name: plain_text(row[name]) for name in other}
         numbers = {goal.metric: float(row[goal.metric]) for goal in (*goals, results.goals.removal)}
+        can_run_again = not (row["status"] == STOPPED or row.get("resources.ranks", 1) > 1)
         rows.append(
             {name: str(row[name]) for name in ("id", "method", "rectifier", "split")}
             | {f"s{place}": text for place, text in enumerate(settings.values())}
             | {metric: None if np.isnan(number) else number for metric, number in numbers.items()}
             | {"seed": plain_text(row["seed"]), "chosen": (row["split"], row["id"]) in keys}
-            | {
-                "export": results.is_kept(row["id"])
-                or not (row["status"] == STOPPED or row.get("resources.ranks", 1) > 1)
-            }
+            | {"export": can_run_again or results.is_kept(row["id"])}
         )
     titles = [(f"s{place}", title) for place, title in enumerate(("Method", "gamma", "tau", "strength", *other))]
     differ = [(field, title) for field, title in titles if field == "s0" or len({row[field] for row in rows}) > 1]

@@ -35,7 +35,5 @@ def mean_shares(results: Results) -> pd.DataFrame:
 
 def last_steps(points: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of each attack's last step."""
-    if points.empty:
-        return points
     last: Any = points.groupby("attack")["step"].transform("max")
     return points.loc[points["step"] == last]
