@@ -11,14 +11,12 @@ from search_spaces.schema.axes import Axis
 from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Published
 from trainables.config.settings import TaskVector
 
-BASELINES = ("ga", "wga", "npo")
-"""Objectives that use no retain data."""
 STRENGTHS = (1.0, 2.0, 5.0, 10.0, 20.0)
 """MUSE's task vector is subtracted five times over."""
 VECTOR = TaskVector(steps=5, lr=1e-4, batches=20, normalise="per_tensor", optimizer="adamw")
 """AdamW as in all the paper's runs: TV has no unit length, and five plain gradient steps at this lr move nothing."""
 AXES: dict[str, Axis] = {
-    "method": ("tv", *BASELINES, "tru"),
+    "method": ("tv", "ga", "wga", "npo", "tru"),
     "benchmark.split": paper.SPLITS,
     "rectifier.name": ("none",),
     "rectifier.gamma": SMALL_GAMMAS,

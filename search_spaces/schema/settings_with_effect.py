@@ -9,10 +9,6 @@ from search_spaces.schema.axes import STUDY, Range
 from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
 from trainables.config.trial import Trial
 
-PRESET, LENGTH = "objective.preset", "training.max_length"
-BATCHED = ("task_vector.batches", "task_vector.normalise")
-"""Settings of task vectors that are made of several batches."""
-
 
 def has_effect(path: str, method: str, rectifier: str, axes: Mapping[str, Any] | None = None) -> bool:
     """Return whether a setting changes the trials of a method with a rectifier.
@@ -26,12 +22,13 @@ def has_effect(path: str, method: str, rectifier: str, axes: Mapping[str, Any] |
             unused = name == "gamma" and "memory" in takes and not averages
             return name == "name" or (name in takes and not unused)
         case "objective":
-            return not row.strength and (row.custom or name in row.reads or (path == PRESET and bool(row.presets)))
+            return not row.strength and (row.custom or name in row.reads or (name == "preset" and bool(row.presets)))
         case "task_vector":
             other = name in ("stg", "strength") and name != row.strength
-            return bool(row.strength) and not other and (row.batched or path not in BATCHED)
+            of_batches = name in ("batches", "normalise")  # of task vectors that are made of several
+            return bool(row.strength) and not other and (row.batched or not of_batches)
         case "training":
-            return not row.strength or path == LENGTH
+            return not row.strength or name == "max_length"
         case _:
             return path != "seed" or not row.strength or row.batched  # in other vectors nothing is random
 
