@@ -25,12 +25,9 @@ def mean_shares(results: Results) -> pd.DataFrame:
     found = trials.merge(kept, on="id").rename(columns=SHORT)
     if found.empty:
         return found
-    averaged = {name: (name, "mean") for name in VALUES} | {
-        "share_sd": ("share", "std"),
-        "n": ("share", "count"),
-        "attacked": ("id", "size"),
-    }
-    return found.groupby([*KEY, "attack", "step", "title"], sort=False).agg(**averaged).reset_index()
+    groups = found.groupby([*KEY, "attack", "step", "title"], sort=False)
+    means = {name: (name, "mean") for name in VALUES}
+    return groups.agg(**means, share_sd=("share", "std"), n=("share", "count"), attacked=("id", "size")).reset_index()
 
 
 def last_steps(points: pd.DataFrame) -> pd.DataFrame:

@@ -54,21 +54,17 @@ def average(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     shown = list(dict.fromkeys([*goals.metrics, goals.removal.metric]))
     stats = {"": "mean", "_sd": "std", "_n": "count"}
     averaged = {f"{metric}{end}": (metric, stat) for metric in shown for end, stat in stats.items()}
-    rows = (
-        runs.loc[able]
-        .sort_values("seed", kind="stable")
-        .groupby([*STUDY_COLUMNS, "configuration"])
-        .agg(
-            id=("id", "min"),
-            gamma=("rectifier.gamma", "first"),
-            tau=("rectifier.tau", "first"),
-            strength=("strength", "first"),
-            seeds=("seed", _texts),
-            chosen_step=("chosen_step", _texts),
-            n=("id", "size"),
-            **averaged,
-            relative_change=("relative_change", "mean"),
-        )
+    groups = runs.loc[able].sort_values("seed", kind="stable").groupby([*STUDY_COLUMNS, "configuration"])
+    rows = groups.agg(
+        id=("id", "min"),
+        gamma=("rectifier.gamma", "first"),
+        tau=("rectifier.tau", "first"),
+        strength=("strength", "first"),
+        seeds=("seed", _texts),
+        chosen_step=("chosen_step", _texts),
+        n=("id", "size"),
+        **averaged,
+        relative_change=("relative_change", "mean"),
     )
     planned = runs["configuration"].value_counts()
     found = rows.reset_index().assign(planned=lambda frame: frame["configuration"].map(planned))

@@ -125,13 +125,10 @@ class Comparison:
         for key, group in _groups(self.values):
             names = order_rectifiers(group["rectifier"])
             for goal in self.ranked:
-                columns = {
-                    name: group.loc[group["rectifier"] == name].set_index("seed")[goal.metric].dropna()
-                    for name in names
-                }
-                least = max(map(len, columns.values())) / 2
-                measured = {name: goal.gain(1) * one for name, one in columns.items() if len(one) >= max(1, least)}
-                table = pd.DataFrame(measured).dropna()
+                gains: Any = goal.gain(1) * group.pivot(index="seed", columns="rectifier", values=goal.metric)
+                counts = gains.count()
+                measured = [name for name in names if counts[name] >= max(1, counts.max() / 2)]
+                table = gains[measured].dropna()
                 if table.empty or len(measured) < 2:
                     continue
                 found = measure_ranks(table)
