@@ -116,9 +116,8 @@ def draw_ranks(points: pd.DataFrame, title: str) -> Figure:
 
 def _draw_order(axes: Axes, names: list[str], ranks: list[float], distance: float, most: int) -> None:
     for place, (name, rank) in enumerate(zip(names, ranks, strict=True)):
-        plain = name == "none"
         axes.plot([1, rank], [place] * 2, color="#cccccc", linewidth=0.7, zorder=1)
-        axes.plot(rank, place, "o", color="black" if plain else "#0072B2", markersize=3.8, zorder=3)
+        axes.plot(rank, place, "o", color="black" if name == "none" else "#0072B2", markersize=3.8, zorder=3)
     right, apart = len(names) + 0.6, 0.06 * len(names)
     groups = find_groups(ranks, distance)
     for column, (first, last) in enumerate(groups):

@@ -73,9 +73,8 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     drawn = {None, *(one.stem for one in others)}
     own = [sheet for sheet in made if not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
     on_page = made if both else [sheet for sheet in own if every or sheet.layout.axis in drawn]
-    along = tuple(
-        map(report.save_picture, catalog.draw_training(training_curves.load_steps(report.results, report.store)))
-    )
+    steps = training_curves.load_steps(report.results, report.store)
+    along = tuple(map(report.save_picture, catalog.draw_training(steps)))
     compared = any(sheet.numbers["paper"].notna().any() for sheet in on_page)
     apart = both and not any("paper" in set(one.points["source"]) for one in others)
     tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in on_page)

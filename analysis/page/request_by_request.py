@@ -128,9 +128,8 @@ def _read_rows(results: Results, trial_id: str, measure: str) -> dict[Any, Any]:
     path = results.store.trial(trial_id) / ROWS
     results.store.fetch(path)
     records = read_rows(path)
-    records = every_other(records, 1) if results.rule.halves else records
-    tasks = dict.fromkeys(row["task"] for row in records)
-    return {task: np.array([row[measure] for row in records if row["task"] == task], dtype=float) for task in tasks}
+    rows = pd.DataFrame(every_other(records, 1) if results.rule.halves else records)
+    return {task: own[measure].to_numpy(dtype=float) for task, own in rows.groupby("task")}
 
 
 def write_section(report: Report) -> Section | None:
