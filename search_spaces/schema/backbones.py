@@ -40,6 +40,14 @@ def tofu_recipe(lr: float) -> Training:
     return Training(lr=lr, epochs=5, batch_size=32, schedule="linear", warmup_steps=125, weight_decay=0.01)
 
 
+def tofu_backbone(path: str, *, template: str, shape: Shape, published: tuple[tuple[str, Model], ...] = ()) -> Backbone:
+    """Return a backbone that is called as its base on the hub, fine-tuned by TOFU's recipe and unlearned at 1e-5."""
+    name, base, recipe = path.rpartition("/")[2], Model(path=path), tofu_recipe(1e-5)
+    return Backbone(
+        name=name, base=base, template=template, shape=shape, lr=1e-5, published=published, finetuning=recipe
+    )
+
+
 def open_unlearning(family: str) -> tuple[tuple[str, Model], ...]:
     """Return the target and retain models that open-unlearning's authors published for TOFU."""
     roles = ("full", "retain90", "retain95", "retain99")
