@@ -1,7 +1,7 @@
 """Examples as one row without pads, in which tokens that several begin with stand once.
 
 Each token of that row goes through every layer once. Attention alone sees whole examples, a row each, for which the
-tokens' queries, keys and values are copied.
+tokens' queries, keys and values are copied; of an example that shares a third of its tokens, the queries of the others.
 """
 
 from __future__ import annotations
@@ -24,16 +24,27 @@ ATTENTION = "packed_rows"
 OWN_MASKS = ("doge",)
 
 
-class PackedRows(NamedTuple):
-    """`input_ids`, `positions` (1, tokens); `rows` (examples, longest): where the tokens of each example are in them.
+class AttentionRows(NamedTuple):
+    """The tokens of some examples, `rows` (examples, longest), and those that ask, `queries` (examples, most).
 
-    `places` (tokens,): where each token is in `rows`, counted row after row. `read` (N,): the places in `input_ids`
+    `mask` (examples, 1, most, longest): what each of these sees; None: what stands before it, where all of them ask.
+    """
+
+    rows: torch.Tensor
+    queries: torch.Tensor
+    mask: torch.Tensor | None
+
+
+class PackedRows(NamedTuple):
+    """`input_ids`, `positions` (1, tokens): the row. `attention`: how its tokens see each other.
+
+    `places` (tokens,): where each token is among all queries, row after row. `read` (N,): the places in `input_ids`
     whose logits tell a label. `labels_read` (labels,): the number in `read` of each label, example after example.
     """
 
     input_ids: torch.Tensor
     positions: torch.Tensor
-    rows: torch.Tensor
+    attention: list[AttentionRows]
     places: torch.Tensor
     read: torch.Tensor
     labels_read: torch.Tensor
@@ -47,26 +58,42 @@ def pack(examples: Sequence[Example], device: Any) -> PackedRows:
 
     An example shares tokens with the one before it, so that sorted examples share the most.
     """
-    width = max(len(example.input_ids) for example in examples) - 1
     ids: list[int] = []
     positions: list[int] = []
-    places: list[int] = []
     told: list[int] = []
-    rows: list[list[int]] = []
+    whole: list[tuple[list[int], int]] = []
+    halves: list[tuple[list[int], int]] = []
+    row: list[int] = []
     last: tuple[int, ...] = ()
-    for number, example in enumerate(examples):
+    for example in examples:
         tokens = example.input_ids[:-1]
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(last, tokens, strict=False)))
-        rows.append([*(rows[-1][:same] if rows else ()), *range(len(ids), len(ids) + len(tokens) - same)])
+        row = [*row[:same], *range(len(ids), len(ids) + len(tokens) - same)]
+        (halves if 3 * same >= len(tokens) > same else whole).append((row, same))
         ids += tokens[same:]
         positions += range(same, len(tokens))
-        places += range(number * width + same, number * width + len(tokens))
-        told += rows[-1][example.answer_start - 1 :]
+        told += row[example.answer_start - 1 :]
         last = tokens
+    places, attention = torch.empty(len(ids), dtype=torch.long), []
+    begin = 0
+    for part in filter(None, (whole, halves)):
+        shared = torch.tensor([[same] for _, same in part])
+        rows, real = pad_rows([row for row, _ in part], 0)
+        if part is whole:
+            queries, new, mask = rows, real.bool() & (torch.arange(rows.shape[1]) >= shared), None
+        else:
+            asked = shared + torch.arange(int((real.sum(1, keepdim=True) - shared).max()))
+            new = asked < real.sum(1, keepdim=True)
+            queries = rows.gather(1, asked.clamp(max=rows.shape[1] - 1))
+            mask = (torch.arange(rows.shape[1]) <= asked[..., None])[:, None].to(device)
+        places[queries[new]] = begin + new.flatten().nonzero()[:, 0]
+        begin += new.numel()
+        attention.append(AttentionRows(rows.to(device), queries.to(device), mask))
     read, labels_read = torch.tensor(told, dtype=torch.long).unique(return_inverse=True)
-    padded, _ = pad_rows(rows, 0)
-    parts = (torch.tensor([ids]), torch.tensor([positions]), padded, torch.tensor(places), read, labels_read)
-    return PackedRows(*(part.to(device) for part in parts))
+    row_ids, row_positions, *others = (
+        part.to(device) for part in (torch.tensor([ids]), torch.tensor([positions]), places, read, labels_read)
+    )
+    return PackedRows(row_ids, row_positions, attention, *others)
 
 
 @contextmanager
@@ -105,14 +132,16 @@ def _attend(
 
     It is causal, so that no token of an example sees what its row is filled up with.
     """
-    packed = _PACKED.get()
-    every = packed.rows.flatten()
-    query, key, value = (
-        part[0].transpose(0, 1).index_select(0, every).unflatten(0, packed.rows.shape).transpose(1, 2)
-        for part in (query, key, value)
-    )
-    output, _ = sdpa_attention_forward(module, query, key, value, None, **settings)
-    return output.flatten(0, 1).index_select(0, packed.places)[None], None
+    packed, outputs = _PACKED.get(), []
+    states = [part[0].transpose(0, 1) for part in (query, key, value)]
+    for rows, queries, mask in packed.attention:
+        query, key, value = (
+            part.index_select(0, chosen.flatten()).unflatten(0, chosen.shape).transpose(1, 2)
+            for part, chosen in zip(states, (queries, rows, rows), strict=True)
+        )
+        output, _ = sdpa_attention_forward(module, query, key, value, mask, **settings)
+        outputs.append(output.flatten(0, 1))
+    return torch.cat(outputs).index_select(0, packed.places)[None], None
 
 
 AttentionInterface.register(ATTENTION, _attend)

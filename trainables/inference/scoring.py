@@ -18,10 +18,11 @@ LEAST_VARIANCE = 1e-6
 
 
 class LabelScores(NamedTuple):
-    """Negative log-likelihood (nats) of each label of an example, and whether the label is the likeliest token.
+    """Negative log-likelihood (nats) of each label of an example.
 
-    `standardised`, where asked for: the log-likelihood less its mean over the vocabulary under the model's own
-    distribution, over the deviation there (Min-K++).
+    `hits`, of the first example of a group alone: whether each label is the likeliest token. `standardised`, where
+    asked for: the log-likelihood less its mean over the vocabulary under the model's own distribution, over the
+    deviation there (Min-K++).
     """
 
     losses: list[float]
@@ -51,6 +52,7 @@ def score_labels(
     workers = threads_and_ranks.workers_for(network, token_budget)
     distinct = [dict.fromkeys(sorted(group, key=lambda example: example.input_ids)) for group in groups]
     longest = max((len(example.input_ids) for group in distinct for example in group), default=0)
+    first = {group[0] for group in groups if group}
 
     def run(chosen: list[Example], model: Any) -> dict[Example, LabelScores]:
         if packed:
@@ -60,7 +62,7 @@ def score_labels(
             logits = read_labels(model, collate(chosen, pad))
             rows = torch.arange(len(logits), device=logits.device)
         counter.add(len(chosen))
-        return _scores(chosen, logits, rows, standardise)
+        return _scores(chosen, logits, rows, first, standardise)
 
     with packed_rows.packing(network, longest) as packed:
         lengths: dict[Example, int] = {}
@@ -89,22 +91,26 @@ def read_labels(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor
 
 
 def _scores(
-    examples: list[Example], logits: torch.Tensor, rows: torch.Tensor, standardise: Collection[Example]
+    examples: list[Example],
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    hit: Collection[Example],
+    standardise: Collection[Example],
 ) -> dict[Example, LabelScores]:
-    """Return losses in fp32, hits and standardised log-likelihoods, from logits (N, vocabulary).
+    """Return losses in fp32 from logits (N, vocabulary), with hits of the examples in `hit`.
 
     `rows` (labels,): the number of the logits that tell each label.
     """
     labels = torch.tensor([label for one in examples for label in one.input_ids[one.answer_start :]]).to(rows)
     losses = -logits.float().log_softmax(-1)[rows, labels].cpu()
-    hits = (logits.argmax(-1)[rows] == labels).cpu()
     counts = [example.answer_tokens for example in examples]
     found = {}
-    for example, lost, hit, part in zip(
-        examples, losses.split(counts), hits.split(counts), rows.split(counts), strict=True
+    for example, lost, part, own in zip(
+        examples, losses.split(counts), rows.split(counts), labels.split(counts), strict=True
     ):
+        hits = (logits[part].argmax(-1) == own).tolist() if example in hit else []
         standardised = _standardise(logits[part], lost).tolist() if example in standardise else None
-        found[example] = LabelScores(lost.tolist(), hit.tolist(), standardised)
+        found[example] = LabelScores(lost.tolist(), hits, standardised)
     return found
 
 
