@@ -144,7 +144,7 @@ def silence_libraries() -> None:
 
     collect_seldom()
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="torch|deepspeed")
     if "transformers" not in sys.modules:
