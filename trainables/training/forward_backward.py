@@ -21,8 +21,10 @@ from trainables.inference.padded_batch import collate
 from trainables.methods import objectives
 from trainables.methods.objectives import ForwardOutput, Term, Totals
 
-GRADIENTS = 100_000_000
-"""Numbers in the gradients that threads side by side keep at most, a gradient each."""
+LEAST_TOKENS = 512
+"""Of a rank's rows for each thread: where there are fewer, threads cost more than they save."""
+GRADIENTS = 200_000_000
+"""Numbers in the gradients of all threads at most. Each thread keeps two: a sum, and what is added to it."""
 TermRows = tuple[Term, Sequence[Example], list[int]]
 """A term of an objective, all rows of its side, and the numbers of those that are in the effective batch."""
 
@@ -57,19 +59,11 @@ def accumulate_gradient(
     `task` has pad, micro_batch and frozen. `reference`: a forget row's summed loss before training, by row number.
     Raises KeyError where it lacks a row.
     """
-    micro_batches: list[Any] = []
-    tokens, longest = 0, 0
-    threads = engine.threads if _read_labels([term for term, *_ in terms]) else 1
+    batches: list[tuple[Term, dict[int, Example], list[int], Totals]] = []
     for term, side, numbers in terms:
         rows = {number: side[number] for number in numbers}
-        totals = count_totals(term.select([rows[number] for number in numbers]))
-        tokens, longest = tokens + totals.tokens, max(longest, totals.longest)
-        share = -(-len(numbers) // engine.world)
-        ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
-        mine = ordered[engine.rank :: engine.world]
-        passes = threads * -(-share // ((task.micro_batch or share) * threads))  # as many for each thread
-        size = -(-share // passes)
-        micro_batches += [(term, rows, mine[k : k + size], ordered[-1:], totals) for k in range(0, share, size)]
+        batches.append((term, rows, numbers, count_totals(term.select([rows[number] for number in numbers]))))
+    every = [totals for *_, totals in batches]
 
     def compute_loss(micro_batch: Any, packing_model: Any) -> torch.Tensor:
         term, rows, mine, filler, totals = micro_batch
@@ -84,45 +78,56 @@ def accumulate_gradient(
         total, gradient = 0.0, [torch.zeros_like(parameter) for parameter in trained]
         for micro_batch in share:
             loss = compute_loss(micro_batch, model)
-            for whole, part in zip(gradient, torch.autograd.grad(loss, trained, materialize_grads=True), strict=True):
-                whole += part
-            total += float(loss)
+            _add(gradient, torch.autograd.grad(loss, trained, materialize_grads=True))
+            total += float(loss.detach())
         return total, gradient
 
-    with _packing(engine, [term for term, *_ in terms], longest) as packed:
-        threads = min(threads, len(micro_batches))
-        if packed and threads > 1:
+    with _packing(engine, [term for term, *_ in terms], max(totals.longest for totals in every)) as packed:
+        threads, micro_batches = 1, []
+        if packed:
+            threads = max(1, min(engine.threads, sum(totals.attended for totals in every) // LEAST_TOKENS))
+        for term, rows, numbers, totals in batches:
+            share = -(-len(numbers) // engine.world)
+            ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
+            mine = ordered[engine.rank :: engine.world]
+            passes = threads * -(-share // ((task.micro_batch or share) * threads))
+            size = -(-share // passes)
+            micro_batches += [(term, rows, mine[k : k + size], ordered[-1:], totals) for k in range(0, share, size)]
+        if threads > 1:
             jobs = [partial(differentiate, micro_batches[k::threads]) for k in range(threads)]
             results = threads_and_ranks.run_all(engine.packable, jobs, threads)
-            engine.add([torch.stack(parts).sum(0) for parts in zip(*(found for _, found in results), strict=True)])
-            return sum(loss for loss, _ in results), tokens
+            gradient, *others = (found for _, found in results)
+            for other in others:
+                _add(gradient, other)
+            engine.add(gradient)
+            return sum(loss for loss, _ in results), sum(totals.tokens for totals in every)
         total = torch.zeros((), dtype=torch.float64)
         for number, micro_batch in enumerate(micro_batches, 1):
             loss = compute_loss(micro_batch, engine.inner if packed else None)
             engine.backward(loss, last=number == len(micro_batches))
             total += loss.detach().double().cpu()
             del loss
-    return float(engine.total(total.to(engine.device))), tokens
+    return float(engine.total(total.to(engine.device))), sum(totals.tokens for totals in every)
+
+
+def _add(gradient: Sequence[torch.Tensor], more: Sequence[torch.Tensor]) -> None:
+    for whole, part in zip(gradient, more, strict=True):
+        whole += part
 
 
 def count_threads(network: Any) -> int:
     """Return how many micro-batches may be computed side by side: of a small model that takes no random numbers."""
-    random = any(value for name, value in network.config.to_dict().items() if "drop" in name or "noise" in name)
-    if random or not kv_cache.attention_window(network):  # rows of such a model cannot be packed
+    if any(value for name, value in network.config.to_dict().items() if "drop" in name or "noise" in name):
         return 1
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    return max(1, min(torch.get_num_threads(), GRADIENTS // parameters))
-
-
-def _read_labels(terms: Sequence[Term]) -> bool:
-    """Return whether terms read logits at labels alone, and of rows that need no common width."""
-    return all(term.logits == "labels" and term.width is None and not term.frozen for term in terms)
+    return max(1, min(torch.get_num_threads(), GRADIENTS // (2 * parameters)))
 
 
 @contextmanager
 def _packing(engine: PassEngine, terms: Sequence[Term], longest: int) -> Iterator[bool]:
-    """Yield whether rows of up to `longest` tokens are packed meanwhile."""
-    if engine.packable is None or not _read_labels(terms):
+    """Yield whether rows of up to `longest` tokens are packed meanwhile: if labels are all that terms read of them."""
+    labels = all(term.logits == "labels" and term.width is None and not term.frozen for term in terms)
+    if engine.packable is None or not labels:
         yield False
         return
     with packed_rows.packing(engine.packable, longest) as packed:

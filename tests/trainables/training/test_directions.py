@@ -24,7 +24,7 @@ from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT
 from trainables.storage.opening import open_storage
-from trainables.training import model_files
+from trainables.training import forward_backward, model_files
 from trainables.training.runtime import prepare_process
 from trainables.training.task_vectors import compute_direction, direction_files, forget_batches, sharded_model
 from trainables.training.task_vectors.direction_files import ensure_direction, move_along
@@ -55,6 +55,7 @@ def flat(tensors: Tensors) -> torch.Tensor:
 def test_two_threads_side_by_side_make_the_same_direction(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(forward_backward, "LEAST_TOKENS", 1)
     passes, add = [], sharded_model.ShardedModel.add
     monkeypatch.setattr(sharded_model.ShardedModel, "add", lambda *given: (passes.append(1), add(*given))[1])
     direction, _, one = made

@@ -124,28 +124,47 @@ def test_packed_rows_and_passes_side_by_side_give_the_same_gradient(
     known, passes = dict(enumerate((9.0, 8.0, 7.0, 6.0, 5.0, 4.0))), []
     count = lambda network, packed: passes.append(packed.input_ids.shape) or read(network, packed)  # noqa: E731
     monkeypatch.setattr(packed_rows, "read_logits", count)
+    monkeypatch.setattr(forward_backward, "LEAST_TOKENS", 1)
+    added, add = [], tiny.PlainEngine.add
+    monkeypatch.setattr(tiny.PlainEngine, "add", lambda engine, found: added.append(1) or add(engine, found))
     for _ in range(2):
         for each in (model, theirs):
             each.zero_grad()
         loss = ours(model, terms, None, 2, known, pack=True, threads=threads)
         agree(model, theirs, (loss, ours(theirs, terms, None, None, known)))
         assert model.config._attn_implementation == "sdpa"
+    assert len(added) == (0 if threads == 1 else 2)
     assert len(passes) == 2 * len(terms) * 3
     assert sum(tokens for _, tokens in passes) < 4 * sum(len(row.input_ids) - 1 for row in alike)
 
 
-def test_what_reads_more_than_labels_or_further_than_a_window_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_packed_is_padded_and_cut_for_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reads more than labels, or further than a window, adapters, and what an engine does not let be packed."""
     monkeypatch.setattr(packed_rows, "read_logits", lambda *_: pytest.fail("rows were packed"))
-    ours(network("Mistral"), (objectives.NLL,), None, None, None, pack=True, threads=2)
+    monkeypatch.setattr(forward_backward, "LEAST_TOKENS", 1)
     divergence = objectives.make_objective("ga_kl", method_constants.Constants()).terms
-    ours(network(), divergence, network().eval(), None, None, pack=True, threads=2)
+    for model, terms, pack in (
+        (network("Mistral"), (objectives.NLL,), True),
+        (network(), divergence, True),
+        (model_files.with_adapters(network(), 2, 4), (objectives.NLL,), True),
+        (network(attention="eager"), (objectives.NLL,), True),
+        (network(), (objectives.NLL,), False),
+    ):
+        passes: list[int] = []
+        model.register_forward_pre_hook(lambda *_, passes=passes: passes.append(1))
+        ours(model, terms, network().eval(), None, None, pack=pack, threads=2)
+        assert len(passes) == len(terms)
+
+
+def test_few_tokens_are_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny.PlainEngine, "add", lambda *_: pytest.fail("threads were used"))
+    ours(network(), (objectives.NLL,), None, None, None, pack=True, threads=4)
 
 
 def test_only_small_models_without_random_numbers_are_computed_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert forward_backward.count_threads(network()) == 4
     assert forward_backward.count_threads(transformers.GPT2LMHeadModel(GPT2)) == 1
-    assert forward_backward.count_threads(model_files.with_adapters(network(), 2, 4)) == 1
     monkeypatch.setattr(forward_backward, "GRADIENTS", 100)
     assert forward_backward.count_threads(network()) == 1
 
