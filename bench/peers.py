@@ -100,7 +100,8 @@ def measure(options: argparse.Namespace, what: str, place: Path) -> dict[str, An
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
     differences: list[float] = []
     variables = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    variables |= {"OMP_NUM_THREADS": str(options.threads)} if options.threads else {}
+    if options.threads:
+        variables |= {"OMP_NUM_THREADS": str(options.threads), "RAYON_NUM_THREADS": str(options.threads)}
     # theirs: rows are looked for in the folder it runs in, and our package `platform` is not for others
     apart = {"python": options.python.absolute(), "folder": place, "PYTHONPATH": "", **variables}
     for repeat in range(options.repeats):
@@ -133,7 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--python", type=Path, metavar="PY", help="the Python of its environment")
     parser.add_argument("--what", default=",".join(known), help="what to measure (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="pairs (default 3)")
-    parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of both; none: as each of them chooses")
+    parser.add_argument("--threads", type=int, help="threads of both (OMP, Rayon); none: as each of them chooses")
     parser.add_argument(
         "--model", type=Path, default=_script.shared("models/tofu_tiny/full"), help="default %(default)s"
     )
