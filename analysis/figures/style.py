@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from fontTools import subset
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
+from trainables.common.hidden_modules import replaced
 from trainables.config.method_tables import RECTIFIERS
 
 GREY = "#666666"
@@ -181,8 +183,10 @@ def add_legend(figure: Figure) -> None:
 def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:
     """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(STYLE):
-        figure.draw_without_rendering()
+    unused = [*subset.Options().drop_tables, "GDEF", "GPOS", "GSUB"]  # text is laid out: reading these takes longest
+    with mpl.rc_context(STYLE), replaced(subset.Options, "_drop_tables_default", unused):
+        layout: Any = figure.get_layout_engine()
+        layout.execute(figure)
         figure.set_layout_engine(None)  # the layout takes as long as the drawing: once for all three
         for kind, metadata in METADATA.items():
             figure.savefig(folder / f"{stem}.{kind}", dpi=300, metadata=metadata)

@@ -46,8 +46,9 @@ def _list_columns(figure: Any, drawn: RendererAgg) -> Iterator[list[Bbox]]:
         [axes for axes, place in panels.items() if place.colspan.start == start]
         for start in sorted({place.colspan.start for place in panels.values()})
     ]
-    whole = Bbox.union([axes.get_tightbbox(drawn) for axes in figure.axes if axes.axison])
-    lefts = [min(axes.get_tightbbox(drawn).x0 for axes in column) - 2 for column in columns]
+    boxes = {axes: axes.get_tightbbox(drawn) for axes in figure.axes if axes.axison}
+    whole = Bbox.union([*boxes.values()])
+    lefts = [min(boxes[axes].x0 for axes in column) - 2 for column in columns]
     scale = Bbox.from_extents(0, whole.y0, columns[0][0].bbox.x0 - 2, whole.y1)
     for column, left, right in zip(columns, [0.0, *lefts[1:]], [*lefts[1:], whole.x1], strict=True):
         shared = not any(axes.yaxis.get_tick_params()["labelleft"] for axes in column)

@@ -37,9 +37,8 @@ def choice_shares(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
     if guard:
         right = np.exp(-correct)
         return right / (right + np.exp(-wrong).sum(axis=1) + guard)
-    from scipy import special
-
-    return special.softmax(-np.column_stack((correct, wrong)), axis=1)[:, 0]
+    logs = -np.column_stack((correct, wrong))
+    return np.exp(logs[:, 0] - np.logaddexp.reduce(logs, axis=1))
 
 
 def forget_quality(unlearned: Array, retained: Array) -> dict[str, float]:
