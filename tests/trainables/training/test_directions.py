@@ -117,8 +117,8 @@ def test_no_more_than_three_vectors_beside_weights_and_gradient(
 
 
 def tensor_bytes() -> int:
+    gc.unfreeze()  # a process that trains freezes what there is, in its first two starts
     gc.collect()
-    gc.unfreeze()  # a process that trains freezes what there is
     tensors = [item for item in gc.get_objects() if isinstance(item, torch.Tensor)]
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
 
