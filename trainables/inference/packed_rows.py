@@ -22,6 +22,7 @@ from trainables.inference.padded_batch import pad_rows
 
 ATTENTION = "packed_rows"
 OWN_MASKS = ("doge",)
+"""Architectures whose layers make masks of their own, for rows of one length."""
 
 
 class AttentionRows(NamedTuple):
@@ -39,7 +40,7 @@ class PackedRows(NamedTuple):
     """`input_ids`, `positions` (1, tokens): the row. `attention`: how its tokens see each other.
 
     `places` (tokens,): where each token is among all queries, row after row. `read` (N,): the places in `input_ids`
-    whose logits tell a label. `labels_read` (labels,): the number in `read` of each label, example after example.
+    whose logits predict a label. `labels_read` (labels,): the number in `read` of each label, example after example.
     """
 
     input_ids: torch.Tensor
@@ -54,29 +55,29 @@ _PACKED: ContextVar[PackedRows] = ContextVar("_PACKED")
 
 
 def pack(examples: Sequence[Example], device: Any) -> PackedRows:
-    """Return examples packed, without their last tokens, which tell nothing.
+    """Return examples packed, without their last tokens, which predict nothing.
 
     An example shares tokens with the one before it, so that sorted examples share the most.
     """
     ids: list[int] = []
     positions: list[int] = []
-    told: list[int] = []
+    label_places: list[int] = []
     whole: list[tuple[list[int], int]] = []
-    halves: list[tuple[list[int], int]] = []
+    partly: list[tuple[list[int], int]] = []
     row: list[int] = []
     last: tuple[int, ...] = ()
     for example in examples:
         tokens = example.input_ids[:-1]
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(last, tokens, strict=False)))
         row = [*row[:same], *range(len(ids), len(ids) + len(tokens) - same)]
-        (halves if 3 * same >= len(tokens) > same else whole).append((row, same))
+        (partly if 3 * same >= len(tokens) > same else whole).append((row, same))
         ids += tokens[same:]
         positions += range(same, len(tokens))
-        told += row[example.answer_start - 1 :]
+        label_places += row[example.answer_start - 1 :]
         last = tokens
     places, attention = torch.empty(len(ids), dtype=torch.long), []
     begin = 0
-    for part in filter(None, (whole, halves)):
+    for part in filter(None, (whole, partly)):
         shared = torch.tensor([[same] for _, same in part])
         rows, real = pad_rows([row for row, _ in part], 0)
         if part is whole:
@@ -89,7 +90,7 @@ def pack(examples: Sequence[Example], device: Any) -> PackedRows:
         places[queries[new]] = begin + new.flatten().nonzero()[:, 0]
         begin += new.numel()
         attention.append(AttentionRows(rows.to(device), queries.to(device), mask))
-    read, labels_read = torch.tensor(told, dtype=torch.long).unique(return_inverse=True)
+    read, labels_read = torch.tensor(label_places, dtype=torch.long).unique(return_inverse=True)
     row_ids, row_positions, *others = (
         part.to(device) for part in (torch.tensor([ids]), torch.tensor([positions]), places, read, labels_read)
     )

@@ -105,7 +105,7 @@ def _gather_results(run_share: Callable[[], Any]) -> list[Any]:
 
 @cache
 def _start_threads(threads: int, torch_threads: int) -> ThreadPoolExecutor:
-    """Return threads that stay: a new one readies what torch's operations run on anew, which takes milliseconds."""
+    """Return threads that stay: a new one sets up anew what torch's operations run on, which takes milliseconds."""
     return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(torch_threads,))
 
 
@@ -146,4 +146,5 @@ def _run_on_threads(network: Any, jobs: Sequence[Job[Result]], threads: int) -> 
             result.cancel()
         wait(results)
         hook.remove()
+        failures.clear()  # their tracebacks hold tensors of the pass, and this list
         torch.set_num_threads(torch_threads)

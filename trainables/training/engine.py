@@ -68,7 +68,7 @@ class Engine:
         self.world = dist.get_world_size()
         self.rank = dist.get_rank()
         self.device = torch.device(inner.device)
-        # activations that are computed again in the backward pass would not know their rows any more
+        # with checkpointing, attention is computed again in the backward pass, outside of `packed_rows.read_logits`
         padded = self.device.type != "cpu" or resources.gradient_checkpointing
         self.packable = None if padded else inner.module
         alone = self.world == stage == 1 and resources.precision == "fp32" and not resources.offload_optimizer

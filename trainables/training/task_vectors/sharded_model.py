@@ -49,7 +49,7 @@ class ShardedModel:
         self.device = device
         self.world = dist.get_world_size()
         self.rank = dist.get_rank()
-        # in training mode activations are computed again in the backward pass, which would not know its rows any more
+        # in training mode, that of checkpointing, attention is computed again outside of `packed_rows.read_logits`
         self.packable = None if device.type != "cpu" or inner.training else inner
         self.threads = 1 if isinstance(inner, FSDPModule) else forward_backward.count_threads(inner)
 
