@@ -120,6 +120,7 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     assert known == {"nf4": None, "relearn_half": 0.01, "paraphrase": None, "prefix": None}, "of earlier commands, too"
 
 
+@pytest.mark.slow
 def test_sampling_and_depth_on_request(trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(trial_inputs, tmp_path, "--attacks", "sampling,uds", "--output", tmp_path / "out.json", "--limit", 3)
     assert done.exit_code == 0, done.output
