@@ -82,10 +82,11 @@ def accumulate_gradient(
             total += float(loss.detach())
         return total, gradient
 
-    with _packing(engine, [term for term, *_ in terms], max(totals.longest for totals in every)) as packed:
+    with _packing(engine, [term for term, *_ in terms], max((totals.longest for totals in every), default=0)) as packed:
         threads, micro_batches = 1, []
         if packed:
-            threads = max(1, min(engine.threads, sum(totals.attended for totals in every) // LEAST_TOKENS))
+            tokens = sum(totals.attended for totals in every) // engine.world
+            threads = max(1, min(engine.threads, tokens // LEAST_TOKENS))
         for term, rows, numbers, totals in batches:
             share = -(-len(numbers) // engine.world)
             ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
@@ -93,6 +94,7 @@ def accumulate_gradient(
             passes = threads * -(-share // ((task.micro_batch or share) * threads))
             size = -(-share // passes)
             micro_batches += [(term, rows, mine[k : k + size], ordered[-1:], totals) for k in range(0, share, size)]
+        threads = min(threads, len(micro_batches))
         if threads > 1:
             jobs = [partial(differentiate, micro_batches[k::threads]) for k in range(threads)]
             results = threads_and_ranks.run_all(engine.packable, jobs, threads)
