@@ -145,12 +145,13 @@ def silence_libraries() -> None:
     collect_seldom()
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))  # it has no threads
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="torch|deepspeed")
     if "transformers" not in sys.modules:
         import torch.distributed
 
+        # a forked process has none of the threads on which texts may have been encoded
+        os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
         defer_compiler()
         # scipy is for losses of pictures, boto3 for SageMaker, and 400 modules of torch for sharding, which
         # nothing uses: transformers keeps the answer that there is none, and reads models without DTensor

@@ -1,7 +1,8 @@
 """Examples as one row without pads, in which tokens that several begin with stand once.
 
 Each token of that row goes through every layer once. Attention alone sees whole examples, a row each, for which the
-tokens' queries, keys and values are copied; of an example that shares a third of its tokens, the queries of the others.
+tokens' queries, keys and values are copied; where an example shares a third of its tokens with the one before it, only
+the queries of the others are.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ OWN_MASKS = ("doge",)
 
 
 class AttentionRows(NamedTuple):
-    """The tokens of some examples, `rows` (examples, longest), and those that ask, `queries` (examples, most).
+    """Which tokens of the packed row attention reads for some examples.
 
-    `mask` (examples, 1, most, longest): what each of these sees; None: what stands before it, where all of them ask.
+    `rows` (examples, longest): for keys and values. `queries` (examples, most): for queries, all of `rows` or the last
+    ones. `mask` (examples, 1, most, longest): which keys each query sees; None: causal, where all are queries.
     """
 
     rows: torch.Tensor
@@ -79,14 +81,13 @@ def pack(examples: Sequence[Example], device: Any) -> PackedRows:
     begin = 0
     for part in filter(None, (whole, partly)):
         shared = torch.tensor([[same] for _, same in part])
-        rows, real = pad_rows([row for row, _ in part], 0)
-        if part is whole:
-            queries, new, mask = rows, real.bool() & (torch.arange(rows.shape[1]) >= shared), None
-        else:
-            asked = shared + torch.arange(int((real.sum(1, keepdim=True) - shared).max()))
-            new = asked < real.sum(1, keepdim=True)
-            queries = rows.gather(1, asked.clamp(max=rows.shape[1] - 1))
-            mask = (torch.arange(rows.shape[1]) <= asked[..., None])[:, None].to(device)
+        lengths = torch.tensor([[len(row)] for row, _ in part])
+        rows, _ = pad_rows([row for row, _ in part], 0)
+        first = 0 * shared if part is whole else shared
+        columns = first + torch.arange(int((lengths - first).max()))
+        queries = rows.gather(1, columns.clamp(max=rows.shape[1] - 1))
+        mask = None if part is whole else (torch.arange(rows.shape[1]) <= columns[..., None])[:, None].to(device)
+        new = (columns >= shared) & (columns < lengths)
         places[queries[new]] = begin + new.flatten().nonzero()[:, 0]
         begin += new.numel()
         attention.append(AttentionRows(rows.to(device), queries.to(device), mask))

@@ -52,7 +52,7 @@ def score_labels(
     workers = threads_and_ranks.workers_for(network, token_budget)
     distinct = [dict.fromkeys(sorted(group, key=lambda example: example.input_ids)) for group in groups]
     longest = max((len(example.input_ids) for group in distinct for example in group), default=0)
-    first = {group[0] for group in groups if group}
+    firsts = {group[0] for group in groups if group}
 
     def run(chosen: list[Example], model: Any) -> dict[Example, LabelScores]:
         if packed:
@@ -62,7 +62,7 @@ def score_labels(
             logits = read_labels(model, collate(chosen, pad))
             rows = torch.arange(len(logits), device=logits.device)
         counter.add(len(chosen))
-        return _scores(chosen, logits, rows, first, standardise)
+        return _scores(chosen, logits, rows, firsts, standardise)
 
     with packed_rows.packing(network, longest) as packed:
         lengths: dict[Example, int] = {}
@@ -94,12 +94,12 @@ def _scores(
     examples: list[Example],
     logits: torch.Tensor,
     rows: torch.Tensor,
-    hit: Collection[Example],
+    firsts: Collection[Example],
     standardise: Collection[Example],
 ) -> dict[Example, LabelScores]:
-    """Return losses in fp32 from logits (N, vocabulary), with hits of the examples in `hit`.
+    """Return losses in fp32 from logits (N, vocabulary), with hits of the examples in `firsts`.
 
-    `rows` (labels,): the number of the logits that tell each label.
+    `rows` (labels,): the number of the logits that predict each label.
     """
     labels = torch.tensor([label for one in examples for label in one.input_ids[one.answer_start :]]).to(rows)
     losses = -logits.float().log_softmax(-1)[rows, labels].cpu()
@@ -108,7 +108,7 @@ def _scores(
     for example, lost, part, own in zip(
         examples, losses.split(counts), rows.split(counts), labels.split(counts), strict=True
     ):
-        hits = (logits[part].argmax(-1) == own).tolist() if example in hit else []
+        hits = (logits[part].argmax(-1) == own).tolist() if example in firsts else []
         standardised = _standardise(logits[part], lost).tolist() if example in standardise else None
         found[example] = LabelScores(lost.tolist(), hits, standardised)
     return found

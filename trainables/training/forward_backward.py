@@ -8,10 +8,10 @@ for one runs the batch's shortest row there with weight 0. Losses are divided by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -22,11 +22,13 @@ from trainables.methods import objectives
 from trainables.methods.objectives import ForwardOutput, Term, Totals
 
 LEAST_TOKENS = 512
-"""Of a rank's rows for each thread: where there are fewer, threads cost more than they save."""
+"""Of a rank's rows for each thread: halves of 300 tokens gain nothing, of 750 a tenth (docs/LOG.md)."""
 GRADIENTS = 200_000_000
 """Numbers in the gradients of all threads at most. Each thread keeps two: a sum, and what is added to it."""
 TermRows = tuple[Term, Sequence[Example], list[int]]
 """A term of an objective, all rows of its side, and the numbers of those that are in the effective batch."""
+TermBatch = tuple[Term, dict[int, Example], list[int], Totals]
+"""A term, the rows of its effective batch by number, their numbers as drawn, and their totals."""
 
 
 class PassEngine(Protocol):
@@ -59,21 +61,73 @@ def accumulate_gradient(
     `task` has pad, micro_batch and frozen. `reference`: a forget row's summed loss before training, by row number.
     Raises KeyError where it lacks a row.
     """
-    batches: list[tuple[Term, dict[int, Example], list[int], Totals]] = []
+    batches: list[TermBatch] = []
     for term, side, numbers in terms:
         rows = {number: side[number] for number in numbers}
         batches.append((term, rows, numbers, count_totals(term.select([rows[number] for number in numbers]))))
     every = [totals for *_, totals in batches]
+    labels = sum(totals.tokens for totals in every)
+    compute_loss = partial(_compute_loss, engine, task, reference)
+    with _packing(engine, [term for term, *_ in terms], max((totals.longest for totals in every), default=0)) as packed:
+        threads = 1
+        if packed:
+            tokens = sum(totals.attended for totals in every) // engine.world
+            threads = max(1, min(engine.threads, tokens // LEAST_TOKENS))
+        micro_batches = [part for batch in batches for part in _cut(engine, batch, task.micro_batch, threads)]
+        threads = min(threads, len(micro_batches))
+        if threads > 1:
+            return _differentiate_side_by_side(engine, compute_loss, micro_batches, threads), labels
+        total = torch.zeros((), dtype=torch.float64)
+        for number, micro_batch in enumerate(micro_batches, 1):
+            loss = compute_loss(micro_batch, engine.inner if packed else None)
+            engine.backward(loss, last=number == len(micro_batches))
+            total += loss.detach().double().cpu()
+            del loss
+    return float(engine.total(total.to(engine.device))), labels
 
-    def compute_loss(micro_batch: Any, packing_model: Any) -> torch.Tensor:
-        term, rows, mine, filler, totals = micro_batch
-        chosen, sums = [rows[row] for row in mine or filler], None
-        if reference is not None and term.side == "forget":
-            sums = torch.tensor([reference[row] for row in mine or filler], device=engine.device)
-        # as an argument alone: its logits would lie beside their gradient
-        return term.loss(forward(engine, term, chosen, task, totals, sums, packing_model), totals) * bool(mine)
 
-    def differentiate(share: Sequence[Any], model: Any) -> tuple[float, list[torch.Tensor]]:
+class MicroBatch(NamedTuple):
+    """Rows of a term and their numbers; `counts`: whether they are this rank's, or only keep it in step with others."""
+
+    term: Term
+    totals: Totals
+    numbers: list[int]
+    rows: list[Example]
+    counts: bool
+
+
+def _cut(engine: PassEngine, batch: TermBatch, most: int | None, threads: int) -> Iterator[MicroBatch]:
+    """Yield a rank's part of a batch in micro-batches of about equal size, up to `most` rows, for all threads."""
+    term, rows, numbers, totals = batch
+    share = -(-len(numbers) // engine.world)
+    ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
+    mine = ordered[engine.rank :: engine.world]
+    passes = threads * -(-share // ((most or share) * threads))
+    size = -(-share // passes)
+    for start in range(0, share, size):
+        own = mine[start : start + size]
+        chosen = own or ordered[-1:]
+        yield MicroBatch(term, totals, chosen, [rows[number] for number in chosen], bool(own))
+
+
+def _compute_loss(
+    engine: PassEngine, task: Any, reference: dict[int, float] | None, micro_batch: MicroBatch, packing_model: Any
+) -> torch.Tensor:
+    term, sums = micro_batch.term, None
+    if reference is not None and term.side == "forget":
+        sums = torch.tensor([reference[number] for number in micro_batch.numbers], device=engine.device)
+    # as an argument alone: its logits would lie beside their gradient
+    return micro_batch.counts * term.loss(
+        forward(engine, term, micro_batch.rows, task, micro_batch.totals, sums, packing_model), micro_batch.totals
+    )
+
+
+def _differentiate_side_by_side(
+    engine: PassEngine, compute_loss: Callable[..., torch.Tensor], micro_batches: list[MicroBatch], threads: int
+) -> float:
+    """Add the gradient of all micro-batches, which threads share out; return their loss."""
+
+    def differentiate(share: Sequence[MicroBatch], model: Any) -> tuple[float, list[torch.Tensor]]:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         total, gradient = 0.0, [torch.zeros_like(parameter) for parameter in trained]
         for micro_batch in share:
@@ -82,34 +136,13 @@ def accumulate_gradient(
             total += float(loss.detach())
         return total, gradient
 
-    with _packing(engine, [term for term, *_ in terms], max((totals.longest for totals in every), default=0)) as packed:
-        threads, micro_batches = 1, []
-        if packed:
-            tokens = sum(totals.attended for totals in every) // engine.world
-            threads = max(1, min(engine.threads, tokens // LEAST_TOKENS))
-        for term, rows, numbers, totals in batches:
-            share = -(-len(numbers) // engine.world)
-            ordered = sorted(numbers, key=lambda number: -len(rows[number].input_ids))
-            mine = ordered[engine.rank :: engine.world]
-            passes = threads * -(-share // ((task.micro_batch or share) * threads))
-            size = -(-share // passes)
-            micro_batches += [(term, rows, mine[k : k + size], ordered[-1:], totals) for k in range(0, share, size)]
-        threads = min(threads, len(micro_batches))
-        if threads > 1:
-            jobs = [partial(differentiate, micro_batches[k::threads]) for k in range(threads)]
-            results = threads_and_ranks.run_all(engine.packable, jobs, threads)
-            gradient, *others = (found for _, found in results)
-            for other in others:
-                _add(gradient, other)
-            engine.add(gradient)
-            return sum(loss for loss, _ in results), sum(totals.tokens for totals in every)
-        total = torch.zeros((), dtype=torch.float64)
-        for number, micro_batch in enumerate(micro_batches, 1):
-            loss = compute_loss(micro_batch, engine.inner if packed else None)
-            engine.backward(loss, last=number == len(micro_batches))
-            total += loss.detach().double().cpu()
-            del loss
-    return float(engine.total(total.to(engine.device))), sum(totals.tokens for totals in every)
+    jobs = [partial(differentiate, micro_batches[k::threads]) for k in range(threads)]
+    results = threads_and_ranks.run_all(engine.packable, jobs, threads)
+    gradient, *others = (found for _, found in results)
+    for other in others:
+        _add(gradient, other)
+    engine.add(gradient)
+    return sum(loss for loss, _ in results)
 
 
 def _add(gradient: Sequence[torch.Tensor], more: Sequence[torch.Tensor]) -> None:
