@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from analysis.figures import catalog
+from analysis.figures.style import writing_beside
 from analysis.load.opening import find_sweep, open_storage
 from analysis.load.trials import CHOICE, settings
 from analysis.page import (
@@ -101,8 +102,10 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
     """Write all parts, and the page of them."""
     results, folder = report.results, report.folder
     (folder / "tables").mkdir(parents=True, exist_ok=True)
-    main, tradeoff = detail_sections.write_main(report), report.save_picture(catalog.draw_tradeoff(results))
-    parts = [*detail_sections.write_sections(report), *paper_layout_sections.write_sections(report, sweep, source)]
+    with writing_beside():
+        main, tradeoff = detail_sections.write_main(report), report.save_picture(catalog.draw_tradeoff(results))
+        sections, requested = detail_sections.write_sections(report), request_by_request.write_section(report)
+        parts = [*sections, *paper_layout_sections.write_sections(report, sweep, source)]
     write_lists(report)
     recommended = trial_to_ship.find_recommended(results)
     subject, decisive, answer = verdict.describe_trials(results.runs), list_decisive(results), write_verdict(results)
@@ -113,7 +116,7 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
         decisive = [*trial_to_ship.describe_recommended(results, recommended, rows), *decisive]
         parts.insert(0, trial_to_ship.write_section(report, recommended, rows, show_rows=show_rows))
     decisive += request_by_request.describe_requests(results)
-    parts = [*filter(None, [request_by_request.write_section(report)]), *parts]
+    parts = [*filter(None, [requested]), *parts]
     first, export = [*filter(None, [subject]), *decisive, *answer], ""
     if recommended:
         export = f"python -m trainables.export {recommended['id']}{cli.spell_storage(storage)} --output DIR"

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import cycle
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,15 +186,37 @@ def add_legend(figure: Figure) -> None:
         figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, markerscale=0.8)
 
 
+@contextmanager
+def writing_beside() -> Iterator[None]:
+    """Let other processes write the files of figures that are saved meanwhile. Raises what their writing raises."""
+    jobs: list[Future[None]] = []
+    with ProcessPoolExecutor(2, get_context("fork" if sys.platform == "linux" else None)) as pool:
+        token = _WRITE.set(lambda *given: jobs.append(pool.submit(_write_files, *given)))
+        try:
+            yield
+        finally:
+            _WRITE.reset(token)
+    for job in jobs:
+        job.result()
+
+
 def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:
     """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        layout: Any = figure.get_layout_engine()
+        layout.execute(figure)
+    figure.set_layout_engine(None)  # the layout takes as long as the drawing: once for all three
+    _WRITE.get()(figure, folder / stem)
+    points.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")
+
+
+def _write_files(figure: Figure, path: Path) -> None:
     # tables for shaping text, which is done; reading them takes half of a PDF's time. matplotlib passes no option on
     unused = [*subset.Options().drop_tables, "GDEF", "GPOS", "GSUB"]
     with mpl.rc_context(STYLE), replaced(subset.Options, "_drop_tables_default", unused):
-        layout: Any = figure.get_layout_engine()
-        layout.execute(figure)
-        figure.set_layout_engine(None)  # the layout takes as long as the drawing: once for all three
         for kind, metadata in METADATA.items():
-            figure.savefig(folder / f"{stem}.{kind}", dpi=300, metadata=metadata)
-    points.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")
+            figure.savefig(f"{path}.{kind}", dpi=300, metadata=metadata)
+
+
+_WRITE: ContextVar[Callable[..., None]] = ContextVar("_WRITE", default=_write_files)

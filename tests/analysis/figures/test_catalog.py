@@ -1,5 +1,6 @@
 """Pairs, arrows and a report's pictures as a whole: they have the tables' numbers and can be read."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +108,20 @@ def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(grid_sweep: R
     assert catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, tidy.from_runs(read(tmp_path)))) == []
 
 
-def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> None:
+def test_equal_numbers_give_equal_bytes_also_from_another_process(grid_sweep: Results, tmp_path: Path) -> None:
     points = sensitivity.curve_points(vary_only_gamma_tau(tidy.from_runs(grid_sweep)), "gamma")
-    for folder in ("one", "two"):
-        style.save_figure(sensitivity.draw(points.loc[points["metric"] == FQ]), tmp_path / folder, "gamma", points)
+    for folder, written in (("one", nullcontext()), ("two", style.writing_beside())):
+        with written:
+            style.save_figure(sensitivity.draw(points.loc[points["metric"] == FQ]), tmp_path / folder, "gamma", points)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert names == ["gamma.csv", "gamma.pdf", "gamma.png", "gamma.svg"]
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_what_hinders_another_process_from_writing_is_raised(tmp_path: Path) -> None:
+    (tmp_path / "full.svg").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"full\.svg"), style.writing_beside():
+        style.save_figure(style.make_panels(1, 1, 3, 2)[0], tmp_path, "full", pd.DataFrame())
+    style.save_figure(style.make_panels(1, 1, 3, 2)[0], tmp_path, "next", pd.DataFrame())
+    assert (tmp_path / "next.pdf").is_file()
