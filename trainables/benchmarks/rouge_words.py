@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from typing import Any
 from unicodedata import category, normalize
 
-from trainables.common.hidden_modules import without_modules
+from trainables.common.hidden_modules import bare_packages
 
 UNSPACED = re.compile(
     "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese, Japanese
@@ -21,7 +21,7 @@ UNSPACED = re.compile(
 @cache
 def scorer(*kinds: str, stemmer: bool = True, any_script: bool = False) -> Any:
     """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words or those of any script."""
-    with without_modules("scipy", "sklearn"):  # nltk would import both: a second, and stems need neither
+    with bare_packages("nltk", "nltk.stem", "rouge_score"):  # stems need nothing of what nltk imports: a second
         from nltk.stem.porter import PorterStemmer
         from rouge_score.rouge_scorer import RougeScorer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import errno
 import functools
 import gc
@@ -19,7 +20,7 @@ import typer
 from pydantic import ValidationError
 
 from trainables.common.errors import InputError, TrialStopped, first_line
-from trainables.common.hidden_modules import defer_compiler, replaced, without_modules
+from trainables.common.hidden_modules import defer_compiler, keep_all_results, replaced, without_modules
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -137,12 +138,18 @@ def describe_invalid(error: Exception) -> str:
     return "; ".join(problems)
 
 
+KEPT = {-1: 2**28, -3: 2**25}
+"""glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD: so much freed memory is kept, for each pass allocates the same."""
+
+
 def silence_libraries() -> None:
     """Keep libraries' progress bars and notices out of a command's output."""
     import logging
     import warnings
 
     collect_seldom()
+    for option, most in KEPT.items() if hasattr(libc := ctypes.CDLL(None), "mallopt") else ():
+        libc.mallopt(option, most)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
@@ -156,7 +163,9 @@ def silence_libraries() -> None:
         # scipy is for losses of pictures, boto3 for SageMaker, and 400 modules of torch for sharding, which
         # nothing uses: transformers keeps the answer that there is none, and reads models without DTensor
         hidden = replaced(torch.distributed, "is_available", lambda: False)
-        with without_modules("scipy", "boto3"), hidden:
+        # it reads the files of its 500 models twice: it would remember the last 128 folders
+        once = replaced(functools, "lru_cache", keep_all_results)
+        with without_modules("scipy", "boto3"), hidden, once:
             import transformers.modeling_utils
     import transformers
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -26,6 +28,24 @@ def without_modules(*names: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def bare_packages(*names: str) -> Iterator[None]:
+    """Import parts of these packages meanwhile, without what their `__init__` imports; then forget what came of them.
+
+    Parents come before their parts.
+    """
+    parts = tuple(f"{name}." for name in names)
+    known = {name: sys.modules.pop(name) for name in list(sys.modules) if f"{name}.".startswith(parts)}
+    try:
+        for name in names:
+            sys.modules[name] = module_from_spec(find_spec(name))  # pyright: ignore[reportArgumentType]
+        yield
+    finally:
+        for name in [name for name in sys.modules if f"{name}.".startswith(parts)]:
+            del sys.modules[name]
+        sys.modules.update(known)
+
+
+@contextlib.contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Let a library have another value for a name meanwhile."""
     before = getattr(owner, name)
@@ -34,6 +54,11 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+def keep_all_results(maxsize: Any = 128, typed: bool = False, *, usual: Any = functools.lru_cache) -> Any:
+    """Stand in for `functools.lru_cache`: where it is given no size, it keeps all results."""
+    return usual(None)(maxsize) if callable(maxsize) else usual(maxsize, typed)
 
 
 def defer_compiler() -> None:

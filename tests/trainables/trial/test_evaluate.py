@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import shutil
@@ -61,6 +62,29 @@ def test_what_an_evaluation_did_not_import_can_be_had_afterwards(root: Path) -> 
     )
     done = subprocess.run([sys.executable, "-c", typed], cwd=root, capture_output=True, text=True, check=False)
     assert done.stdout == "[2.0, 2.0] False True\n", done.stderr
+
+
+def test_transformers_reads_its_files_once_and_freed_memory_is_kept(root: Path) -> None:
+    typed = "import functools, resource; from trainables.common import cli; cli.silence_libraries(); import torch\n"
+    typed += "from transformers.utils.import_utils import create_import_structure_from_path as read\n"
+    typed += "print(read.cache_info().hits > 100, functools.lru_cache(abs).cache_info().maxsize)\n"
+    typed += "def take(): return len([torch.ones(20, 2**18) for _ in range(3)])\n"  # 20 MB each, all freed at once
+    typed += "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+    typed += "take(); take(); before = faults(); [take() for _ in range(5)]; print(faults() - before)"
+    done = subprocess.run([sys.executable, "-c", typed], cwd=root, capture_output=True, text=True, check=False)
+    found, faults = done.stdout.splitlines()
+    assert found == "True 128", done.stderr
+    if hasattr(ctypes.CDLL(None), "mallopt"):  # of glibc
+        assert int(faults) < 1000, done.stderr
+
+
+def test_rouge_imports_nothing_of_nltk_but_its_stemmer(root: Path) -> None:
+    typed = "import sys; from trainables.benchmarks.rouge_words import scorer; score = scorer('rouge1').score\n"
+    typed += "print('nltk' in sys.modules, 'rouge_score' in sys.modules, score('two dogs', 'a dog')['rouge1'].recall)\n"
+    typed += "import nltk, rouge_score.rouge_scorer\n"
+    typed += "print(nltk.stem.porter.PorterStemmer().stem('dogs'), 'corpus' in dir(nltk))"
+    done = subprocess.run([sys.executable, "-c", typed], cwd=root, capture_output=True, text=True, check=False)
+    assert done.stdout == "False False 0.5\ndog True\n", done.stderr
 
 
 @pytest.mark.data
