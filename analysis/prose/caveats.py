@@ -54,11 +54,9 @@ def _explain_forgetting(results: Results) -> list[str]:
     before = "" if math.isnan(start) else f", the original model's {format_number(start, 2)}"
     others = results.runs.loc[evaluated(results.runs) & (results.runs["forget_quality"] >= enough), "model_utility"]
     most = f" Other trials that reach it: {len(others)}, with an MU of at most {max(others, default=0):.2f}."
-    rule = results.rule
-    how = f" (the highest FQ that keeps {rule.share:.0%} of MU)" if rule.rule == "utility_floor" else ""
     whose = f"{describe_method(best['method'], best['rectifier.name'])}, mean of {format_count(best['n'], 'seed')}"
     return [
-        f"No chosen setting{how} forgets enough: the best FQ is {format_number(best['forget_quality'], 2)} ({whose})"
+        f"No chosen setting forgets enough: the best FQ is {format_number(best['forget_quality'], 2)} ({whose})"
         f"{before}; from {enough:.2f} on (p = {LEVEL:g}) a model cannot be told from one that never saw the rows."
         f"{most if len(others) else ''}"
     ]

@@ -24,7 +24,7 @@ from trainables.common.wording import format_count
 
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 KINDS = {
-    "better": "helped {} (a goal clearly better, none worse)",
+    "better": "helped {} (at least one of {goals} clearly better, none worse)",
     "slight": "improved one goal {} (another became worse, by too little to count)",
     "traded": "traded one goal for another {}",
     "worse": "made it worse {}",
@@ -204,11 +204,10 @@ def summarise_tests(tests: pd.DataFrame, goals: Goals) -> str:
     total, seeds = len(pairs), sorted({count for rows in pairs for count in rows["n"]})
     if not total:
         return "No verdict: no comparison has all goals, and two seeds, on both sides."
-    texts = [
-        text.format("in the only comparison" if total == 1 else f"in {'all' if kinds[kind] == total else kinds[kind]}")
-        for kind, text in KINDS.items()
-        if kind in kinds
-    ]
+    goals_compared = join_names(goal.short for goal in goals.compared)
+    where = {kind: f"in {'all' if count == total else count}" for kind, count in kinds.items()}
+    where = dict.fromkeys(kinds, "in the only comparison") if total == 1 else where
+    texts = [text.format(where[kind], goals=goals_compared) for kind, text in KINDS.items() if kind in kinds]
     if "better" not in kinds and total > 1:
         texts.insert(0, "helped in none")
     start = f"Of {total} comparisons, GRU" if total > 1 else "GRU"

@@ -106,8 +106,8 @@ def test_load_has_the_metrics_as_columns(name: str, tmp_path: Path) -> None:
     [
         (
             [(1, 0, 0), (0, 1, 1), (1, -1, 0)],
-            "Of 3 comparisons, GRU helped in 2 (a goal clearly better, none worse) and traded one goal for "
-            "another in 1.",
+            "Of 3 comparisons, GRU helped in 2 (at least one of VerbMem, KnowMem-U and KnowMem-R clearly better, "
+            "none worse) and traded one goal for another in 1.",
         ),
         (
             [(-1, 0, 0), (0, 0, 0)],
@@ -115,7 +115,8 @@ def test_load_has_the_metrics_as_columns(name: str, tmp_path: Path) -> None:
         ),
         (
             [(np.nan, 0, 1), (1, 1, 1)],
-            "GRU helped in the only comparison (a goal clearly better, none worse). Each",
+            "GRU helped in the only comparison (at least one of VerbMem, KnowMem-U and KnowMem-R clearly better, none "
+            "worse). Each",
         ),
         ([(1, -0.2, 0)], "GRU improved one goal in the only comparison (another became worse, by too little to count)"),
         ([(np.nan, 0, 1)], "No verdict: no comparison has all goals"),
