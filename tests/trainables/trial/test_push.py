@@ -129,6 +129,10 @@ def test_the_hubs_own_data_and_licence_are_named(kept: Any, hub: HubServer, tmp_
         ("locuslab/TOFU", "model_utility", 0.4, "not chosen on"),
     ]
     assert "(rows of locuslab/TOFU)" in card
+    made_up = config.benchmark.model_copy(update={"fingerprint": "fictional:0"})
+    told = config.model_copy(update={"benchmark": made_up})
+    assert "Benchmark `tofu` with made-up rows, split" in model_card.write_card(facts, told)
+    assert {one.dataset_name for one in model_card.list_results(facts, told)} == {"made-up rows forget25"}
 
 
 def test_what_is_refused_before_any_work(

@@ -55,7 +55,8 @@ def list_results(facts: dict[str, Any], trial: Trial) -> list[EvalResult]:
     The hub groups results by data set and split, not by what else they are of: `metric_args` tell them apart. A metric
     that is null would make the card unreadable.
     """
-    (data, *_), measured = [*_hub_data(trial), trial.benchmark.name], [("all", facts["verified_metrics"])]
+    asked = "made-up rows" if trial.benchmark.is_fictional else trial.benchmark.name
+    (data, *_), measured = [*_hub_data(trial), asked], [("all", facts["verified_metrics"])]
     if facts["held_out"]:
         measured.append(("not chosen on", facts["metrics"]))
     titles = {goal.metric: goal.title for goal in benchmarks.find(trial.benchmark.name).GOALS}
@@ -71,7 +72,7 @@ def list_results(facts: dict[str, Any], trial: Trial) -> list[EvalResult]:
         EvalResult(
             task_type="text-generation",
             dataset_type=data,
-            dataset_name=f"{trial.benchmark.name} {trial.benchmark.split}",
+            dataset_name=f"{asked} {trial.benchmark.split}",
             dataset_config=trial.benchmark.split,
             metric_type=SHARED_NAMES.get(name, name),
             metric_name=title,
