@@ -43,18 +43,12 @@ TRAINING = Training(lr=1e-6, epochs=10**6, batch_size=ROWS)
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-class HostGRU(rectifiers.Rectifier):
+class HostGRU(rectifiers.GRU):
     """GRU as its published code does it: each gradient whole, flat and in float64 in host memory, and copied back.
 
     That code also reads gradients layer by layer and keeps two further copies of them on the device; only what the
     scheme itself asks for is here, so its time is a lower bound.
     """
-
-    needs_retain = True
-
-    def __init__(self, gamma: float) -> None:
-        self.gamma = gamma
-        self.average: list[torch.Tensor] = []
 
     def update_average(self, retain: rectifiers.Shard) -> None:
         flat = _host(retain)
@@ -69,12 +63,6 @@ class HostGRU(rectifiers.Rectifier):
         for part, piece in zip(gradient, flat.split([part.numel() for part in gradient]), strict=True):
             part.copy_(piece.view_as(part))
         return rectifiers.Outcome(norm, norm, average_norm, dot, rectified=dot < 0)
-
-    def state(self) -> list[torch.Tensor]:
-        return self.average
-
-    def restore(self, state: list[torch.Tensor]) -> None:
-        self.average = state
 
 
 def _host(parts: rectifiers.Shard) -> torch.Tensor:
