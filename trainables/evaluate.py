@@ -60,49 +60,34 @@ def main(
     Example:
     python -m trainables.evaluate --model DIR --split forget05 --output F.json
     """
+    provenance.stamp()
     fields: dict[str, Any] = {"name": benchmark, "dialect": dialect, "shots": shots, "limit": limit}
     fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
     fields |= {"measures": tuple(filter(None, measures.split(","))), "holdout": holdout}
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
     if form:
         fields["measures"] = fields["measures"] or ("all",)
-    return _evaluate(model, fields, output, retain_evaluation, rows_file, token_budget, form)
-
-
-def _evaluate(
-    path: str,
-    fields: dict[str, Any],
-    output: Path,
-    retain: Path | None,
-    rows_file: Path | None,
-    token_budget: int,
-    form: str | None,
-) -> int:
-    provenance.stamp()
-    if fields["name"] == "own":
+    if benchmark == "own":
         fields = {"split": own.SPLIT, "template": own.TEMPLATE} | fields
-    elif "split" not in fields:
-        raise InputError(
-            f"--split: name the forget split of {fields['name']} (of tofu: forget01, forget05 or forget10)"
-        )
-    benchmark = Benchmark.model_validate(fields)
-    if "data" not in fields:
-        published = benchmarks.find(benchmark.name).published_data(benchmark.split)
-        benchmark = benchmark.model_copy(update={"data": published})
-    prompts.check_template(benchmark.template)
-    chosen = benchmarks.find(benchmark.name)
-    chosen.check_settings(benchmark)
+    elif not split:
+        raise InputError(f"--split: name the forget split of {benchmark} (of tofu: forget01, forget05 or forget10)")
+    asked = Benchmark.model_validate(fields)
+    chosen = benchmarks.find(asked.name)
+    if not data:
+        asked = asked.model_copy(update={"data": chosen.published_data(asked.split)})
+    prompts.check_template(asked.template)
+    chosen.check_settings(asked)
     if form:
-        open_unlearning_files.check(form, benchmark)
+        open_unlearning_files.check(form, asked)
         if output.is_file():
             raise InputError(f"--output: '{output}' is a file; --format {form} writes its two files in a folder")
-    benchmark = benchmark.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(benchmark)})
-    if warning := chosen.warn_about_rows(benchmark):
+    asked = asked.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(asked)})
+    if warning := chosen.warn_about_rows(asked):
         print(f"warning: {warning}", file=sys.stderr)
-    subject = Model(path=path)
+    subject = Model(path=model)
     model_files.check_model(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
-    reference = evaluation.read_reference(retain, benchmark) if retain else None
+    reference = evaluation.read_reference(retain_evaluation, asked) if retain_evaluation else None
     main_file = output / open_unlearning_files.EVALUATION if form else output
     for field, file in (("--output", main_file), ("--rows", rows_file)):
         if file:
@@ -113,16 +98,16 @@ def _evaluate(
     network, tokenizer = model_files.load_model(subject, field="--model")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     settings: dict[str, Any] = {"token_budget": token_budget, "report": _tell_progress()}
-    found, records = evaluation.evaluate(network.to(device), tokenizer, benchmark, reference, **settings)
+    found, records = evaluation.evaluate(network.to(device), tokenizer, asked, reference, **settings)
     if rows_file:
         atomic_files.write_rows(rows_file, records)
     if form:
-        resolved = prompts.resolve_template(benchmark.template, tokenizer)
+        resolved = prompts.resolve_template(asked.template, tokenizer)
         open_unlearning_files.write_files(output, resolved, records, found)
     else:
-        kept = evaluation.document(benchmark, found, records)
+        kept = evaluation.document(asked, found, records)
         atomic_files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
-    _print_metrics(benchmark, found, output, compared=reference is not None)
+    _print_metrics(asked, found, output, compared=reference is not None)
     return 0
 
 
