@@ -43,7 +43,7 @@ def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], m
         for method in dict.fromkeys(sweep.axes["method"])
         for rectifier in (("none",) if METHODS[method].strength else dict.fromkeys(sweep.axes["rectifier.name"]))
         if not _is_left_out(sweep, split, method, rectifier)
-        if (space := _make_space(sweep, strategy, (split, method, rectifier), benchmarks[split], models[split]))
+        if (space := _make_space(sweep, strategy, (split, method, rectifier), benchmarks, models))
     ]
 
 
@@ -103,15 +103,11 @@ def _is_left_out(sweep: Sweep, split: str, method: str, rectifier: str) -> bool:
 
 
 def _make_space(
-    sweep: Sweep,
-    strategy: str,
-    study: tuple[str, str, str],
-    benchmark: Benchmark,
-    models: tuple[Model, RetainEvaluation | None],
+    sweep: Sweep, strategy: str, study: tuple[str, str, str], benchmarks: dict[str, Benchmark], models: Models
 ) -> Space | None:
     """Return the space of a study, None if its rectifier takes no value of an axis."""
-    method, rectifier = study[1:]
-    row, (target, retain_evaluation) = METHODS[method], models
+    split, method, rectifier = study
+    row, (target, retain_evaluation) = METHODS[method], models[split]
     axes = {
         path: axis
         for path, axis in sweep.axes.items()
@@ -128,8 +124,8 @@ def _make_space(
         training, observe = training.model_copy(update={"eval_every": None, "stop_below": None}), None
     fixed: dict[str, Any] = {name: getattr(sweep, name) for name in ("calibration", "selection", "resources")}
     fixed["selection"] = sweep.selection.model_copy(update={"seeds": ()})  # of a trial's own seed there is one
-    fixed |= {"method": method, "benchmark": benchmark, "target": target, "retain_evaluation": retain_evaluation}
-    fixed |= {"observe": observe, "observe_in_id": False}
+    fixed |= {"method": method, "benchmark": benchmarks[split], "target": target}
+    fixed |= {"retain_evaluation": retain_evaluation, "observe": observe, "observe_in_id": False}
     objective = _identify_answers(sweep.objective, method)
     fixed |= {"rectifier": {"name": rectifier, "scope": None}, "objective": objective}
     fixed |= {"training": dict(training), "task_vector": dict(sweep.task_vector) if row.strength else None}
@@ -139,7 +135,7 @@ def _make_space(
         section, _, name = path.rpartition(".")
         value = fixed[section].get(name) if section else fixed[path]
         if value is None and section == "objective" and None not in axes[path]:
-            value = getattr(method_constants.constants(method, sweep.objective, study[0]), name, None)
+            value = getattr(method_constants.constants(method, sweep.objective, split), name, None)
         published[path] = nearest(axes[path], value)
         if strategy == "paper" and path in sweep.searched:
             axes[path] = (published[path],)
