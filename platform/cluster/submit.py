@@ -78,7 +78,7 @@ def run_command(place: str, module: str, arguments: Sequence[str]) -> int:
     if cluster.kubernetes:
         return cluster.kubernetes.run_command(module, typed)
     with connect_to_jobs.open_client(cluster) as client:
-        job = _submit(client, cluster, module, typed, module.split(".")[-1])
+        job = _submit(client, cluster, module, typed, module.split(".")[-1], None)
         try:
             _follow_log(client, job, lambda text: None)
             status = _wait_for_status(client, job)
@@ -105,12 +105,7 @@ def _refuse_secrets(arguments: Sequence[str]) -> None:
 
 
 def _submit(
-    client: Any,
-    cluster: Cluster,
-    module: str,
-    arguments: Sequence[str],
-    name: str,
-    metadata: dict[str, str] | None = None,
+    client: Any, cluster: Cluster, module: str, arguments: Sequence[str], name: str, metadata: dict[str, str] | None
 ) -> str:
     """Submit `python -m module arguments` as a job called after `name`; return its id."""
     return client.submit_job(
