@@ -223,14 +223,11 @@ def _has_started(pod: dict[str, Any]) -> bool:
 def _describe_waiting(status: dict[str, Any], pods: list[dict[str, Any]]) -> str:
     """Return what a job that does not run waits for: KubeRay, a node, an image."""
     state = status.get("jobDeploymentStatus") or "waits for KubeRay's operator"
-    causes = [
-        each["state"]["waiting"] for pod in pods for each in _list_containers(pod) if "waiting" in each.get("state", {})
-    ]
-    causes += [
-        each
-        for pod in pods
-        for each in pod.get("status", {}).get("conditions", [])
-        if (each["type"], each["status"]) == ("PodScheduled", "False")
-    ]
+    causes = []
+    for pod in pods:
+        states = [each.get("state", {}) for each in _list_containers(pod)]
+        conditions = pod.get("status", {}).get("conditions", [])
+        causes += [each["waiting"] for each in states if "waiting" in each]
+        causes += [each for each in conditions if (each["type"], each["status"]) == ("PodScheduled", "False")]
     words = {f"{cause.get('reason')} {cause.get('message', '')}".strip() for cause in causes}
     return "" if state == "Running" else "; ".join([state, *sorted(words)])
