@@ -7,16 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import paper
-from analysis.labels import (
-    REFERENCES,
-    TASK_VECTORS,
-    describe_method,
-    describe_settings,
-    join_names,
-    method_label,
-    split_label,
-)
+from analysis import labels, paper
+from analysis.labels import REFERENCES, describe_method, describe_settings, join_names, method_label, split_label
 from analysis.load.goal_columns import ARROWS, Goals
 from analysis.number_format import DASH, DECIMALS, format_number
 from analysis.stats import row_bootstrap
@@ -43,7 +35,7 @@ OPEN_UNLEARNING_CAPTION = (
 
 def has_task_vectors(runs: pd.DataFrame) -> bool:
     """Return whether a trial of the sweep moves along a task vector, and so has a strength."""
-    return bool(runs["method"].isin(TASK_VECTORS).any())
+    return bool(runs["method"].isin(labels.TASK_VECTORS).any())
 
 
 def plain_text(value: Any) -> str:
@@ -89,10 +81,9 @@ def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
 def list_attacks(points: pd.DataFrame) -> pd.DataFrame:
     """Return what came back of each chosen setting, a column for each attack, of `stats.attacks.last_steps`."""
     rows = []
-    studies = ["split", "method", "rectifier"]
-    for first in points.drop_duplicates(studies).to_dict("records"):
-        split, method, rectifier = (str(first[name]) for name in studies)
-        own = points.loc[(points[studies] == [split, method, rectifier]).all(axis=1)]
+    key: Any
+    for key, own in points.groupby(["split", "method", "rectifier"], sort=False):
+        split, method, rectifier = map(str, key)
         row = {
             "Split": split_label(split),
             "Method": describe_method(method, rectifier),
