@@ -11,17 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import paper
-from analysis.labels import (
-    REFERENCES,
-    method_label,
-    order_methods,
-    order_names,
-    order_rectifiers,
-    rectifier_label,
-    row_label,
-    split_label,
-)
+from analysis import labels, paper
+from analysis.labels import REFERENCES, method_label, order_names, rectifier_label, row_label, split_label
 from analysis.number_format import DASH, format_number, plain_setting
 from analysis.stats.tidy import CHECKS
 from analysis.tables import fill_commands
@@ -102,7 +93,7 @@ class Grid:
             for place, name in enumerate(models)
         ]
         present = set(rows["method"]) - set(REFERENCES)
-        order = dict.fromkeys([*layout.methods, *order_methods(present)])
+        order = dict.fromkeys([*layout.methods, *labels.order_methods(present)])
         methods = [name for name in order if name in present or (self.whole and name in layout.methods)]
         if layout.axis:
             return [line for method in methods for line in self._axis_lines(method)]
@@ -115,7 +106,7 @@ class Grid:
         lines = []
         for target in dict.fromkeys([*shares, *sorted(set(rows["target"]))]) or [""]:
             expected = {"none", *(layout.rectifiers if self.whole else ())}
-            for place, kind in enumerate(order_rectifiers({*expected, *rows["rectifier"]})):
+            for place, kind in enumerate(labels.order_rectifiers({*expected, *rows["rectifier"]})):
                 first = place == 0 and (layout.compared == "method" or method == top)
                 key = {"method": method, "rectifier": kind, "target": target}
                 if layout.components:
