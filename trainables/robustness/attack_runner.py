@@ -85,8 +85,7 @@ class AttackRunner:
         """
         settings, began, diverged = self.settings(name), time.monotonic(), None
         path = self.store.stress(key) / f"{name}-{digest(settings)[:8]}.json"
-        content = self.store.read_newest(path)
-        kept = atomic_files.parse_object(content) if content else None
+        kept = atomic_files.parse_object(self.store.read_newest(path) or b"")
         if kept and kept["model"]["fingerprint"] == model.fingerprint:
             return kept
         try:

@@ -70,8 +70,7 @@ def read_attacks(key: str, started: str | None, store: Storage) -> tuple[dict[st
 
     Both are empty where it was not attacked. `started`: of the trial's run; of an earlier one nothing is returned.
     """
-    content = store.read_newest(store.stress(key) / CAME_BACK)
-    kept = (parse_object(content) if content else None) or {}
+    kept = parse_object(store.read_newest(store.stress(key) / CAME_BACK) or b"") or {}
     if not kept or kept.get("started") != started:
         return {}, []
     return kept.get("attacks", {}), kept.get("shares", [])
