@@ -165,9 +165,8 @@ def write_section(report: Report, trial: Trial, rows: pd.DataFrame, *, show_rows
 
 
 def _read_texts(trial: Trial) -> dict[str, row_files.Row]:
-    sources = [str(source).split("=", 1) for source in trial["benchmark.sources"]]
-    place = dict(sources).get("forget", "")
-    rows = row_files.read_row_file("forget", place)
+    places = dict(str(source).split("=", 1) for source in trial["benchmark.sources"])
+    rows = row_files.read_row_file("forget", places.get("forget", ""))
     return {digest([row.question, row.answer])[:16]: row for row in rows}
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import ray
-import ray.exceptions
 
 from platform.schedule import capacity
 from platform.schedule.capacity import Growth, NodeKind

@@ -88,8 +88,7 @@ class TrialActor(tune.Trainable):
                     time.sleep(REPORT_SECONDS)
                     return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
                 self.store.fetch_trial(key)
-                found = self.store.result(key)
-                if found is not None:
+                if (found := self.store.result(key)) is not None:
                     remove_leftovers(self.store.trial(key))
                     _check_sent(self.trial, self.store)
                     return report_end(found)
