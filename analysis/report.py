@@ -103,20 +103,21 @@ def _write(report: Report, sweep: SweepFile, source: Source, storage: str, *, sh
     results, folder = report.results, report.folder
     (folder / "tables").mkdir(parents=True, exist_ok=True)
     with writing_beside():
+        papers = paper_layout_sections.write_sections(report, sweep, source)  # has the figures that take longest
         main, tradeoff = detail_sections.write_main(report), report.save_picture(catalog.draw_tradeoff(results))
-        sections, requested = detail_sections.write_sections(report), request_by_request.write_section(report)
-        parts = [*sections, *paper_layout_sections.write_sections(report, sweep, source)]
-    write_lists(report)
-    recommended = trial_to_ship.find_recommended(results)
-    subject, decisive, answer = verdict.describe_trials(results.runs), list_decisive(results), write_verdict(results)
-    answer += summarise_rectifiers(report.rectifiers) if report.rectifiers else []
-    answer += verdict.describe_attacks(report.attacks)
-    if recommended:
-        rows = trial_to_ship.list_recoverable(report, recommended)
-        decisive = [*trial_to_ship.describe_recommended(results, recommended, rows), *decisive]
-        parts.insert(0, trial_to_ship.write_section(report, recommended, rows, show_rows=show_rows))
-    decisive += request_by_request.describe_requests(results)
-    parts = [*filter(None, [requested]), *parts]
+        parts = [*detail_sections.write_sections(report), *papers]
+        write_lists(report)
+        recommended = trial_to_ship.find_recommended(results)
+        subject, decisive = verdict.describe_trials(results.runs), list_decisive(results)
+        answer = write_verdict(results)
+        answer += summarise_rectifiers(report.rectifiers) if report.rectifiers else []
+        answer += verdict.describe_attacks(report.attacks)
+        if recommended:
+            rows = trial_to_ship.list_recoverable(report, recommended)
+            decisive = [*trial_to_ship.describe_recommended(results, recommended, rows), *decisive]
+            parts.insert(0, trial_to_ship.write_section(report, recommended, rows, show_rows=show_rows))
+        decisive += request_by_request.describe_requests(results)
+        parts = [*filter(None, [request_by_request.write_section(report)]), *parts]
     first, export = [*filter(None, [subject]), *decisive, *answer], ""
     if recommended:
         export = f"python -m trainables.export {recommended['id']}{cli.spell_storage(storage)} --output DIR"

@@ -8,11 +8,14 @@ anything. Without scripts, and in print, the figure before it stays.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,7 @@ from analysis.stats.chosen_settings import SHORT, varied
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import plain_text
 from trainables.common.cli import DEFAULT_STORAGE, spell_storage
+from trainables.config.ids import digest
 from trainables.config.types import LOG_RATIO
 from trainables.storage.names import STOPPED
 
@@ -106,11 +110,26 @@ def bundle_script() -> Future[str]:
     """Start to make one module without imports of Vega, Vega-Lite, Vega-Embed and the script of the controls.
 
     In a process of its own, beside what else is done: vl_convert takes a second and a half, and lets no thread run.
+    The module is kept with this package's compiled Python, for the same script and the same vl_convert.
     """
+    source = (TEMPLATES / "interactive.js").read_text(encoding="utf-8")
+    kept = TEMPLATES / "__pycache__" / f"interactive-{digest([source, version('vl-convert-python')])[:16]}.js"
+    return ThreadPoolExecutor(1).submit(_read_bundle, kept)
+
+
+def _read_bundle(kept: Path) -> str:
+    if kept.is_file():
+        return kept.read_text(encoding="utf-8")
     script = "import pathlib, sys, vl_convert; file = pathlib.Path(sys.argv[1]); "
     script += "sys.stdout.write(vl_convert.javascript_bundle(file.read_text()))"
     command = [sys.executable, "-P", "-X", "utf8", "-c", script, str(TEMPLATES / "interactive.js")]
-    return ThreadPoolExecutor(1).submit(subprocess.check_output, command, encoding="utf-8")
+    bundle = subprocess.check_output(command, encoding="utf-8")
+    with suppress(OSError):  # a package that only others may write to
+        kept.parent.mkdir(exist_ok=True)
+        staging = kept.with_suffix(f".{os.getpid()}")
+        staging.write_text(bundle, encoding="utf-8")
+        staging.replace(kept)
+    return bundle
 
 
 def list_trials(

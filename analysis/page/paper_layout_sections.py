@@ -66,6 +66,8 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
 
     With both sources all its tables are on the page; without, those that no other part of the report has.
     """
+    steps = training_curves.load_steps(report.results, report.store)
+    along = tuple(map(report.save_picture, catalog.draw_training(steps)))
     both = source == Source.BOTH
     every = both or bool(paper_tables.tables_of_sweep(sweep.name))
     filling = FillingSweep(report.results, report.frame, sweep.command)
@@ -73,8 +75,6 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     drawn = {None, *(one.stem for one in others)}
     own = [sheet for sheet in made if not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]
     on_page = made if both else [sheet for sheet in own if every or sheet.layout.axis in drawn]
-    steps = training_curves.load_steps(report.results, report.store)
-    along = tuple(map(report.save_picture, catalog.draw_training(steps)))
     compared = any(sheet.numbers["paper"].notna().any() for sheet in on_page)
     apart = both and not any("paper" in set(one.points["source"]) for one in others)
     tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in on_page)

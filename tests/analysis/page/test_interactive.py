@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -96,6 +97,25 @@ def test_nothing_is_drawn_without_two_trials_that_have_both_goals(tmp_path: Path
     ]
     write_sweep(tmp_path, keys, splits=())
     assert interactive.write_block(sweep_store.read(tmp_path)) == ""
+
+
+def test_the_libraries_are_bundled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept is for one script, and may be missing where nobody may write."""
+    (tmp_path / "interactive.js").write_text("window.told = [vegaEmbed, 1];")
+    monkeypatch.setattr(interactive, "TEMPLATES", tmp_path)
+    bundled = load_library.__wrapped__
+    first = bundled().result()
+    assert "window.told" in first
+    (kept,) = (tmp_path / "__pycache__").iterdir()
+    assert kept.read_text() == first
+    kept.write_text("kept")
+    assert bundled().result() == "kept"
+    (tmp_path / "interactive.js").write_text("window.told = [vegaEmbed, 2];")
+    shutil.rmtree(tmp_path / "__pycache__")
+    (tmp_path / "__pycache__").touch()
+    second = bundled().result()
+    assert "window.told" in second
+    assert second != first
 
 
 @pytest.fixture(scope="module")
