@@ -1,7 +1,5 @@
 """A 1B Llama of random weights in bf16 on one GPU: rectification, utilisation, memory against the plan, evaluation.
 
-Then the tests marked gpu, whose outcomes stand in the same file.
-
 `python bench/gpu.py [--json FILE]` from the root; `--device cpu --size tiny` rehearses it where there is no GPU.
 """
 
@@ -9,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -143,19 +140,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     return found | {"left_bytes": torch.cuda.memory_allocated(device) if device.type == "cuda" else None}
 
 
-def run_tests(deadline: float) -> dict[str, Any]:
-    """Run the tests marked gpu, at most until `deadline`; return the outcome of each, or why it was skipped."""
-    command = [sys.executable, *"-m pytest -m gpu -rA -p no:cacheprovider tests/end_to_end/test_gpu.py".split()]
-    room = max(1.0, deadline - time.monotonic())
-    try:
-        said = subprocess.run(command, cwd=_script.ROOT, capture_output=True, text=True, timeout=room).stdout
-    except subprocess.TimeoutExpired as late:
-        said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
-        said += f"\nERROR not ended after {room:.0f} s"
-    ends = ("PASSED ", "FAILED ", "SKIPPED ", "ERROR ")
-    return {"tests": [line for line in said.splitlines() if line.startswith(ends)]}
-
-
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     data = _script.shared("data", "tofu")
     parser = _script.make_parser(__doc__)
@@ -168,7 +152,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", default=str(data) if data.is_dir() else None, help="folder of TOFU's rows")
     parser.add_argument("--split", default="forget05", help="of the evaluation (default forget05)")
     parser.add_argument("--limit", type=int, help="rows of each task of the evaluation (default: all)")
-    parser.add_argument("--minutes", type=float, default=10, help="after which the tests are ended (default 10)")
     options = _script.parse(parser, arguments)
     if options.data is not None and not Path(options.data).is_dir():
         parser.error(f"--data: no folder {options.data}")
@@ -182,10 +165,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     cli.silence_libraries()
-    deadline = time.monotonic() + 60 * options.minutes
-    found = measure(options) | run_tests(deadline)
     hardware = _script.hardware(options.device)
-    _script.report(options.json, [found], repeats=options.repeats, precision="bf16", device=hardware)
+    _script.report(options.json, [measure(options)], repeats=options.repeats, precision="bf16", device=hardware)
 
 
 if __name__ == "__main__":
