@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import cycle
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -188,16 +188,36 @@ def add_legend(figure: Figure) -> None:
 
 @contextmanager
 def writing_beside() -> Iterator[None]:
-    """Let other processes write the files of figures that are saved meanwhile. Raises what their writing raises."""
-    jobs: list[Future[None]] = []
-    with ProcessPoolExecutor(2, get_context("fork" if sys.platform == "linux" else None)) as pool:
-        token = _WRITE.set(lambda *given: jobs.append(pool.submit(_write_files, *given)))
-        try:
-            yield
-        finally:
-            _WRITE.reset(token)
-    for job in jobs:
-        job.result()
+    """Let a process for each figure that is saved meanwhile write its files; at the end all are there.
+
+    What such a process could not write is written here. On Linux alone: elsewhere figures are written as always.
+    """
+    started: list[tuple[int, Figure, Path]] = []
+    if sys.platform != "linux":
+        yield
+        return
+    token = _WRITE.set(lambda *given: started.append((_fork(*given), *given)))
+    try:
+        yield
+    finally:
+        _WRITE.reset(token)
+    for process, figure, path in started:
+        if os.waitpid(process, 0)[1]:
+            _write_files(figure, path)
+
+
+def _fork(figure: Figure, path: Path) -> int:
+    """Return the process that writes the files; it says nothing, and ends with another status than 0 if it fails."""
+    if process := os.fork():
+        return process
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        sys.stderr = None  # which a thread of the report may have locked
+        _write_files(figure, path)
+        status = 0
+    finally:
+        os._exit(status)
 
 
 def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:

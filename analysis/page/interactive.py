@@ -118,8 +118,9 @@ def bundle_script() -> Future[str]:
 
 
 def _read_bundle(kept: Path) -> str:
-    if kept.is_file():
-        return kept.read_text(encoding="utf-8")
+    with suppress(OSError):  # not made yet, or another's alone
+        if bundle := kept.read_text(encoding="utf-8"):
+            return bundle
     script = "import pathlib, sys, vl_convert; file = pathlib.Path(sys.argv[1]); "
     script += "sys.stdout.write(vl_convert.javascript_bundle(file.read_text()))"
     command = [sys.executable, "-P", "-X", "utf8", "-c", script, str(TEMPLATES / "interactive.js")]

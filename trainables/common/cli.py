@@ -138,8 +138,8 @@ def describe_invalid(error: Exception) -> str:
     return "; ".join(problems)
 
 
-KEPT = {-1: 2**28, -3: 2**25}
-"""glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD: so much freed memory is kept, for each pass allocates the same."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""What glibc's `mallopt` calls the freed memory that it keeps, and the least block that it never keeps."""
 
 
 def silence_libraries() -> None:
@@ -148,8 +148,9 @@ def silence_libraries() -> None:
     import warnings
 
     collect_seldom()
-    for option, most in KEPT.items() if hasattr(libc := ctypes.CDLL(None), "mallopt") else ():
-        libc.mallopt(option, most)
+    if hasattr(libc := ctypes.CDLL(None), "mallopt"):  # each pass of a model allocates the same again
+        libc.mallopt(M_TRIM_THRESHOLD, 2**26)
+        libc.mallopt(M_MMAP_THRESHOLD, 2**25)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)

@@ -40,7 +40,7 @@ def bare_packages(*names: str) -> Iterator[None]:
             sys.modules[name] = module_from_spec(find_spec(name))  # pyright: ignore[reportArgumentType]
         yield
     finally:
-        for name in [name for name in sys.modules if f"{name}.".startswith(parts)]:
+        for name in [name for name in list(sys.modules) if f"{name}.".startswith(parts)]:
             del sys.modules[name]
         sys.modules.update(known)
 
@@ -57,7 +57,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def keep_all_results(maxsize: Any = 128, typed: bool = False, *, usual: Any = functools.lru_cache) -> Any:
-    """Stand in for `functools.lru_cache`: where it is given no size, it keeps all results."""
+    """Stand in for `functools.lru_cache`: where it stands without parentheses, it keeps all results."""
     return usual(None)(maxsize) if callable(maxsize) else usual(maxsize, typed)
 
 

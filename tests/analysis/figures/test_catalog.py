@@ -1,5 +1,7 @@
 """Pairs, arrows and a report's pictures as a whole: they have the tables' numbers and can be read."""
 
+import os
+import signal
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -119,9 +121,26 @@ def test_equal_numbers_give_equal_bytes_also_from_another_process(grid_sweep: Re
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
 
 
-def test_what_hinders_another_process_from_writing_is_raised(tmp_path: Path) -> None:
-    (tmp_path / "full.svg").mkdir()
-    with pytest.raises(IsADirectoryError, match=r"full\.svg"), style.writing_beside():
-        style.save_figure(style.make_panels(1, 1, 3, 2)[0], tmp_path, "full", pd.DataFrame())
-    style.save_figure(style.make_panels(1, 1, 3, 2)[0], tmp_path, "next", pd.DataFrame())
-    assert (tmp_path / "next.pdf").is_file()
+def test_what_another_process_could_not_write_is_written_or_raised_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure, points, here, writers = style.make_panels(1, 1, 3, 2)[0], pd.DataFrame(), os.getpid(), tmp_path / "writers"
+    write = style._write_files
+
+    def note(*given: Any) -> None:
+        with writers.open("a") as told:
+            told.write(f"{os.getpid() == here} ")
+        if given[1].name == "killed" and os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(*given)
+
+    monkeypatch.setattr(style, "_write_files", note)
+    (tmp_path / "taken.svg").mkdir()
+    for stem, expected in (("whole", "False "), ("killed", "False True "), ("taken", "False True ")):
+        writers.unlink(missing_ok=True)
+        refused = pytest.raises(IsADirectoryError, match=r"taken\.svg") if stem == "taken" else nullcontext()
+        with refused, style.writing_beside():
+            style.save_figure(figure, tmp_path, stem, points)
+            figure.set_layout_engine("constrained")
+        assert writers.read_text() == expected, stem
+        assert (tmp_path / f"{stem}.pdf").is_file()

@@ -100,7 +100,7 @@ def test_nothing_is_drawn_without_two_trials_that_have_both_goals(tmp_path: Path
 
 
 def test_the_libraries_are_bundled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept is for one script, and may be missing where nobody may write."""
+    """What is kept is for one script; it may be missing or unreadable."""
     (tmp_path / "interactive.js").write_text("window.told = [vegaEmbed, 1];")
     monkeypatch.setattr(interactive, "TEMPLATES", tmp_path)
     bundled = load_library.__wrapped__
@@ -110,6 +110,8 @@ def test_the_libraries_are_bundled_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert kept.read_text() == first
     kept.write_text("kept")
     assert bundled().result() == "kept"
+    kept.write_text("")  # the machine stopped before it was on the disk
+    assert bundled().result() == first
     (tmp_path / "interactive.js").write_text("window.told = [vegaEmbed, 2];")
     shutil.rmtree(tmp_path / "__pycache__")
     (tmp_path / "__pycache__").touch()
