@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import cycle
 from pathlib import Path
@@ -207,17 +207,15 @@ def writing_beside() -> Iterator[None]:
 
 
 def _fork(figure: Figure, path: Path) -> int:
-    """Return the process that writes the files; it says nothing, and ends with another status than 0 if it fails."""
+    """Return a process that writes the files and says nothing; its status is 1 if it could not."""
     if process := os.fork():
         return process
-    status = 1
-    try:
+    with suppress(BaseException):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         sys.stderr = None  # which a thread of the report may have locked
         _write_files(figure, path)
-        status = 0
-    finally:
-        os._exit(status)
+        os._exit(0)
+    os._exit(1)
 
 
 def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:

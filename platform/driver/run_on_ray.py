@@ -114,10 +114,7 @@ def _tune(
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
     )
     tune_config = tune.TuneConfig(
-        search_alg=search,
-        num_samples=total,
-        max_concurrent_trials=placement.slots,
-        reuse_actors=True,
+        search_alg=search, num_samples=total, max_concurrent_trials=placement.slots, reuse_actors=True
     )
     trainable = tune.with_resources(train_ranks, LAUNCHER_RESOURCES)
     if resources.ranks == 1:

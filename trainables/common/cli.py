@@ -20,7 +20,7 @@ import typer
 from pydantic import ValidationError
 
 from trainables.common.errors import InputError, TrialStopped, first_line
-from trainables.common.hidden_modules import defer_compiler, keep_all_results, replaced, without_modules
+from trainables.common.hidden_modules import defer_compiler, replaced, without_modules
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -138,19 +138,15 @@ def describe_invalid(error: Exception) -> str:
     return "; ".join(problems)
 
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""What glibc's `mallopt` calls the freed memory that it keeps, and the least block that it never keeps."""
-
-
 def silence_libraries() -> None:
     """Keep libraries' progress bars and notices out of a command's output."""
     import logging
     import warnings
 
     collect_seldom()
-    if hasattr(libc := ctypes.CDLL(None), "mallopt"):  # each pass of a model allocates the same again
-        libc.mallopt(M_TRIM_THRESHOLD, 2**26)
-        libc.mallopt(M_MMAP_THRESHOLD, 2**25)
+    if hasattr(libc := ctypes.CDLL(None), "mallopt"):  # each pass of a model allocates what the one before freed
+        libc.mallopt(-1, 2**26)  # M_TRIM_THRESHOLD: so many free bytes are kept
+        libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: of blocks up to this size
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
@@ -164,11 +160,15 @@ def silence_libraries() -> None:
         # scipy is for losses of pictures, boto3 for SageMaker, and 400 modules of torch for sharding, which
         # nothing uses: transformers keeps the answer that there is none, and reads models without DTensor
         hidden = replaced(torch.distributed, "is_available", lambda: False)
-        # it reads the files of its 500 models twice: it would remember the last 128 folders
-        once = replaced(functools, "lru_cache", keep_all_results)
-        with without_modules("scipy", "boto3"), hidden, once:
+        # it would read the files of its 500 models twice, because a bare lru_cache remembers the last 128 folders
+        bare = functools.partial(_keep_all, usual=functools.lru_cache)
+        with without_modules("scipy", "boto3"), hidden, replaced(functools, "lru_cache", bare):
             import transformers.modeling_utils
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+
+
+def _keep_all(maxsize: Any = 128, typed: bool = False, *, usual: Any) -> Any:
+    return usual(None)(maxsize) if callable(maxsize) else usual(maxsize, typed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -54,11 +53,6 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
-
-
-def keep_all_results(maxsize: Any = 128, typed: bool = False, *, usual: Any = functools.lru_cache) -> Any:
-    """Stand in for `functools.lru_cache`: where it stands without parentheses, it keeps all results."""
-    return usual(None)(maxsize) if callable(maxsize) else usual(maxsize, typed)
 
 
 def defer_compiler() -> None:

@@ -219,12 +219,7 @@ def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int], name: str,
 
 
 def _rectified_gradient(
-    engine: Engine,
-    task: TrainingTask,
-    state: TrainingState,
-    passed: RetainPasses,
-    step: int,
-    attempt: int,
+    engine: Engine, task: TrainingTask, state: TrainingState, passed: RetainPasses, step: int, attempt: int
 ) -> tuple[dict[str, Any], rectifiers.Outcome]:
     """Leave the rectified gradient of one attempt in the engine."""
     forget, terms, weight = task.forget_batch(step, attempt), [], 0.0

@@ -77,9 +77,7 @@ def make_log(template: Template, records: Records, found: Metrics) -> Log:
                 )
         if task in GENERAL:
             shares = metrics.choice_shares(
-                mean_loss(records, task, "answer"),
-                mean_loss(records, task, "perturbed"),
-                metrics.OPEN_UNLEARNING_GUARD,
+                mean_loss(records, task, "answer"), mean_loss(records, task, "perturbed"), metrics.OPEN_UNLEARNING_GUARD
             )
             log[f"{prefix}_Q_A_Prob_normalised"] = _list_rows(({"prob": one} for one in shares.tolist()), shares.mean())
         log[f"{prefix}_Q_A_ROUGE"] = _list_rows(

@@ -37,10 +37,7 @@ class HAMUQ(TwoGradients):
         across = torch.where(across > DEGENERATE * retain_square, across, 0.0)  # else it is rounding, not a direction
         stretch = quotient((retain_square - quotient(gain * gain, square)).clamp(min=0), across).sqrt()
         direct = dot >= gain
-        return (
-            torch.where(direct, 0.0, quotient(gain - stretch * dot, square)),
-            torch.where(direct, 1.0, stretch),
-        )
+        return torch.where(direct, 0.0, quotient(gain - stretch * dot, square)), torch.where(direct, 1.0, stretch)
 
 
 class HAMUU(HAMUQ):
