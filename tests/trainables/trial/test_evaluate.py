@@ -68,14 +68,14 @@ def test_transformers_reads_its_files_once_and_freed_memory_is_kept(root: Path) 
     typed = "import functools, resource; from trainables.common import cli; cli.silence_libraries(); import torch\n"
     typed += "from transformers.utils.import_utils import create_import_structure_from_path as read\n"
     typed += "print(read.cache_info().hits > 100, functools.lru_cache(abs).cache_info().maxsize)\n"
-    typed += "def take(): return len([torch.ones(20, 2**18) for _ in range(3)])\n"  # 20 MB each, all freed at once
+    typed += "def take(): return len([torch.ones(8, 2**18) for _ in range(3)])\n"  # 8 MB each, all freed at once
     typed += "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
     typed += "take(); take(); before = faults(); [take() for _ in range(5)]; print(faults() - before)"
     done = subprocess.run([sys.executable, "-c", typed], cwd=root, capture_output=True, text=True, check=False)
     found, faults = done.stdout.splitlines()
     assert found == "True 128", done.stderr
     if hasattr(ctypes.CDLL(None), "mallopt"):  # of glibc
-        assert int(faults) < 1000, done.stderr
+        assert int(faults) < 10_000, done.stderr  # 2,048 for 8 MB: without, each round has 6,144
 
 
 def test_rouge_imports_nothing_of_nltk_but_its_stemmer(root: Path) -> None:
