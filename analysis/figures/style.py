@@ -192,10 +192,10 @@ def writing_beside() -> Iterator[None]:
 
     What such a process could not write is written here. On Linux alone: elsewhere figures are written as always.
     """
-    started: list[tuple[int, Figure, Path]] = []
     if sys.platform != "linux":
         yield
         return
+    started: list[tuple[int, Figure, Path]] = []
     token = _WRITE.set(lambda *given: started.append((_fork(*given), *given)))
     try:
         yield

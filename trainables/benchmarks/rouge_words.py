@@ -21,7 +21,8 @@ UNSPACED = re.compile(
 @cache
 def scorer(*kinds: str, stemmer: bool = True, any_script: bool = False) -> Any:
     """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words or those of any script."""
-    with bare_packages("nltk", "nltk.stem", "rouge_score"):  # stems need nothing of what nltk imports: a second
+    # a stemmer needs nothing of what nltk imports; rouge_score would keep the bare nltk for others
+    with bare_packages("nltk", "nltk.stem", "rouge_score"):
         from nltk.stem.porter import PorterStemmer
         from rouge_score.rouge_scorer import RougeScorer
 

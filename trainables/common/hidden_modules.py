@@ -28,9 +28,9 @@ def without_modules(*names: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def bare_packages(*names: str) -> Iterator[None]:
-    """Import parts of these packages meanwhile, without what their `__init__` imports; then forget what came of them.
+    """Let parts of these packages be imported meanwhile without what their `__init__` imports.
 
-    Parents come before their parts.
+    Afterwards it is as if nothing of them had been imported. Parents come before their parts.
     """
     parts = tuple(f"{name}." for name in names)
     known = {name: sys.modules.pop(name) for name in list(sys.modules) if f"{name}.".startswith(parts)}
