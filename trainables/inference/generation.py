@@ -6,7 +6,7 @@ at their own limit, and the keys and values of the others move together (docs/LO
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -30,6 +30,8 @@ PARTS = 2**40
 """Probabilities are added as whole numbers of such parts: sums of floats on a GPU depend on their order."""
 REFILL = 0.25
 """Rows are taken up, and ended ones dropped, when so large a part of the places is free: each move copies the cache."""
+ROOM = 32
+"""Rows are taken up while all of them have room for so many more tokens, if they may get so many: most end soon."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,13 @@ def continue_prompts(
     ]
     found = [_cut_at(end, ids) for ids in found]
     order = [row for row in range(len(requests)) if requests[row].limit > 0]
-    order.sort(key=lambda row: (-requests[row].longest, row))
+    order.sort(key=lambda row: (len(requests[row].ids), -requests[row].limit, row))  # as wide as those under way are
     if not order:
         return found
-    fits = requests[order[0]].longest <= kv_cache.attention_window(network)
+    longest = max(requests[row].longest for row in order)
+    fits = longest <= kv_cache.attention_window(network)
     if draws is not None and not fits:
-        raise InputError(
-            f"rows of {requests[order[0]].longest} tokens are too long to sample for {type(network).__name__}"
-        )
+        raise InputError(f"rows of {longest} tokens are too long to sample for {type(network).__name__}")
     movable = fits and (draws is not None or is_plain(network))
     decode = partial(_decode_moving_rows, draws=draws) if movable else _decode_by_transformers
     threads = threads_and_ranks.threads_for(network, token_budget // 4)
@@ -106,28 +107,27 @@ def _cut_at(end: int, ids: list[int]) -> list[int]:
     return ids[: ids.index(end)] if end in ids else ids
 
 
-def count_places(requests: Sequence[Request], rows: Sequence[int], left: Mapping[int, int], token_budget: int) -> int:
-    """Return how many of the first `rows` a batch holds to its end: each has as many columns as the widest needs.
+def _count_places(sizes: Sequence[tuple[int, int]], token_budget: int) -> int:
+    """Return how many of the first rows a batch holds: each has as many columns as the widest needs.
 
-    `left`: the tokens that a row may still get. Rows are aligned on the right, where their next tokens come.
+    `sizes`: the tokens of each row, and the most that may follow. Rows are aligned on the right, where those come.
     """
-    size = len(rows)
-    while size > 1:
-        chosen = rows[:size]
-        columns = max(requests[row].longest - left[row] for row in chosen) + max(left[row] for row in chosen)
-        if size * columns <= token_budget:
+    count = len(sizes)
+    while count > 1:
+        columns = sum(map(max, zip(*sizes[:count], strict=True)))
+        if count * columns <= token_budget:
             break
-        size = max(1, min(size - 1, token_budget // columns))
-    return size
+        count = max(1, min(count - 1, token_budget // columns))
+    return count
 
 
 def _decode_by_transformers(
     network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int, counter: Counter
 ) -> dict[int, list[int]]:
     """Call transformers' `generate` on one batch after the other: for models whose rows cannot move."""
-    found, limits = {}, {row: requests[row].limit for row in order}
+    found = {}
     while order:
-        size = count_places(requests, order, limits, token_budget)
+        size = _count_places([(len(requests[row].ids), requests[row].limit) for row in order], token_budget)
         rows, order = order[:size], order[size:]
         input_ids, mask = pad_rows([requests[row].ids for row in rows], pad, network.device, left=True)
         produced = network.generate(
@@ -158,21 +158,27 @@ def _decode_moving_rows(
     counter: Counter,
     draws: torch.Tensor | None = None,
 ) -> dict[int, list[int]]:
-    """Keep the rows that have not ended in one batch, in which others take the places of those that have."""
-    found: dict[int, list[int]] = {row: [] for row in order}
+    """Keep the rows that have not ended in one batch, in which others take the places of those that have.
+
+    When the rows grow beyond `token_budget`, the last ones leave, and are read again later with what they have got.
+    """
+    ids = {row: list(requests[row].ids) for row in order}
     left = {row: requests[row].limit for row in order}
-    batch = _Batch(network, longest=requests[order[0]].longest, draws=draws)
+    batch = _Batch(network, longest=max(requests[row].longest for row in order), draws=draws)
     while left:
         alive = [place for place, row in enumerate(batch.rows) if row in left]
-        size = count_places(requests, [batch.rows[place] for place in alive] + order, left, token_budget)
-        free = max(0, min(size - len(alive), len(order)))
-        if free >= min(len(order), max(1, REFILL * size)) > 0 or len(alive) <= (1 - REFILL) * len(batch.rows):
-            batch.keep(alive)
-            new, order = order[:free], order[free:]
-            for places in threads_and_ranks.group_by_length([len(requests[row].ids) for row in new], token_budget // 4):
+        waiting = [batch.rows[place] for place in alive] + order
+        size = _count_places([(len(ids[row]), min(left[row], ROOM)) for row in waiting], token_budget)
+        full = len(batch.rows) * (batch.mask.shape[1] + 1) > token_budget and len(batch.rows) > 1
+        size = size if full else max(size, len(alive))
+        free = max(0, size - len(alive))
+        if full or free >= min(len(order), max(1, REFILL * size)) > 0 or len(alive) <= (1 - REFILL) * len(batch.rows):
+            batch.keep(alive[:size])
+            first = len(batch.rows)
+            new, order = waiting[first:size], waiting[size:]
+            for places in threads_and_ranks.group_by_length([len(ids[row]) for row in new], token_budget // 4):
                 rows = [new[place] for place in places]
-                batch.add(rows, [requests[row].ids for row in rows], pad)
-            first = len(alive)
+                batch.add(rows, [ids[row] for row in rows], pad)
         else:
             batch.step()
             first = 0
@@ -181,11 +187,11 @@ def _decode_moving_rows(
                 continue
             left[row] -= 1
             if token != end:
-                found[row].append(token)
+                ids[row].append(token)
             if token == end or left[row] == 0:
                 del left[row]
                 counter.add(1)
-    return found
+    return {row: tokens[len(requests[row].ids) :] for row, tokens in ids.items()}
 
 
 @dataclass
@@ -218,7 +224,7 @@ class _Batch:
         for number, layer in enumerate(self.cache):  # one layer at a time lies there twice
             self.cache[number] = kv_cache.select_rows(layer, chosen, first)
 
-    def add(self, rows: list[int], prompts: Sequence[tuple[int, ...]], pad: int) -> None:
+    def add(self, rows: list[int], prompts: Sequence[Sequence[int]], pad: int) -> None:
         """Read new rows' prompts and put them below those under way."""
         input_ids, mask = pad_rows(prompts, pad, self.network.device, left=True)
         cache, last = self._read(rows, [], input_ids, mask, (mask.cumsum(1) - 1).clamp(min=0))

@@ -49,11 +49,14 @@ def test_rows_end_one_by_one_as_they_do_alone(family: str) -> None:
     ),
     end=st.integers(0, VOCABULARY - 1),
     budget=st.integers(1, 300),
+    room=st.integers(1, 12),
 )
-def test_any_rows_are_continued_as_they_are_alone(rows: list[Any], end: int, budget: int) -> None:
+def test_any_rows_are_continued_as_they_are_alone(rows: list[Any], end: int, budget: int, room: int) -> None:
     prompts, limits = [list(ids) for ids, _ in rows], [limit for _, limit in rows]
     expected = generate_each_alone(LLAMA, prompts, limits, end)
-    assert generate(LLAMA, prompts, limits, budget=budget, end=end) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generation, "ROOM", room)
+        assert generate(LLAMA, prompts, limits, budget=budget, end=end) == expected
 
 
 def test_only_the_tokenizers_end_ends_a_row_whatever_the_model_lists() -> None:
@@ -106,6 +109,21 @@ def test_wide_prompts_and_long_answers_together_keep_to_the_budget(cached: list[
     expected = generate_each_alone(LLAMA, prompts, limits, NEVER)
     assert generate(LLAMA, prompts, limits, budget=8 * 42, end=NEVER) == expected
     assert max(cached) <= 8 * 42
+
+
+def test_rows_that_outgrow_the_budget_leave_and_come_back(cached: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten rows that may have 60 tokens begin where there is room for four of 64."""
+    read, add = [], generation._Batch.add
+    monkeypatch.setattr(
+        generation._Batch, "add", lambda batch, rows, *more: (read.extend(rows), add(batch, rows, *more))
+    )
+    monkeypatch.setattr(generation, "ROOM", 16)
+    prompts = random_prompts([4] * 10)
+    assert generate(LLAMA, prompts, [60] * 10, budget=4 * 64, end=NEVER) == generate_each_alone(
+        LLAMA, prompts, [60] * 10, NEVER
+    )
+    assert max(cached) <= 4 * 64
+    assert len(set(read)) == 10 < len(read)
 
 
 def test_a_row_that_has_ended_never_goes_beyond_the_models_positions() -> None:
