@@ -147,6 +147,16 @@ def test_a_token_across_the_boundary_is_a_label() -> None:
     assert tokenizer.convert_ids_to_tokens(list(beside.input_ids[beside.answer_start :])) == ["H", "e", "</s>"]
 
 
+def test_an_answers_first_characters_may_be_in_no_token() -> None:
+    words = Tokenizer(tokenizer_models.WordLevel({"<s>": 0, "</s>": 1, "?": 2, "Ada": 3}, unk_token="?"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>")
+    found = encode(tokenizer, "plain", "Who", " \t Ada Ada")
+    assert tokenizer.convert_ids_to_tokens(list(found.input_ids[found.answer_start :])) == ["Ada", "Ada", "</s>"]
+    with pytest.raises(InputError, match="leaves no token of the answer to: 'Who'"):
+        encode(tokenizer, "plain", "Who", "  ")
+
+
 def test_the_answer_tag_is_a_label_in_the_papers_dialect_alone() -> None:
     tokenizer, question = TOKENIZERS["merging"], "Who?"
     paper, other = (
