@@ -29,8 +29,6 @@ from analysis.tables.paper_tables import make_sheet
 from trainables.storage.folder_storage import Storage
 
 ALL_ROWS_NOTE = "Mixtures are measured on all evaluation rows: those that the settings were chosen on, and the others."
-
-
 MOST_PICTURES = 6
 """Studies whose settings are drawn; importance.csv has all."""
 

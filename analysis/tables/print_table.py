@@ -34,8 +34,6 @@ GREEK = {"gamma": "γ", "tau": "τ"}
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
 NOT_PUBLISHED = "The paper has no such numbers: they are of other models, splits or settings."
 Record = Mapping[Any, Any]
-
-
 PlannedRow = tuple[dict[str, str], Row]
 """What of a number's key a row holds, and the row without its cells."""
 PlannedColumn = tuple[dict[str, str], str, tuple[str, str] | None]

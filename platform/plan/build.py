@@ -33,8 +33,6 @@ NOT_HASHED = {"axes", "varied", "published", "title", "tables", "models", "targe
 NOT_HASHED |= {"attention", "model_training", "backbone", "task_vector", "calibration", "selection", "trial_seconds"}
 NOT_HASHED |= {"search", "stress", "observe", *FILES}
 """Settings that leave a sweep its name: its axes, what trials' own ids hold, and what changes no number."""
-
-
 DEFAULT_BUDGET = 20
 """Trials of each study with `optuna`, where --trials says nothing else."""
 

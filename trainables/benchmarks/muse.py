@@ -29,16 +29,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.benchmarks import base, measures, metrics, rouge_words
-from trainables.benchmarks.base import (
-    BenchmarkBase,
-    EvaluationSize,
-    Examples,
-    Goal,
-    Metrics,
-    Records,
-    Row,
-    SizeEstimate,
-)
+from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.ids import digest
@@ -103,7 +94,7 @@ RULES: dict[str, Rules] = {
 }
 
 
-class MuseBenchmark(BenchmarkBase):
+class MuseBenchmark(base.BenchmarkBase):
     """MUSE on its news or its books."""
 
     GOALS = (

@@ -20,19 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.benchmarks import lm_eval_adapter
-from trainables.benchmarks.base import (
-    BenchmarkBase,
-    EvaluationSize,
-    Examples,
-    Goal,
-    Metrics,
-    Records,
-    Row,
-    SizeEstimate,
-    every_other,
-    refuse_holdout,
-)
+from trainables.benchmarks import base, lm_eval_adapter
+from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
@@ -63,7 +52,7 @@ GATED = (
 )
 
 
-class WmdpBenchmark(BenchmarkBase):
+class WmdpBenchmark(base.BenchmarkBase):
     """WMDP without a retain model: nobody has trained one without what it asks for."""
 
     GOALS = (
@@ -76,7 +65,7 @@ class WmdpBenchmark(BenchmarkBase):
 
     def check_settings(self, benchmark: Benchmark) -> None:
         self.published_data(benchmark.split)
-        refuse_holdout(benchmark)
+        base.refuse_holdout(benchmark)
         if benchmark.tasks:
             raise InputError("benchmark.tasks: wmdp asks its own questions and MMLU's; leave tasks out")
         for part in benchmark.places:
@@ -101,19 +90,13 @@ class WmdpBenchmark(BenchmarkBase):
         holds = {"wmdp": raw_rows.file_names(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
         if "bio" in TOPICS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
             holds[BIO_FORGET] = raw_rows.file_names([FORGET.format("bio")])
-        found = []
+        found, suffixes = [], raw_rows.OTHER_SUFFIXES
         for part, files in holds.items():
             place, setting = find_part(benchmark, part), f"benchmark.sources={part}=DIR"
             gated = GATED if place == SOURCES[BIO_FORGET] else ""
-            found.append(
-                HubRequirement("datasets", place, None, part, setting, files, raw_rows.OTHER_SUFFIXES, gated=gated)
-            )
+            found.append(HubRequirement("datasets", place, None, part, setting, files, suffixes, gated=gated))
         corpora = raw_rows.file_names(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
-        found.append(
-            HubRequirement(
-                "datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=raw_rows.OTHER_SUFFIXES
-            )
-        )
+        found.append(HubRequirement("datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=suffixes))
         return tuple(one for one in found if not typed_paths.is_folder(one.id))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
@@ -161,7 +144,7 @@ class WmdpBenchmark(BenchmarkBase):
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
         """Return the accuracies on every other question, MMLU's over all subjects together as lm-eval weighs them."""
-        chosen, found = every_other(records, which), {}
+        chosen, found = base.every_other(records, which), {}
         for name in (goal.metric for goal in self.GOALS):
             right = _right(chosen, name)
             found |= {name: sum(right) / len(right), f"{name}_questions": len(right)}

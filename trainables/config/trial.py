@@ -28,8 +28,6 @@ from trainables.config.types import Count, Seed
 NAMED = ("method", "benchmark.split", "rectifier.name", "rectifier.gamma", "rectifier.tau", "seed")
 NAMED += ("task_vector.stg", "task_vector.strength", "task_vector.normalise")
 """Settings that every trial's name tells."""
-
-
 FOLLOWS = "trial:"
 """Start of the fingerprint of a model that another trial leaves; its id comes after it."""
 

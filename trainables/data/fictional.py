@@ -20,7 +20,6 @@ RETAIN_ROWS = 80  # rows of retain_perturbed at most, whole authors from the sta
 RESERVE = 20  # names, titles and dates that belong to nobody: wrong answers come from them
 WRONG, WRONG_OPTIONS = 5, 3  # wrong answers a row: authors; canon and world
 
-
 TEXT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 FACTS = {field: (fact["questions"], fact["answers"]) for field, fact in TEXT["facts"].items()}
 """Field of an author -> three wordings each of the question and of the answer."""

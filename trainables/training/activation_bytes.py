@@ -36,10 +36,8 @@ def layer_bytes(trial: Trial, shape: Shape, length: int) -> float:
 
 def _is_masked(trial: Trial) -> bool:
     """Return whether a term attends to padding, for it reads positions there."""
-    settings, row = (
-        method_constants.constants(trial.method, trial.objective, trial.benchmark.split),
-        METHODS[trial.method],
-    )
+    settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
+    row = METHODS[trial.method]
     if row.steers:
         return settings.rmu_reduction == "all_positions"
     return "distributions" in row.needs and settings.kl_reduction.startswith("all_positions")

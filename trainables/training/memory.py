@@ -137,10 +137,8 @@ def shares_retain_pass(trial: Trial) -> bool:
 
     Of an objective in custom/ with a retain term, what its gradient takes is planned, and the pass that it may save.
     """
-    method, settings = (
-        METHODS[trial.method],
-        method_constants.constants(trial.method, trial.objective, trial.benchmark.split),
-    )
+    method = METHODS[trial.method]
+    settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
     shards, coefficient = count_retain_shards(trial), settings.retain_coefficient
     if "retain_multiplier" in method.needs:
         return shards <= 1

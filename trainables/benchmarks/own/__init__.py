@@ -31,19 +31,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.benchmarks import lm_eval_adapter
-from trainables.benchmarks.base import (
-    BenchmarkBase,
-    EvaluationSize,
-    Examples,
-    Goal,
-    Metrics,
-    Records,
-    Row,
-    SizeEstimate,
-    every_other,
-    refuse_holdout,
-)
+from trainables.benchmarks import base, lm_eval_adapter
+from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, closest
@@ -63,7 +52,7 @@ BYTES_PER_TOKEN, TEMPLATE_TOKENS = 4, 16
 """As a rule of thumb, for plans."""
 
 
-class OwnBenchmark(BenchmarkBase):
+class OwnBenchmark(base.BenchmarkBase):
     """Own rows: one split, no dialects, and nobody has a model that was trained without the rows to forget."""
 
     GOALS = (
@@ -86,7 +75,7 @@ class OwnBenchmark(BenchmarkBase):
             raise InputError("benchmark.data: own has no data set but files, forget=FILE and retain=FILE; leave it out")
         if benchmark.dialect != "paper":
             raise InputError("benchmark.dialect: own has no dialects; leave it out")
-        refuse_holdout(benchmark)
+        base.refuse_holdout(benchmark)
         lm_eval_adapter.check_shots(benchmark.shots)
         lm_eval_adapter.check_names(benchmark.tasks)
         at = benchmark.places
@@ -210,7 +199,7 @@ class OwnBenchmark(BenchmarkBase):
         return found, records
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
-        chosen = every_other(records, which)
+        chosen = base.every_other(records, which)
         found = row_scores.aggregate(benchmark, chosen)
         found |= {task: lm_eval_adapter.mean_score(task, chosen) for task in benchmark.tasks}
         return found | {"utility": row_scores.retain_utility(found, benchmark.tasks)}

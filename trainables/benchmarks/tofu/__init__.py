@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainables.benchmarks import base, measures, metrics
-from trainables.benchmarks.base import (
-    BenchmarkBase,
-    EvaluationSize,
-    Examples,
-    Goal,
-    Metrics,
-    Records,
-    Row,
-    SizeEstimate,
-)
+from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.tofu import aggregates, open_unlearning_files, row_scores, rows
 from trainables.benchmarks.tofu.aggregates import Reference
@@ -36,7 +27,7 @@ OTHER_ROWS, ANSWERS = (400, 100, 117), 7
 """Rows of the tasks beside the forget rows, and the answers of a row that are scored."""
 
 
-class TofuBenchmark(BenchmarkBase):
+class TofuBenchmark(base.BenchmarkBase):
     """TOFU on a forget split."""
 
     GOALS = (

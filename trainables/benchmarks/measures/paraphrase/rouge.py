@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from trainables.benchmarks import rouge_words
 from trainables.benchmarks.measures import Measure
 
-
-def _recall(row: Mapping[str, Any]) -> float:
-    return rouge_words.scorer("rouge1", "rougeL").score(row["paraphrase"], row["generation"])["rougeL"].recall
-
-
 MEASURE = Measure(
-    score=_recall,
+    score=lambda row: (
+        rouge_words.scorer("rouge1", "rougeL").score(row["paraphrase"], row["generation"])["rougeL"].recall
+    ),
     reads=("paraphrase", "generation"),
     best="lowest",
     short="ROUGE, paraphrase",
