@@ -8,11 +8,13 @@ anything. Without scripts, and in print, the figure before it stays.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache, partial
+from contextlib import suppress
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,6 @@ from analysis.stats.chosen_settings import SHORT, varied
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import plain_text
 from trainables.common.cli import DEFAULT_STORAGE, spell_storage
-from trainables.common.kept_files import read_or_make
 from trainables.config.ids import digest
 from trainables.config.types import LOG_RATIO
 from trainables.storage.names import STOPPED
@@ -112,12 +113,24 @@ def bundle_script() -> Future[str]:
     The module is kept with this package's compiled Python, for the same script and the same vl_convert.
     """
     source = (TEMPLATES / "interactive.js").read_text(encoding="utf-8")
-    name = f"interactive-{digest([source, version('vl-convert-python')])[:16]}.js"
+    kept = TEMPLATES / "__pycache__" / f"interactive-{digest([source, version('vl-convert-python')])[:16]}.js"
+    return ThreadPoolExecutor(1).submit(_read_bundle, kept)
+
+
+def _read_bundle(kept: Path) -> str:
+    with suppress(OSError):  # not made yet, or another's alone
+        if bundle := kept.read_text(encoding="utf-8"):
+            return bundle
     script = "import pathlib, sys, vl_convert; file = pathlib.Path(sys.argv[1]); "
     script += "sys.stdout.write(vl_convert.javascript_bundle(file.read_text()))"
     command = [sys.executable, "-P", "-X", "utf8", "-c", script, str(TEMPLATES / "interactive.js")]
-    make = partial(subprocess.check_output, command)
-    return ThreadPoolExecutor(1).submit(lambda: read_or_make(TEMPLATES, name, make).decode())
+    bundle = subprocess.check_output(command, encoding="utf-8")
+    with suppress(OSError):  # a package that only others may write to
+        kept.parent.mkdir(exist_ok=True)
+        staging = kept.with_suffix(f".{os.getpid()}")
+        staging.write_text(bundle, encoding="utf-8")
+        staging.replace(kept)
+    return bundle
 
 
 def list_trials(

@@ -8,7 +8,6 @@ import errno
 import functools
 import gc
 import os
-import pickle
 import re
 import shlex
 import sys
@@ -22,7 +21,6 @@ from pydantic import ValidationError
 
 from trainables.common.errors import InputError, TrialStopped, first_line
 from trainables.common.hidden_modules import defer_compiler, replaced, without_modules
-from trainables.common.kept_files import read_or_make
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -162,8 +160,9 @@ def silence_libraries() -> None:
         # scipy is for losses of pictures, boto3 for SageMaker, and 400 modules of torch for sharding, which
         # nothing uses: transformers keeps the answer that there is none, and reads models without DTensor
         hidden = replaced(torch.distributed, "is_available", lambda: False)
-        kept = replaced(functools, "lru_cache", functools.partial(_remember, usual=functools.lru_cache))
-        with without_modules("scipy", "boto3"), hidden, kept:
+        # it would read the files of its 500 models twice, because a bare lru_cache remembers the last 128 folders
+        bare = functools.partial(_keep_all, usual=functools.lru_cache)
+        with without_modules("scipy", "boto3"), hidden, replaced(functools, "lru_cache", bare):
             import transformers.modeling_utils
     import transformers
 
@@ -171,17 +170,5 @@ def silence_libraries() -> None:
     transformers.logging.disable_progress_bar()
 
 
-def _remember(*given: Any, usual: Any, **settings: Any) -> Any:
-    """Stand in for lru_cache: what transformers finds in the files of its 500 models, at each start, stays on disk."""
-    if given and getattr(given[0], "__name__", "") == "create_import_structure_from_path":
-        given = (functools.partial(_read_names, given[0]),)
-    return usual(*given, **settings)
-
-
-def _read_names(read: Callable[[Any], Any], path: Any) -> Any:
-    """Return the names that a folder of transformers defines; `path`: it or a file in it."""
-    folder = Path(path).parent if str(path).endswith(".py") else Path(path)
-    if folder.name != "models":
-        return read(path)
-    name = f"transformers-{sys.modules['transformers'].__version__}-{folder.stat().st_mtime_ns}.pickle"
-    return pickle.loads(read_or_make(Path(__file__).parent, name, lambda: pickle.dumps(read(path))))
+def _keep_all(maxsize: Any = 128, typed: bool = False, *, usual: Any) -> Any:
+    return usual(None)(maxsize) if callable(maxsize) else usual(maxsize, typed)

@@ -110,6 +110,8 @@ def test_the_libraries_are_bundled_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert kept.read_text() == first
     kept.write_text("kept")
     assert bundled().result() == "kept"
+    kept.write_text("")  # the machine stopped before it was on the disk
+    assert bundled().result() == first
     (tmp_path / "interactive.js").write_text("window.told = [vegaEmbed, 2];")
     shutil.rmtree(tmp_path / "__pycache__")
     (tmp_path / "__pycache__").touch()
