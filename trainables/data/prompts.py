@@ -119,15 +119,14 @@ def encode_all(
     tag = template.answer_tag if tag_is_answer else ""
     prompts = [prompt_text(template, question, tag_is_answer=tag_is_answer) for question, _ in pairs]
     texts = [prompt + tag + answer + template.answer_end for prompt, (_, answer) in zip(prompts, pairs, strict=True)]
-    encoded = tokenizer(texts, return_attention_mask=False, return_token_type_ids=False)
+    encoded = tokenizer(texts, return_offsets_mapping=True, return_attention_mask=False)
     ended, examples = tokenizer.eos_token_id, []
-    for prompt, text, ids, encoding in zip(prompts, texts, encoded["input_ids"], encoded.encodings, strict=True):
-        if ids and ids[-1] == ended and len(set(encoding.offsets[-1])) == 1:
+    for prompt, ids, offsets in zip(prompts, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        if ids and ids[-1] == ended and offsets[-1][0] == offsets[-1][1]:
             ids = ids[:-1]
         ids = ids[:max_length]
-        tokens = map(encoding.char_to_token, range(len(prompt), len(text)))
-        start = next((token for token in tokens if token is not None), len(ids))
-        if start >= len(ids):
+        start = next((k for k, (_, end) in enumerate(offsets[: len(ids)]) if end > len(prompt)), len(ids))
+        if start == len(ids):
             question = pairs[len(examples)][0]
             raise InputError(f"training.max_length={max_length} leaves no token of the answer to: {question[:80]!r}")
         examples.append(Example((*ids, ended) if len(ids) < max_length else tuple(ids), start))

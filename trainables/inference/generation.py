@@ -6,7 +6,7 @@ at their own limit, and the keys and values of the others move together (docs/LO
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -31,7 +31,7 @@ PARTS = 2**40
 REFILL = 0.25
 """Rows are taken up, and ended ones dropped, when so large a part of the places is free: each move copies the cache."""
 ROOM = 32
-"""Rows are taken up while all of them have room for so many more tokens, if they may get so many: most end soon."""
+"""A row is counted with room for so many more tokens, or for its limit if that is less: most end long before it."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def continue_prompts(
     ]
     found = [_cut_at(end, ids) for ids in found]
     order = [row for row in range(len(requests)) if requests[row].limit > 0]
-    order.sort(key=lambda row: (len(requests[row].ids), -requests[row].limit, row))  # as wide as those under way are
+    order.sort(key=lambda row: (len(requests[row].ids), -requests[row].limit, row))  # neighbours are about as wide
     if not order:
         return found
     longest = max(requests[row].longest for row in order)
@@ -107,17 +107,16 @@ def _cut_at(end: int, ids: list[int]) -> list[int]:
     return ids[: ids.index(end)] if end in ids else ids
 
 
-def _count_places(sizes: Sequence[tuple[int, int]], token_budget: int) -> int:
-    """Return how many of the first rows a batch holds: each has as many columns as the widest needs.
+def _count_places(sizes: Iterable[tuple[int, int]], token_budget: int) -> int:
+    """Return how many of the first rows a batch holds, one at least: each has as many columns as the widest needs.
 
     `sizes`: the tokens of each row, and the most that may follow. Rows are aligned on the right, where those come.
     """
-    count = len(sizes)
-    while count > 1:
-        columns = sum(map(max, zip(*sizes[:count], strict=True)))
-        if count * columns <= token_budget:
-            break
-        count = max(1, min(count - 1, token_budget // columns))
+    count = width = more = 0
+    for count, (tokens, limit) in enumerate(sizes, 1):
+        width, more = max(width, tokens), max(more, limit)
+        if count * (width + more) > token_budget:
+            return max(1, count - 1)
     return count
 
 
@@ -127,7 +126,7 @@ def _decode_by_transformers(
     """Call transformers' `generate` on one batch after the other: for models whose rows cannot move."""
     found = {}
     while order:
-        size = _count_places([(len(requests[row].ids), requests[row].limit) for row in order], token_budget)
+        size = _count_places(((len(requests[row].ids), requests[row].limit) for row in order), token_budget)
         rows, order = order[:size], order[size:]
         input_ids, mask = pad_rows([requests[row].ids for row in rows], pad, network.device, left=True)
         produced = network.generate(
@@ -168,7 +167,7 @@ def _decode_moving_rows(
     while left:
         alive = [place for place, row in enumerate(batch.rows) if row in left]
         waiting = [batch.rows[place] for place in alive] + order
-        size = _count_places([(len(ids[row]), min(left[row], ROOM)) for row in waiting], token_budget)
+        size = _count_places(((len(ids[row]), min(left[row], ROOM)) for row in waiting), token_budget)
         full = len(batch.rows) * (batch.mask.shape[1] + 1) > token_budget and len(batch.rows) > 1
         size = size if full else max(size, len(alive))
         free = max(0, size - len(alive))
