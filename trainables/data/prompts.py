@@ -119,9 +119,10 @@ def encode_all(
     tag = template.answer_tag if tag_is_answer else ""
     prompts = [prompt_text(template, question, tag_is_answer=tag_is_answer) for question, _ in pairs]
     texts = [prompt + tag + answer + template.answer_end for prompt, (_, answer) in zip(prompts, pairs, strict=True)]
-    encoded = tokenizer(texts, return_offsets_mapping=True, return_attention_mask=False)
+    encodings = tokenizer(texts, return_attention_mask=False, return_token_type_ids=False).encodings
     ended, examples = tokenizer.eos_token_id, []
-    for prompt, ids, offsets in zip(prompts, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+    for prompt, encoding in zip(prompts, encodings, strict=True):
+        ids, offsets = encoding.ids, encoding.offsets
         if ids and ids[-1] == ended and offsets[-1][0] == offsets[-1][1]:
             ids = ids[:-1]
         ids = ids[:max_length]
