@@ -11,7 +11,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.trainables.methods.test_rectification import alone, whole
@@ -81,8 +81,13 @@ def test_it_is_what_float64_says(name: str, count: int) -> None:
     assert told.conflict_share == pytest.approx((r @ u < 0).mean())
 
 
+ZERO_AMONG_OTHERS = [[0.0, -0.125, -0.125], [0.0, 0.0, 0.0], [0.0, 0.0, -0.125], [0.125, -0.125, 0.0]]
+"""Retain gradients: rounding gave the second one a direction, of which GEM took 3e15 times as much."""
+
+
 @unhurried
 @given(small())
+@example(([torch.tensor([0.0, 0.125, 0.0])], [[torch.tensor(one)] for one in ZERO_AMONG_OTHERS]))
 def test_gem_leaves_no_conflict_and_is_never_longer(drawn: tuple[Parts, list[Parts]]) -> None:
     gradient, retain = drawn
     found, told = apply("gem", gradient, retain)
@@ -106,6 +111,12 @@ def test_orthograds_forget_part_is_across_every_retain_gradient(drawn: tuple[Par
     longest = max(np.linalg.norm(whole(one)) for one in [gradient, *retain])
     for one in retain:
         assert abs(across @ whole(one)) <= 1e-3 * longest**2
+
+
+@pytest.mark.parametrize("length", [1.0, 1e-4, 1e-8])
+def test_gem_counts_the_direction_of_a_short_retain_gradient(length: float) -> None:
+    gradient, retain = [torch.tensor([-1.0, -1.0, 1.0])], [[torch.tensor([1.0, 0, 0])], [torch.tensor([0, length, 0])]]
+    assert apply("gem", gradient, retain)[0] == pytest.approx([0, 0, 1], abs=1e-6)
 
 
 def test_gem_of_one_part_is_agem() -> None:

@@ -81,11 +81,15 @@ class GEM(SeveralRetain):
     def weights(self, gram: torch.Tensor, dots: torch.Tensor) -> torch.Tensor:
         from scipy.optimize import nnls  # a quarter of a second of every other trial
 
-        values, axes = torch.linalg.eigh(gram)
+        lengths = gram.diagonal().sqrt()
+        unit = torch.where(lengths > 0, 1 / lengths, 0)  # a short gradient's direction counts as any other's
+        values, axes = torch.linalg.eigh(unit[:, None] * gram * unit)
         kept = values > DEGENERATE * values.max().clamp(min=0)
         root = values[kept].sqrt()
-        factor, target = root[:, None] * axes[:, kept].T, -(axes[:, kept].T @ dots) / root
-        return torch.from_numpy(nnls(factor.numpy(), target.numpy())[0]) if kept.any() else torch.zeros_like(dots)
+        factor, target = root[:, None] * axes[:, kept].T * (lengths > 0), -(axes[:, kept].T @ (unit * dots)) / root
+        return (
+            unit * torch.from_numpy(nnls(factor.numpy(), target.numpy())[0]) if kept.any() else torch.zeros_like(dots)
+        )
 
 
 class OrthoGrad(SeveralRetain):
