@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import errno
 import functools
 import gc
-import json
 import os
 import re
 import shlex
@@ -22,7 +20,7 @@ import typer
 from pydantic import ValidationError
 
 from trainables.common.errors import InputError, TrialStopped, first_line
-from trainables.common.hidden_modules import defer_compiler, replaced, without_modules
+from trainables.common.hidden_modules import defer_compiler, keep_names_of_models, replaced, without_modules
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -162,51 +160,9 @@ def silence_libraries() -> None:
         # scipy is for losses of pictures, boto3 for SageMaker, and 400 modules of torch for sharding, which
         # nothing uses: transformers keeps the answer that there is none, and reads models without DTensor
         hidden = replaced(torch.distributed, "is_available", lambda: False)
-        # it would read the files of its 500 models at each start, and twice: a bare lru_cache remembers 128 folders
-        bare = functools.partial(_keep_all, usual=functools.lru_cache)
-        with without_modules("scipy", "boto3"), hidden, replaced(functools, "lru_cache", bare):
+        with without_modules("scipy", "boto3"), hidden, keep_names_of_models():
             import transformers.modeling_utils
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-
-
-def _keep_all(maxsize: Any = 128, typed: bool = False, *, usual: Any) -> Any:
-    if getattr(maxsize, "__name__", "") == "create_import_structure_from_path":
-        maxsize = functools.partial(_read_names, maxsize)
-    return usual(None)(maxsize) if callable(maxsize) else usual(maxsize, typed)
-
-
-def _read_names(read: Callable[[Any], Any], path: Any) -> Any:
-    """Return the names that a folder of transformers, or that of a file in it, defines: `read(path)`.
-
-    Those of all models, a third of a second of each start, are kept with this package's compiled Python.
-    """
-    folder = Path(path).parent if str(path).endswith(".py") else Path(path)
-    if folder.name != "models":
-        return read(path)
-    kept = Path(__file__).parent / "__pycache__" / "transformers.json"
-    state = [str(folder), sys.modules["transformers"].__version__, max(e.stat().st_mtime for e in os.scandir(folder))]
-    with contextlib.suppress(OSError, ValueError):  # not made yet, another's alone, or damaged
-        known, names = json.loads(kept.read_text(encoding="utf-8"), object_hook=_from_json)
-        if known == state:
-            return names
-    names = read(path)
-    with contextlib.suppress(OSError):  # a package that only others may write to
-        kept.parent.mkdir(exist_ok=True)
-        kept.write_text(json.dumps([state, _to_json(names)]), encoding="utf-8")
-    return names
-
-
-def _to_json(names: Any) -> Any:
-    """Return dictionaries of sets, with sets of libraries among their keys, as dictionaries of lists."""
-    if not isinstance(names, dict):
-        return sorted(names)
-    texts = {key: key if isinstance(key, str) else f",{','.join(sorted(key))}" for key in names}
-    return {texts[key]: _to_json(value) for key, value in names.items()}
-
-
-def _from_json(part: dict[str, Any]) -> dict[Any, Any]:
-    keys = [frozenset(filter(None, key.split(","))) if key.startswith(",") else key for key in part]
-    return dict(zip(keys, (set(value) if isinstance(value, list) else value for value in part.values()), strict=True))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec, module_from_spec
@@ -99,3 +102,54 @@ IDLE = {
     "graph_break": _do_nothing,
     "trace_rules": SimpleNamespace(clear_lru_cache=_do_nothing),
 }
+
+
+KEPT_NAMES = Path(__file__).parent / "__pycache__" / "transformers.json"
+
+
+def keep_names_of_models() -> contextlib.AbstractContextManager[None]:
+    """Let transformers, imported meanwhile, find the names in its models' files where they were kept.
+
+    It would open those of 500 models at each start, and twice: a bare lru_cache remembers 128 folders.
+    """
+    return replaced(functools, "lru_cache", functools.partial(_keep_all, usual=functools.lru_cache))
+
+
+def _keep_all(maxsize: Any = 128, typed: bool = False, *, usual: Any) -> Any:
+    if getattr(maxsize, "__name__", "") == "create_import_structure_from_path":
+        maxsize = functools.partial(_read_names, maxsize)
+    return usual(None)(maxsize) if callable(maxsize) else usual(maxsize, typed)
+
+
+def _read_names(read: Callable[[Any], Any], path: Any) -> Any:
+    """Return the names that a folder of transformers, or that of a file in it, defines: `read(path)`.
+
+    Those of all models are kept for one version, and until a file is added to or taken from a model.
+    """
+    folder = Path(path).parent if str(path).endswith(".py") else Path(path)
+    if folder.name != "models":
+        return read(path)
+    newest = max(entry.stat().st_mtime for entry in os.scandir(folder))
+    state = [str(folder), sys.modules["transformers"].__version__, newest]
+    with contextlib.suppress(OSError, ValueError):  # not made yet, another's alone, or damaged
+        known, names = json.loads(KEPT_NAMES.read_text(encoding="utf-8"), object_hook=_from_json)
+        if known == state:
+            return names
+    names = read(path)
+    with contextlib.suppress(OSError):  # a package that only others may write to
+        KEPT_NAMES.parent.mkdir(exist_ok=True)
+        KEPT_NAMES.write_text(json.dumps([state, _to_json(names)]), encoding="utf-8")
+    return names
+
+
+def _to_json(names: Any) -> Any:
+    """Return dictionaries of sets, with sets of libraries among their keys, as dictionaries of lists."""
+    if not isinstance(names, dict):
+        return sorted(names)
+    texts = {key: key if isinstance(key, str) else f",{','.join(sorted(key))}" for key in names}
+    return {texts[key]: _to_json(value) for key, value in names.items()}
+
+
+def _from_json(part: dict[str, Any]) -> dict[Any, Any]:
+    keys = [frozenset(filter(None, key.split(","))) if key.startswith(",") else key for key in part]
+    return dict(zip(keys, (set(value) if isinstance(value, list) else value for value in part.values()), strict=True))
