@@ -82,14 +82,14 @@ class GEM(SeveralRetain):
         from scipy.optimize import nnls  # a quarter of a second of every other trial
 
         lengths = gram.diagonal().sqrt()
+        if not lengths.any():
+            return torch.zeros_like(dots)
         unit = torch.where(lengths > 0, 1 / lengths, 0)  # a short gradient's direction counts as any other's
         values, axes = torch.linalg.eigh(unit[:, None] * gram * unit)
-        kept = values > DEGENERATE * values.max().clamp(min=0)
+        kept = values > DEGENERATE * values.max()
         root = values[kept].sqrt()
         factor, target = root[:, None] * axes[:, kept].T * (lengths > 0), -(axes[:, kept].T @ (unit * dots)) / root
-        return (
-            unit * torch.from_numpy(nnls(factor.numpy(), target.numpy())[0]) if kept.any() else torch.zeros_like(dots)
-        )
+        return unit * torch.from_numpy(nnls(factor.numpy(), target.numpy())[0])
 
 
 class OrthoGrad(SeveralRetain):
