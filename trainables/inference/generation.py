@@ -80,7 +80,7 @@ def continue_prompts(
     ]
     found = [_cut_at(end, ids) for ids in found]
     order = [row for row in range(len(requests)) if requests[row].limit > 0]
-    order.sort(key=lambda row: (len(requests[row].ids), -requests[row].limit, row))  # neighbours are about as wide
+    order.sort(key=lambda row: (len(requests[row].ids), -requests[row].limit, row))  # rows of like width come together
     if not order:
         return found
     longest = max(requests[row].longest for row in order)
@@ -169,7 +169,8 @@ def _decode_moving_rows(
         waiting = [batch.rows[place] for place in alive] + order
         size = _count_places(((len(ids[row]), min(left[row], ROOM)) for row in waiting), token_budget)
         full = len(batch.rows) * (batch.mask.shape[1] + 1) > token_budget and len(batch.rows) > 1
-        size = size if full else max(size, len(alive))
+        if not full:
+            size = max(size, len(alive))
         free = max(0, size - len(alive))
         if full or free >= min(len(order), max(1, REFILL * size)) > 0 or len(alive) <= (1 - REFILL) * len(batch.rows):
             batch.keep(alive[:size])
