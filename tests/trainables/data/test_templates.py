@@ -157,6 +157,14 @@ def test_an_answers_first_characters_may_be_in_no_token() -> None:
         encode(tokenizer, "plain", "Who", "  ")
 
 
+def test_a_lone_space_of_the_answer_is_a_label_also_where_offsets_are_trimmed() -> None:
+    """GPT-NeoX's tokenizer says that such a token has no character."""
+    tokenizer = byte_level(Tokenizer(tokenizer_models.BPE()), single="")
+    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    found = encode(tokenizer, "llama2", "Who?", "  Ada")
+    assert spelled(tokenizer, found.input_ids[found.answer_start :]) == b"  Ada"
+
+
 def test_the_answer_tag_is_a_label_in_the_papers_dialect_alone() -> None:
     tokenizer, question = TOKENIZERS["merging"], "Who?"
     paper, other = (
