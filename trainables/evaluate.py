@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from trainables import benchmarks
-from trainables.benchmarks import Metrics, evaluation, own
+from trainables.benchmarks import Metrics, evaluation, model_checks, own
 from trainables.benchmarks.tofu import aggregates, open_unlearning_files
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
-from trainables.data import prompts
+from trainables.data import templates
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files
 from trainables.training import model_files
@@ -75,7 +75,7 @@ def main(
     chosen = benchmarks.find(asked.name)
     if not data:
         asked = asked.model_copy(update={"data": chosen.published_data(asked.split)})
-    prompts.check_template(asked.template)
+    templates.check_template(asked.template)
     chosen.check_settings(asked)
     if form:
         open_unlearning_files.check(form, asked)
@@ -87,6 +87,11 @@ def main(
     subject = Model(path=model)
     model_files.check_model(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
+    fitting = model_checks.check_model_and_rows(asked, subject, "--model")
+    for line in fitting.warnings:
+        print(f"warning: {line}", file=sys.stderr)
+    if fitting.problems:
+        raise InputError("; ".join(fitting.problems))
     reference = evaluation.read_reference(retain_evaluation, asked) if retain_evaluation else None
     main_file = output / open_unlearning_files.EVALUATION if form else output
     for field, file in (("--output", main_file), ("--rows", rows_file)):
@@ -99,11 +104,12 @@ def main(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     settings: dict[str, Any] = {"token_budget": token_budget, "report": _tell_progress()}
     found, records = evaluation.evaluate(network.to(device), tokenizer, asked, reference, **settings)
+    if advice := evaluation.advise_template(network, tokenizer, asked, found):
+        print(f"warning: {advice}", file=sys.stderr)
     if rows_file:
         atomic_files.write_rows(rows_file, records)
     if form:
-        resolved = prompts.resolve_template(asked.template, tokenizer)
-        open_unlearning_files.write_files(output, resolved, records, found)
+        open_unlearning_files.write_files(output, chosen.make_encoder(asked, tokenizer), records, found)
     else:
         kept = evaluation.document(asked, found, records)
         atomic_files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})

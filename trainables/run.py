@@ -14,7 +14,7 @@ from trainables.benchmarks.local_paths import localize
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
-from trainables.data import prompts
+from trainables.data import templates
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT
 from trainables.storage.opening import open_storage
@@ -49,7 +49,7 @@ def _read(config: Path) -> Trial:
     if not isinstance(document, dict):
         raise InputError(f"CONFIG: '{config}' holds no JSON object; give a trial's config.json")
     trial = Trial.model_validate(document)
-    prompts.check_template(trial.benchmark.template)
+    templates.check_template(trial.benchmark.template)
     benchmarks.find(trial.benchmark.name).check_settings(trial.benchmark)
     return trial
 

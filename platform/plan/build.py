@@ -14,7 +14,7 @@ from platform.plan.strategies import STRATEGIES, check_steered_layer, list_space
 from search_spaces.schema.axes import STUDY, Range
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
-from trainables.benchmarks import own
+from trainables.benchmarks import model_checks, own
 from trainables.benchmarks.own import row_files
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest, drop_planning, hashed_part
@@ -22,7 +22,7 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
 from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.config.trial import FOLLOWS, Trial
-from trainables.data import idk_answers, prompts
+from trainables.data import idk_answers, templates
 from trainables.methods import custom
 from trainables.robustness import attacks
 from trainables.storage.folder_storage import Storage
@@ -66,6 +66,7 @@ def make_plan(
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, STRATEGIES)}")
     sweep = _list_requests(_locate_answers(sweep))
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
+    warnings = _check_rows_with_models(benchmarks, found)
     targets = {split: _models_of(references, store) for split, references in found.items()}
     every = list_spaces(sweep, strategy, benchmarks, targets)
     if strategy == "paper" and sweep.training.eval_every is None and not any(space.varied for space in every):
@@ -97,6 +98,7 @@ def make_plan(
         budget=studied,
         costs=costs,
         shape=shape,
+        warnings=warnings,
     )
 
 
@@ -161,7 +163,7 @@ def _resolve_data_and_models(
 ) -> tuple[dict[str, Benchmark], ModelRecipes, dict[str, list[Reference]]]:
     """Return rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
-    problems.collect(prompts.check_template, sweep.benchmark.template)
+    problems.collect(templates.check_template, sweep.benchmark.template)
     benchmarks = {
         split: problems.collect(resolve_benchmark.resolve_benchmark, sweep, split, store) for split in sweep.splits
     }
@@ -171,10 +173,23 @@ def _resolve_data_and_models(
     models = ModelRecipes(sweep, store, next(iter(benchmarks.values())))
     found = {split: problems.collect(_find_references, models, split, benchmarks[split]) for split in sweep.splits}
     problems.stop()
-    for model in {ref.model for refs in found.values() for ref in refs}:
-        problems.collect(prompts.check_chat_template, sweep.benchmark.template, model.tokenizer or model.path)
     problems.stop()
     return benchmarks, models, found
+
+
+def _check_rows_with_models(
+    benchmarks: dict[str, Benchmark], references: dict[str, list[Reference]]
+) -> tuple[str, ...]:
+    """Return what is odd in rows, tokenizers and templates. Raises InputError with all that is wrong in them."""
+    problems, warnings = Problems(), []
+    asked = {(benchmarks[split], one.model): one.role for split, found in references.items() for one in found}
+    for (benchmark, model), role in asked.items():
+        name = "target" if role == "original" else role
+        fitting = model_checks.check_model_and_rows(benchmark, model, name)
+        problems.found += [line for line in fitting.problems if line not in problems.found]
+        warnings += fitting.warnings
+    problems.stop()
+    return tuple(dict.fromkeys(warnings))
 
 
 def _check_trials(

@@ -35,6 +35,8 @@ class Plan:
     costs: Budget = field(default_factory=Budget)
     shape: Shape | None = None
     """Sizes of the target model, None where they are not known before it is fetched."""
+    warnings: tuple[str, ...] = ()
+    """What is odd in rows, tokenizers and templates."""
 
     @property
     def name(self) -> str:

@@ -19,11 +19,10 @@ from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
 from platform.state.trial_outcomes import SweepState, planned_utilities
-from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common.errors import Unreachable, last_line
 from trainables.common.wording import format_duration
-from trainables.data import fictional, prompts
+from trainables.data import fictional
 from trainables.storage.atomic_files import is_complete, mark_complete, publish
 from trainables.storage.folder_storage import Storage, set_aside
 from trainables.storage.names import RESULT
@@ -34,8 +33,6 @@ from trainables.workers import launcher, shared_artifacts
 PrintLine = Callable[[str], None]
 TELL_SECONDS = 20.0
 """Between two lines of how far what is made is."""
-LOW_EXTRACTION = 0.3
-"""Extraction strength of the rows to forget below which the template may be the wrong one."""
 
 
 def prepare(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
@@ -149,16 +146,10 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
         if utility == 0 and (why := selection.explain_fallback(utility, plan.sweep.selection)):
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
 
-    targets = [ref for ref in plan.references if ref.role == "original"]
-    for ref in targets if plan.sweep.benchmark.name == "own" else ():
-        found = (store.read_evaluation(ref.evaluation) or {}).get("metrics", {})
-        extraction = found.get(benchmarks.find("own").GOALS[0].metric, 1.0)
-        if extraction < LOW_EXTRACTION:
-            print_line(
-                f"warning: asked in the template '{plan.sweep.benchmark.template}', the target model gives away little "
-                f"of the rows to forget (extraction strength {extraction:.2f} of 1); was it trained with another one "
-                f"(--set benchmark.template=chat, {', '.join(prompts.TEMPLATES)})?"
-            )
+    for ref in plan.references:
+        found = store.read_evaluation(ref.evaluation) or {}
+        if ref.role == "original" and (advice := found.get("advice")):
+            print_line(f"warning: target: {advice}")
 
 
 def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:

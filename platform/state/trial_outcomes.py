@@ -90,7 +90,7 @@ class SweepState:
     def warning(self) -> str | None:
         """Return in one line what is odd in the rows, and what comes from other code than this; None if nothing."""
         rows = dict.fromkeys(benchmarks.find(one.name).warn_about_rows(one) for one in self.plan.benchmarks.values())
-        return ". ".join(filter(None, [*rows, *self.warnings])) or None
+        return ". ".join(filter(None, [*rows, *self.plan.warnings, *self.warnings])) or None
 
     def after_setting_aside(self) -> SweepState:
         """Return the state when the results of retried trials and damaged files are set aside."""

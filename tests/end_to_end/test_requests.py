@@ -17,7 +17,7 @@ from tests.support.environment import RunModule, type_settings
 from tests.support.starts import invoke
 from trainables import evaluate
 from trainables.benchmarks.own import row_files, row_scores
-from trainables.data import prompts
+from trainables.data.conversations import make_encoder
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import ROWS, WEIGHTS
@@ -40,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny.write_rows(folder / "all.jsonl", asked[:9])
     tokenizer, every = tiny.tokenizer(), folder / "all.jsonl"
     rows = row_files.read_evaluation_rows(own_rows.on({"forget": every, "retain": every}))["forget"]
-    items = row_scores.cut_rows(tokenizer, prompts.TEMPLATES["plain"], "forget", rows, None)
+    items = row_scores.cut_rows(make_encoder("plain", tokenizer), "forget", rows, None)
     tiny.teach(tiny.network(), [item.example for item in items]).save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     return folder

@@ -81,7 +81,7 @@ def generate(
     network: Any, *arguments: Any, budget: int, end: int = END, pad: int = PAD, known: Any = None
 ) -> list[list[int]]:
     """Continue rows by trainables.inference.generation."""
-    return generation.continue_prompts(network, *arguments, end=end, pad=pad, token_budget=budget, known=known)
+    return generation.continue_prompts(network, *arguments, ends={end}, pad=pad, token_budget=budget, known=known)
 
 
 def ragged_prompts(count: int, seed: int) -> tuple[list[list[int]], list[int]]:

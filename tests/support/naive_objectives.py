@@ -69,7 +69,7 @@ def with_others(batch: Sequence[Row], others: Sequence[Row]) -> list[Row]:
     """Rows with others as their other answers, which come after them on the tape."""
     for number, (row, other) in enumerate(zip(batch, others, strict=True), len(batch)):
         second = Example((NAME + number, *other.example.input_ids[1:]), other.start)
-        row.example = AnsweredExample(row.example.input_ids, row.start, second)
+        row.example = AnsweredExample(row.example.input_ids, row.start, other=second)
         row.other = other
     return list(batch)
 

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.support import reference
+from tests.support.encoding import encode_rows
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector
 from trainables.config.shared_artifacts import Direction
@@ -46,9 +47,7 @@ class Naive:
     def __init__(self, trial_inputs: Any, direction: Direction) -> None:
         network, tokenizer = model_files.load_model(direction.target)
         self.network = network.double()
-        self.examples = tofu.rows.encode_rows(
-            tokenizer, TOFU.training_rows(direction.benchmark)[0], "llama2", "paper", 192
-        )
+        self.examples = encode_rows(tokenizer, TOFU.training_rows(direction.benchmark)[0], "llama2", "paper", 192)
         self.direction = direction
         self.start = reference.flat(self.network)
 

@@ -11,7 +11,7 @@ from tests.support import tiny
 from trainables.benchmarks import own
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.config.settings import Benchmark
-from trainables.data import prompts
+from trainables.data.conversations import make_encoder
 
 OWN = own.OwnBenchmark()
 
@@ -36,8 +36,8 @@ def settings(target: Path | str, files: dict[str, Path]) -> list[str]:
 def taught(files: dict[str, Path]) -> Any:
     """A tiny model that has learnt the forget rows and the rows of utility, more or less."""
     network, tokenizer = tiny.network(), tiny.tokenizer()
-    sets, template = row_files.read_evaluation_rows(on(files)), prompts.TEMPLATES["plain"]
-    items = [i for n in ("forget", "retain") for i in row_scores.cut_rows(tokenizer, template, n, sets[n], None)]
+    sets, encoder = row_files.read_evaluation_rows(on(files)), make_encoder("plain", tokenizer)
+    items = [i for n in ("forget", "retain") for i in row_scores.cut_rows(encoder, n, sets[n], None)]
     return tiny.teach(network, [item.example for item in items])
 
 

@@ -91,8 +91,10 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
     from trainables.training import loop
 
     runner, training, tokenizer = _engine(world, job, target)
+    from tests.support.encoding import encode_rows
+
     sides = tofu.TofuBenchmark().training_rows(Benchmark(data=data, split=split))
-    encoded = [tofu.rows.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
+    encoded = [encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
     task = loop.TrainingTask(
         forget=encoded[0],
         retain=encoded[1],

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from trainables.common.errors import InputError, closest
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
-from trainables.data import prompts, raw_rows
+from trainables.data import raw_rows
+from trainables.data.conversations import Encoder, Question, make_encoder
 from trainables.data.hub_folders import HubRequirement
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class BenchmarkBase(ABC):
     """The task of the forget rows that measures are searched by."""
     COMPARED_TASKS: ClassVar[tuple[str, str]] = ("forget", "holdout")
     """The tasks of the forget and of the hold-out rows that membership is told by."""
+    ASKS_BY_TEMPLATE: ClassVar[bool] = False
+    """Whether questions are asked in `benchmark.template`, not as plain text or by lm-eval."""
     SEQUENCE: ClassVar[str] = ""
     """Splits that are unlearned one after another have a number behind it, from 1 on."""
 
@@ -171,12 +174,15 @@ class BenchmarkBase(ABC):
         """Raise InputError unless each forget row is a question with its answer. Leaves the hub alone."""
         raise InputError(f"method: another answer needs questions to forget; {self.name} has texts")
 
+    def make_encoder(self, benchmark: Benchmark, tokenizer: Any) -> Encoder:
+        """Return what turns questions with their answers into tokens."""
+        return make_encoder(benchmark.template, tokenizer)
+
     def encode_answers(
-        self, benchmark: Benchmark, tokenizer: Any, pairs: Sequence[tuple[str, str]], max_length: int
+        self, benchmark: Benchmark, tokenizer: Any, pairs: Sequence[tuple[Question, str]], max_length: int
     ) -> Examples:
         """Return questions with answers as tokens, as `training_examples` has them."""
-        template = prompts.resolve_template(benchmark.template, tokenizer)
-        return prompts.encode_all(tokenizer, template, pairs, max_length=max_length, tag_is_answer=False)
+        return self.make_encoder(benchmark, tokenizer).encode(pairs, max_length=max_length)
 
     @abstractmethod
     def measure(

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trainables import benchmarks
-from trainables.benchmarks import Metrics, Records, measures
+from trainables.benchmarks import Metrics, Records, Row, measures
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
+from trainables.data import conversations, templates
 from trainables.inference.progress import Report, report_to
 from trainables.storage import atomic_files
+
+TRIED, TRIED_TOKENS = 10, 512
+"""Rows that are asked in every template, and their tokens at the most."""
 
 
 def evaluate(
@@ -34,6 +41,57 @@ def evaluate(
     records = [columns | row for row in records]
     added = measures.aggregate(benchmark, records, chosen.MEASURED_TASKS, chosen.COMPARED_TASKS)
     return added | metrics, records
+
+
+def advise_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics: Metrics) -> str | None:
+    """Return that the template is likely not the model's, where what it knows and what it says do not go together.
+
+    Asked are up to TRIED forget rows in every template; shown is how likely their answers are, exp(-mean loss) of the
+    answers' own tokens. None: nothing speaks for another template.
+    """
+    chosen = benchmarks.find(benchmark.name)
+    said, likely = metrics.get("forget_rouge"), metrics.get("forget_prob")
+    if not chosen.ASKS_BY_TEMPLATE or said is None or likely is None:
+        return None
+    extracted = metrics.get("forget_extraction_strength")
+    least = likely if extracted is None else min(likely, extracted)
+    differ = (said < 0.1 and likely >= 0.3) or (said >= 0.5 and least < 0.1)
+    if not differ and max(said, likely) >= 0.5:
+        return None
+    found = _score_templates(network, tokenizer, chosen.training_rows(benchmark)[0])
+    best, own = max(found, key=found.__getitem__, default=benchmark.template), found.get(benchmark.template, 0.0)
+    better = best != benchmark.template and found[best] > max(0.1, 1.5 * own)
+    if not differ and not better:
+        return None
+    numbers = f"ROUGE {said:.2f}, probability {likely:.2f}"
+    numbers += "" if extracted is None else f", extraction strength {extracted:.2f}"
+    shown = ", ".join(f"{name} {value:.2f}" for name, value in sorted(found.items(), key=lambda item: -item[1]))
+    fits = f"'{best}' fits better: --set benchmark.template={best}" if better else "none fits better"
+    return (
+        f"the model's answers to the rows to forget ({numbers}) speak for another prompt template than "
+        f"'{benchmark.template}'; how likely ten answers are in each: {shown}; {fits}"
+    )
+
+
+def _score_templates(network: Any, tokenizer: Any, rows: Sequence[Row]) -> dict[str, float]:
+    """Return how likely the answers to the first questions are, by template, of those that the tokenizer can take."""
+    from trainables.inference import scoring
+    from trainables.inference.padded_batch import pad_of
+
+    pairs, found = [(row["question"], row["answer"]) for row in rows if "question" in row][:TRIED], {}
+    for name in (*templates.TEMPLATES, templates.CHAT) if pairs else ():
+        try:
+            examples = conversations.make_encoder(name, tokenizer).encode(pairs, max_length=TRIED_TOKENS)
+        except InputError:
+            continue
+        groups = [[example] for example in examples]
+        scores = scoring.score_labels(network, groups, pad=pad_of(tokenizer), token_budget=4 * TRIED_TOKENS)
+        losses = [
+            one.losses[example.lead : len(one.losses) - example.ending]
+            for example, (one,) in zip(examples, scores, strict=True)
+        ]
+        found[name] = float(np.mean([np.exp(-np.mean(part)) for part in losses if part]))
+    return found
 
 
 def check_data(benchmark: Benchmark) -> None:

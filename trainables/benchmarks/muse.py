@@ -246,7 +246,7 @@ def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token
     scorer = rouge_words.scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
-        prompts = [row["question"] for row in chosen]
+        prompts = [text_blocks.tokenize(tokenizer, row["question"]) for row in chosen]
         texts = greedy_answers.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
         for row, text in zip(chosen, texts, strict=True):
             text = text if verbatim else until_stop(text)

@@ -11,6 +11,8 @@ from typing import Any
 
 from trainables.common.code_hash import ROOT, hash_code
 
+TEMPLATE_DATE = "2025-04-10"
+"""What chat templates that write today's date are told: a model's numbers must not depend on the day."""
 PACKAGES = ("torch", "deepspeed", "transformers", "ray", "numpy", "scipy", "rouge-score", "lm-eval", "optuna", "mlflow")
 
 
@@ -32,9 +34,13 @@ def commit() -> tuple[str | None, bool]:
 
 
 def stamp(*names: str) -> dict[str, Any]:
-    """Return versions, commit and code of this process, as every result has them; `names` as `hash_code` takes them."""
+    """Return versions, commit and code of this process, as every result has them, and the date that templates are told.
+
+    `names` as `hash_code` takes them.
+    """
     head, dirty = commit()
-    return {"versions": versions(), "commit": head, "dirty": dirty, "code": hash_code(*names)}
+    found = {"versions": versions(), "commit": head, "dirty": dirty, "code": hash_code(*names)}
+    return found | {"template_date": TEMPLATE_DATE}
 
 
 def now() -> str:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Example:
-    """Token ids of one row; the label positions are `answer_start` to the end."""
+    """Token ids of one row; the label positions are `answer_start` to the end.
+
+    `lead`, `ending`: how many labels stand before and behind the answer itself, such as an answer tag and the tokens
+    that end a turn. Measures of the answer leave them out.
+    """
 
     input_ids: tuple[int, ...]
     answer_start: int
+    lead: int = 0
+    ending: int = 0
 
     @property
     def answer_tokens(self) -> int:
+        """Return the number of labels."""
         return len(self.input_ids) - self.answer_start
 
 
@@ -21,4 +28,4 @@ class Example:
 class AnsweredExample(Example):
     """A row, and its question with another answer."""
 
-    other: Example
+    other: Example = field(kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def format_duration(seconds: float) -> str:
     """Return `42 s`, `3.5 min` or `2.1 h`."""
@@ -27,3 +29,9 @@ def format_size(count: float) -> str:
     if count >= 1e9:
         return f"{count / 1e9:.1f} GB"
     return f"{count / 1e6:.0f} MB" if count >= 1e7 else f"{count / 1e6:.1f} MB"
+
+
+def list_rows(numbers: Sequence[int], most: int = 10) -> str:
+    """Return `row 4`, `rows 1, 2, 3`, or the first ones and how many more there are."""
+    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
+    return f"row{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers[:most]))}{more}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
+from trainables.data.conversations import count_added
 
 
 def wrap_texts(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
@@ -75,9 +76,18 @@ class TextRows(Sequence[Example]):
 
 
 def tokenize(tokenizer: Any, text: str) -> list[int]:
-    """Return the ids of a text that a model reads: with a start token if the tokenizer adds one, and no end token."""
-    ids = list(tokenizer(text, verbose=False)["input_ids"])
-    return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids
+    """Return the ids of a text that a model reads: one start token if it has or gets one, and no end token.
+
+    A text that was rendered with start and end tokens has them at its edges: there they are taken off.
+    """
+    start = tokenizer(text, verbose=False)["input_ids"][: count_added(tokenizer)[0]]
+    ids = list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    while ids and ids[-1] == tokenizer.eos_token_id:
+        ids.pop()
+    while ids[:1] == [tokenizer.bos_token_id]:
+        start = start or ids[:1]
+        del ids[0]
+    return [*start, *ids]
 
 
 def _stream(tokenizer: Any, texts: Sequence[str]) -> list[int]:

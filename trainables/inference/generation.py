@@ -6,9 +6,10 @@ at their own limit, and the keys and values of the others move together (docs/LO
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -58,13 +59,13 @@ def continue_prompts(
     prompts: Sequence[Sequence[int]],
     limits: Sequence[int],
     *,
-    end: int,
+    ends: Collection[int],
     pad: int,
     token_budget: int,
     known: Sequence[Sequence[int]] | None = None,
     draws: torch.Tensor | None = None,
 ) -> list[list[int]]:
-    """Return the likeliest ids after each prompt, up to `end` and without it, at most as many as its limit says.
+    """Return the likeliest ids after each prompt, up to one of `ends` and without it, as many as its limit at most.
 
     `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included.
     `known`: the ids that each continuation is known to begin with; they are read like the prompt, all at once.
@@ -75,10 +76,10 @@ def continue_prompts(
         known = [()] * len(prompts)
     found = [list(ids[:limit]) for ids, limit in zip(known, limits, strict=True)]
     requests = [
-        Request((*prompt, *ids), 0 if end in ids else limit - len(ids))
+        Request((*prompt, *ids), 0 if not set(ids).isdisjoint(ends) else limit - len(ids))
         for prompt, ids, limit in zip(prompts, found, limits, strict=True)
     ]
-    found = [_cut_at(end, ids) for ids in found]
+    found = [_cut_at(ends, ids) for ids in found]
     order = [row for row in range(len(requests)) if requests[row].limit > 0]
     order.sort(key=lambda row: (len(requests[row].ids), -requests[row].limit, row))  # rows of like width come together
     if not order:
@@ -95,7 +96,7 @@ def continue_prompts(
     counter = Counter("generations", sum(map(len, threads_and_ranks.share_of_rank(shares))))
 
     def generate(rows: list[int], model: Any) -> dict[int, list[int]]:
-        return decode(model, requests, rows, end, pad, token_budget // threads, counter)
+        return decode(model, requests, rows, ends, pad, token_budget // threads, counter)
 
     for share in threads_and_ranks.run_all(network, [partial(generate, rows) for rows in shares], threads):
         for row, ids in share.items():
@@ -103,8 +104,8 @@ def continue_prompts(
     return found
 
 
-def _cut_at(end: int, ids: list[int]) -> list[int]:
-    return ids[: ids.index(end)] if end in ids else ids
+def _cut_at(ends: Collection[int], ids: list[int]) -> list[int]:
+    return list(takewhile(lambda token: token not in ends, ids))
 
 
 def _count_places(sizes: Iterable[tuple[int, int]], token_budget: int) -> int:
@@ -121,7 +122,13 @@ def _count_places(sizes: Iterable[tuple[int, int]], token_budget: int) -> int:
 
 
 def _decode_by_transformers(
-    network: Any, requests: Sequence[Request], order: list[int], end: int, pad: int, token_budget: int, counter: Counter
+    network: Any,
+    requests: Sequence[Request],
+    order: list[int],
+    ends: Collection[int],
+    pad: int,
+    token_budget: int,
+    counter: Counter,
 ) -> dict[int, list[int]]:
     """Call transformers' `generate` on one batch after the other: for models whose rows cannot move."""
     found = {}
@@ -139,10 +146,10 @@ def _decode_by_transformers(
             top_k=None,
             max_new_tokens=max(requests[row].limit for row in rows),
             pad_token_id=pad,
-            eos_token_id=end,
+            eos_token_id=sorted(ends),
         )[:, input_ids.shape[1] :].tolist()
         for row, ids in zip(rows, produced, strict=True):
-            found[row] = _cut_at(end, ids[: requests[row].limit])
+            found[row] = _cut_at(ends, ids[: requests[row].limit])
         counter.add(size)
     return found
 
@@ -151,7 +158,7 @@ def _decode_moving_rows(
     network: Any,
     requests: Sequence[Request],
     order: list[int],
-    end: int,
+    ends: Collection[int],
     pad: int,
     token_budget: int,
     counter: Counter,
@@ -186,9 +193,9 @@ def _decode_moving_rows(
             if row not in left:
                 continue
             left[row] -= 1
-            if token != end:
+            if token not in ends:
                 ids[row].append(token)
-            if token == end or left[row] == 0:
+            if token in ends or left[row] == 0:
                 del left[row]
                 counter.add(1)
     return {row: tokens[len(requests[row].ids) :] for row, tokens in ids.items()}

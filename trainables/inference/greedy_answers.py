@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Any
 
 import torch
+from torch.nn import Embedding
 
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import CACHED_PER_PASS
@@ -17,23 +18,29 @@ from trainables.inference.padded_batch import pad_of
 def generate(
     network: Any,
     tokenizer: Any,
-    prompts: Sequence[str],
+    prompts: Sequence[Sequence[int]],
     *,
+    ends: Collection[int] = (),
     token_budget: int,
     new_tokens: int,
     total: bool = False,
     scored: Sequence[tuple[Example, Sequence[bool]]] = (),
     seed: int | None = None,
 ) -> list[str]:
-    """Return greedy continuations, special tokens removed; `total`: `new_tokens` counts the prompt as well.
+    """Return greedy continuations of prompts' ids, special tokens removed.
 
+    An answer ends at the tokenizer's end-of-sequence token, at the ends that the model's generation settings name, and
+    at `ends`. `total`: `new_tokens` counts the prompt as well.
     `scored`: of each prompt an example and the hits of its labels; hits before the first miss are not generated again.
     `seed`: sample instead, each prompt by random numbers of its own.
     """
-    encoded = [tuple(ids) for ids in tokenizer(list(prompts))["input_ids"]] if prompts else []
-    end = tokenizer.eos_token_id
-    encoded = [ids[:-1] if ids and ids[-1] == end else ids for ids in encoded]
+    encoded = [tuple(ids) for ids in prompts]
+    configured = network.generation_config.eos_token_id
+    named = configured if isinstance(configured, list) else [configured]
     limits = [max(new_tokens - len(ids), 0) if total else new_tokens for ids in encoded]
+    if any(isinstance(one, Embedding) and one is not network.get_input_embeddings() for one in network.modules()):
+        positions = network.config.max_position_embeddings  # learnt ones, of which there are no more
+        limits = [min(limit, max(positions - len(ids), 0)) for limit, ids in zip(limits, encoded, strict=True)]
     draws, longest = None, max((len(ids) + limit for ids, limit in zip(encoded, limits, strict=True)), default=0)
     if seed is not None:
         draws = torch.rand(len(encoded), longest, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -41,7 +48,7 @@ def generate(
         network,
         encoded,
         limits,
-        end=end,
+        ends={*ends, *named, tokenizer.eos_token_id} - {None},
         pad=pad_of(tokenizer),
         token_budget=CACHED_PER_PASS * token_budget,
         known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,

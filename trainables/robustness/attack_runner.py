@@ -24,7 +24,7 @@ from trainables.common import provenance
 from trainables.common.errors import TrialStopped
 from trainables.config.ids import digest, hashed_part
 from trainables.config.settings import Benchmark, Model, Resources
-from trainables.data.prompts import Template, encode_all, prompt_text, resolve_template
+from trainables.data.conversations import Encoder, make_encoder
 from trainables.inference.padded_batch import pad_of
 from trainables.robustness.attacks import ANSWERS, ATTACKS, NONE, PREFIX, SAMPLES, SECOND_HALF, STEPS, is_relearning
 from trainables.storage import atomic_files
@@ -109,47 +109,49 @@ class AttackRunner:
         if name == "uds":
             return {"0": self._measure_depth(model)}
         network, tokenizer = self._load(model)
-        template, asked = resolve_template(self.benchmark.template, tokenizer), self.forget_rows
+        encoder, asked = self._encoder(tokenizer), self.forget_rows
         alone = [_answer_alone(row) for row in asked]
         if name == NONE:
-            found = self._score(network, tokenizer, alone, _without_tag(template))
-            whole = self._measure(self._score(network, tokenizer, asked, template))
+            found = self._score(network, alone, _answers_only(encoder))
+            whole = self._measure(self._score(network, asked, encoder))
             return {"0": whole, ANSWERS: self._measure(found), SECOND_HALF: self._measure(found[self.half :])}
         chosen = ATTACKS[name]
         if chosen.learns:
-            return self._relearn(network, tokenizer, template, chosen.learns)
+            return self._relearn(network, encoder, chosen.learns)
         if chosen.kind == "answers":
-            return {"0": self._sample(network, tokenizer, template)}
+            return {"0": self._sample(network, encoder)}
         if chosen.kind == "quantization":
             from trainables.robustness.quantization import quantize
 
             quantize(network, name)
-            return {"0": self._measure(self._score(network, tokenizer, asked, template))}
+            return {"0": self._measure(self._score(network, asked, encoder))}
         if name == "paraphrase":
             alone = [{**row, "question": one["paraphrased_question"]} for row, one in zip(alone, asked, strict=True)]
         elif name == "template":
-            template = resolve_template("llama2" if self.benchmark.template == "plain" else "plain", tokenizer)
-        template = _without_tag(template)
-        if name == "prefix":
-            template = replace(template, after=template.after + PREFIX)
-        return {"0": self._measure(self._score(network, tokenizer, alone, template))}
+            encoder = make_encoder("llama2" if self.benchmark.template == "plain" else "plain", tokenizer)
+        encoder = replace(_answers_only(encoder), prefix=PREFIX if name == "prefix" else "")
+        return {"0": self._measure(self._score(network, alone, encoder))}
 
     def _load(self, model: Model) -> tuple[Any, Any]:
         release_memory()
         network, tokenizer = model_files.load_model(model, self.resources.precision, "MODEL")
         return network.to(self.device), tokenizer
 
-    def _sample(self, network: Any, tokenizer: Any, template: Template) -> Metrics:
+    def _encoder(self, tokenizer: Any) -> Encoder:
+        return benchmarks.find(self.benchmark.name).make_encoder(self.benchmark, tokenizer)
+
+    def _sample(self, network: Any, encoder: Encoder) -> Metrics:
         """Return also ROUGE-L recall of greedy answers, and of the best of SAMPLES sampled ones of each row."""
         from trainables.inference import greedy_answers
 
         asked, rules = [_answer_alone(row) for row in self.forget_rows], rows.RULES[self.benchmark.dialect]
-        found = self._score(network, tokenizer, asked, template, generate=True)
-        prompts = [prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer) for row in asked]
+        found = self._score(network, asked, encoder, generate=True)
+        prompts = encoder.encode_prompts([row["question"] for row in asked])
         texts = greedy_answers.generate(
             network,
-            tokenizer,
+            encoder.tokenizer,
             [prompt for prompt in prompts for _ in range(SAMPLES)],
+            ends=encoder.ends,
             token_budget=self.resources.evaluation_tokens,
             new_tokens=row_scores.GENERATED_TOKENS,
             total=rules.generated_includes_prompt,
@@ -168,40 +170,36 @@ class AttackRunner:
         models, tokenizer = {"model": model, **self.others}, model_files.load_tokenizer(model)
         pairs = [(row["question"], row["answer"]) for row in self.forget_rows]
         length = rows.RULES[self.benchmark.dialect].max_length
-        template = resolve_template(self.benchmark.template, tokenizer)
-        examples = encode_all(tokenizer, template, pairs, max_length=length, tag_is_answer=False)
+        examples = replace(self._encoder(tokenizer), tag_is_answer=False).encode(pairs, max_length=length)
         settings = {"pad": pad_of(tokenizer), "token_budget": self.resources.evaluation_tokens}
         return score_depth(lambda role: self._load(models[role])[0], examples, **settings)
 
-    def _relearn(self, network: Any, tokenizer: Any, template: Template, learns: str) -> dict[str, Metrics]:
+    def _relearn(self, network: Any, encoder: Encoder, learns: str) -> dict[str, Metrics]:
         from trainables.robustness.relearning import relearn
 
         chosen, length = benchmarks.find(self.benchmark.name), rows.RULES[self.benchmark.dialect].max_length
-        examples, retain = chosen.training_examples(self.benchmark, tokenizer, length)
+        examples, retain = chosen.training_examples(self.benchmark, encoder.tokenizer, length)
         asked, found = [_answer_alone(row) for row in self.forget_rows], {}
         if learns == "retain":
             examples = retain
         elif learns == "first half":  # of the evaluated rows themselves, so that none that is measured is taught
             pairs, asked = [(row["question"], row["answer"]) for row in asked[: self.half]], asked[self.half :]
-            tag = rows.RULES[self.benchmark.dialect].tag_is_answer
-            examples = encode_all(tokenizer, template, pairs, max_length=length, tag_is_answer=tag)
+            examples = encoder.encode(pairs, max_length=length)
 
         def measure(step: int, trained: Any) -> None:
-            found[str(step)] = self._measure(self._score(trained, tokenizer, asked, _without_tag(template)))
+            found[str(step)] = self._measure(self._score(trained, asked, _answers_only(encoder)))
 
         assert self.lr is not None, "asked for with relearning"
         settings: dict[str, Any] = {"lr": self.lr, "steps": STEPS, "seed": self.seed, "resources": self.resources}
-        relearn(network, tokenizer, examples, **settings, measure=measure)
+        relearn(network, encoder.tokenizer, examples, **settings, measure=measure)
         return found
 
-    def _score(
-        self, network: Any, tokenizer: Any, asked: Sequence[Row], template: Template, generate: bool = False
-    ) -> Records:
+    def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder, generate: bool = False) -> Records:
         measures = OF_ANSWERS + OF_PARAPHRASES * ("perturbed_answer" in asked[0])
         benchmark = self.benchmark.model_copy(update={"measures": measures})
         budget = self.resources.evaluation_tokens
-        words: dict[str, Any] = {"asked_rows": {"forget": asked}, "template": template, "generate": generate}
-        return row_scores.evaluate(network, tokenizer, benchmark, token_budget=budget, **words)
+        words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": generate}
+        return row_scores.evaluate(network, encoder.tokenizer, benchmark, token_budget=budget, **words)
 
     def _measure(self, records: Records) -> Metrics:
         """Return the metrics of forget rows; of all of them, with their wrong answers, FQ, too."""
@@ -225,6 +223,6 @@ def _answer_alone(row: Row) -> Row:
     return {name: row[name] for name in ("question", "answer")}
 
 
-def _without_tag(template: Template) -> Template:
-    """Return a template whose answer tag is prompt, and which puts nothing behind an answer."""
-    return replace(template, after=template.after + template.answer_tag, answer_tag="", answer_end="")
+def _answers_only(encoder: Encoder) -> Encoder:
+    """Return an encoder whose answer tag is prompt, and whose labels stop where an answer ends."""
+    return replace(encoder, tag_is_answer=False, whole_tail=False)

@@ -42,7 +42,7 @@ class AnsweredRows(Sequence[Example]):
         epoch, row = divmod(at, len(self))
         drawn = int(_generator(self.seed, ANSWER, epoch, row).integers(len(self.answers)))
         own = self.rows[row]
-        return AnsweredExample(own.input_ids, own.answer_start, self.encode(row, self.answers[drawn]))
+        return AnsweredExample(own.input_ids, own.answer_start, other=self.encode(row, self.answers[drawn]))
 
     def number(self, rows: Sequence[int], start: int) -> list[int]:
         """Return the items of rows that stand from place `start` on in the stream of epochs."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainables import benchmarks
-from trainables.benchmarks import evaluation, tofu
+from trainables.benchmarks import evaluation
 from trainables.benchmarks.local_paths import localize
 from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model, Resources
@@ -40,7 +40,9 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     device = prepare_process(resources, recipe.seed)
     network, tokenizer = _start(recipe)
     loaded = _load_rows(recipe, recipe.configs)
-    examples = tofu.rows.encode_rows(tokenizer, loaded, recipe.template, recipe.dialect, recipe.training.max_length)
+    asked = Benchmark(name="tofu", template=recipe.template, dialect=recipe.dialect)
+    pairs = [(row["question"], row["answer"]) for row in loaded]
+    examples = benchmarks.find("tofu").encode_answers(asked, tokenizer, pairs, recipe.training.max_length)
     task = loop.TrainingTask(
         forget=examples,
         retain=(),
@@ -92,8 +94,10 @@ def make_evaluation(
         found, records = evaluation.evaluate(
             network.to(device), tokenizer, on, reference, token_budget=budget, report=report
         )
+        advice = evaluation.advise_template(network, tokenizer, on, found)
     atomic_files.write_rows(folder / ROWS, records)
     result = {
+        "advice": advice,
         "id": key,
         "model": subject.model_dump(mode="json"),
         **evaluation.document(on, found, records),

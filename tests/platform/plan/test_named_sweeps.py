@@ -20,7 +20,7 @@ from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
 from trainables.config.shared_artifacts import direction_of
 from trainables.config.trial import Trial
-from trainables.data.prompts import CHAT, TEMPLATES
+from trainables.data.templates import CHAT, TEMPLATES
 from trainables.storage.folder_storage import Storage
 
 REPORTED = ("original", "retain")

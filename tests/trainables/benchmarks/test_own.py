@@ -20,7 +20,9 @@ from trainables.benchmarks.own.row_files import Row
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
-from trainables.data import prompts, text_blocks
+from trainables.data import text_blocks
+from trainables.data.conversations import make_encoder
+from trainables.data.templates import check_template
 
 OWN = own.OwnBenchmark()
 
@@ -47,13 +49,11 @@ def test_blocks_lose_nothing_and_label_each_token_once(start: bool, size: int) -
 
 
 def test_training_rows_are_questions_and_blocks(files: dict[str, Path]) -> None:
-    tokenizer, template = tiny.tokenizer(), prompts.TEMPLATES["plain"]
+    tokenizer = tiny.tokenizer()
     forget, retain = OWN.training_examples(on(files), tokenizer, 64)
     raw = [json.loads(line) for line in files["forget"].read_text().splitlines()]
-    asked = [
-        prompts.encode(tokenizer, template, r["question"], r["answer"], max_length=64, tag_is_answer=False)
-        for r in raw[:4]
-    ]
+    pairs = [(row["question"], row["answer"]) for row in raw[:4]]
+    asked = make_encoder("plain", tokenizer).encode(pairs, max_length=64)
     assert list(forget[:4]) == asked
     assert list(forget[4:]) == [
         block for r in raw[4:] for block in text_blocks.split_text(tokenizer, r["text"], 64, "")
@@ -113,22 +113,22 @@ def test_every_number_equals_a_naive_one(files: dict[str, Path], taught: Any, me
 
 
 def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> None:
-    sets, template = row_files.read_evaluation_rows(on(files)), prompts.TEMPLATES["plain"]
-    taken = [row_scores.cut_rows(tiny.tokenizer(), template, name, sets[name], 2) for name in ("forget", "holdout")]
+    sets, encoder = row_files.read_evaluation_rows(on(files)), make_encoder("plain", tiny.tokenizer())
+    taken = [row_scores.cut_rows(encoder, name, sets[name], 2) for name in ("forget", "holdout")]
     assert [[(item.index, item.number) for item in found] for found in taken] == [[(0, 0), (1, 3)], [(0, 0), (1, 1)]]
     few, every = (OWN.evaluation_size(on(files, limit=limit)).generated for limit in (2, None))
     assert (few, every) == (200 * 3 * 2, 200 * (6 + 2 + 2)), "none after hold-out rows"
 
 
 def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
-    tokenizer, template = tiny.tokenizer(), prompts.TEMPLATES["plain"]
-    found = row_scores.cut_rows(tokenizer, template, "forget", [Row(None, "x" * 1200)], None)
+    encoder = make_encoder("plain", tiny.tokenizer())
+    found = row_scores.cut_rows(encoder, "forget", [Row(None, "x" * 1200)], None)
     assert [len(item.example.input_ids) for item in found] == [512, 512, 1200 - 2 * 511 + 1]
-    assert [(item.index, item.number, item.block, item.ended) for item in found] == [(k, 0, k, False) for k in range(3)]
-    cut = row_scores.cut_rows(tokenizer, template, "forget", [Row(None, "x" * 5000)], 3)
+    assert [(item.index, item.number, item.block) for item in found] == [(k, 0, k) for k in range(3)]
+    cut = row_scores.cut_rows(encoder, "forget", [Row(None, "x" * 5000)], 3)
     assert [item.block for item in cut] == [0, 3, 6]
-    (item,) = row_scores.cut_rows(tokenizer, template, "forget", [Row("q" * 600, "y" * 700)], None)
-    assert (item.example.answer_tokens, item.ended) == (512, False)
+    (item,) = row_scores.cut_rows(encoder, "forget", [Row("q" * 600, "y" * 700)], None)
+    assert (item.example.answer_tokens, item.example.ending) == (512, 0)
 
 
 def test_a_model_without_finite_losses_has_diverged(files: dict[str, Path]) -> None:
@@ -206,13 +206,12 @@ CHAT = "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}> {{ m['content'] 
 def test_the_tokenizers_own_chat_template() -> None:
     tokenizer = tiny.tokenizer()
     with pytest.raises(InputError, match="the model's tokenizer has no chat template; take another one"):
-        prompts.resolve_template("chat", tokenizer)
+        make_encoder("chat", tokenizer)
     tokenizer.chat_template = CHAT
-    template = prompts.resolve_template("chat", tokenizer)
-    found = prompts.encode(tokenizer, template, "Who?", "Ada.", max_length=99, tag_is_answer=False)
+    (found,) = make_encoder("chat", tokenizer).encode([("Who?", "Ada.")], max_length=99)
     turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ada."}]
     whole = tokenizer.apply_chat_template(turns, tokenize=False)
     assert list(found.input_ids) == tokenizer(whole.rstrip("\n"), add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(found.input_ids[found.answer_start :]) == "Ada.</s>"
-    assert tokenizer.chat_template not in prompts.TEMPLATES
-    prompts.check_template("chat")
+    assert tokenizer.decode(found.input_ids[found.answer_start :]) == "<assistant> Ada.</s>", "it has no other prompt"
+    assert tokenizer.decode(found.input_ids[found.answer_start + found.lead : -found.ending]) == "Ada."
+    check_template("chat")

@@ -20,8 +20,8 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from trainables.benchmarks import tofu
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
-from trainables.data import prompts
-from trainables.data.prompts import TEMPLATES
+from trainables.data.conversations import Encoder
+from trainables.data.templates import TEMPLATES
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 TEXTS = [
@@ -90,7 +90,12 @@ PLAIN = ["llama2", "phi"]
 
 
 def encode(tokenizer: Any, template: str, question: str, answer: str, tag: bool = False, most: int = 4096) -> Example:
-    return prompts.encode(tokenizer, TEMPLATES[template], question, answer, max_length=most, tag_is_answer=tag)
+    (found,) = Encoder(tokenizer, TEMPLATES[template], tag).encode([(question, answer)], max_length=most)
+    return found
+
+
+def prompt_of(template: str, question: str, tag: bool) -> str:
+    return Encoder(TOKENIZERS["plain"], TEMPLATES[template], tag).render_prompt(question)
 
 
 def spelled(tokenizer: Any, ids: tuple[int, ...]) -> bytes:
@@ -125,7 +130,7 @@ def test_nothing_of_the_answer_is_lost_and_nothing_of_the_prompt_leaks(
     """A token is a label if and only if it holds a byte of the answer; then one eos."""
     tokenizer = TOKENIZERS[name]
     example = encode(tokenizer, template, question, answer, tag)
-    prompt = prompts.prompt_text(TEMPLATES[template], question, tag_is_answer=tag).encode()
+    prompt = prompt_of(template, question, tag).encode()
     scored = (TEMPLATES[template].answer_tag if tag else "") + answer
     ids, start = example.input_ids, example.answer_start
     assert spelled(tokenizer, ids) == prompt + scored.encode()
@@ -153,7 +158,7 @@ def test_an_answers_first_characters_may_be_in_no_token() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>")
     found = encode(tokenizer, "plain", "Who", " \t Ada Ada")
     assert tokenizer.convert_ids_to_tokens(list(found.input_ids[found.answer_start :])) == ["Ada", "Ada", "</s>"]
-    with pytest.raises(InputError, match="leaves no token of the answer to: 'Who'"):
+    with pytest.raises(InputError, match="row 1: no token of the answer is left in this model's tokens"):
         encode(tokenizer, "plain", "Who", "  ")
 
 
@@ -174,9 +179,9 @@ def test_the_answer_tag_is_a_label_in_the_papers_dialect_alone() -> None:
     assert paper.input_ids == other.input_ids
     assert tokenizer.decode(list(paper.input_ids[paper.answer_start :])) == "Answer: He</s>"
     assert tokenizer.decode(list(other.input_ids[other.answer_start :])) == "He</s>"
-    assert prompts.prompt_text(TEMPLATES["phi"], question, tag_is_answer=True) == "Question: Who?\n"
-    assert prompts.prompt_text(TEMPLATES["phi"], question, tag_is_answer=False) == "Question: Who?\nAnswer: "
-    assert prompts.prompt_text(TEMPLATES["llama2"], question, tag_is_answer=True) == "[INST] Who? [/INST]"
+    assert prompt_of("phi", question, True) == "Question: Who?\n"
+    assert prompt_of("phi", question, False) == "Question: Who?\nAnswer: "
+    assert prompt_of("llama2", question, True) == "[INST] Who? [/INST]"
 
 
 @pytest.mark.parametrize("name", ["bos", "plain", "merging", "llama"])
@@ -198,7 +203,9 @@ def test_a_cut_row_has_no_end(name: str) -> None:
 def test_no_room_for_the_answer_is_told() -> None:
     tokenizer = TOKENIZERS["bos"]
     start = encode(tokenizer, "llama2", "Who is Ada Brook?", "A painter.").answer_start
-    with pytest.raises(InputError, match=rf"max_length={start} leaves no token of the answer to: 'Who is Ada Brook\?'"):
+    with pytest.raises(
+        InputError, match=rf"row 1: no token of the answer is left within {start} tokens \(training.max_length\)"
+    ):
         encode(tokenizer, "llama2", "Who is Ada Brook?", "A painter.", most=start)
 
 
@@ -251,9 +258,14 @@ def test_chat_template_gives_open_unlearning_s_tokens_and_labels(name: str) -> N
     if whole[-1] != tokenizer.eos_token_id:
         whole.append(tokenizer.eos_token_id)
     for tag in (True, False):
-        example = encode(tokenizer, name, question, answer, tag)
+        encoder = Encoder(tokenizer, TEMPLATES[name], tag, whole_tail=True)
+        (example,) = encoder.encode([(question, answer)], max_length=4096)
         ids = list(example.input_ids)
         assert ids == whole
         assert example.answer_start == len(prompt)
-        asked_text = prompts.prompt_text(TEMPLATES[name], question, tag_is_answer=tag)
-        assert tokenizer(asked_text)["input_ids"] == prompt
+        assert encoder.encode_prompts([question]) == [tuple(prompt)]
+        (short,) = Encoder(tokenizer, TEMPLATES[name], tag).encode([(question, answer)], max_length=4096)
+        end = ids.index(tokenizer.eos_token_id, len(prompt))
+        assert (list(short.input_ids), short.ending) == (ids[: end + 1], 1), (
+            "elsewhere the turn's end is the last label"
+        )

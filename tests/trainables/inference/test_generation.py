@@ -197,7 +197,7 @@ def test_sampled_rows_depend_on_no_other_row(family: str) -> None:
     end = frequent_token(model, prompts)
     rows = zip(prompts, limits, draws.tolist(), strict=True)
     expected = [sample_alone(model, prompt, limit, end, numbers) for prompt, limit, numbers in rows]
-    settings: dict[str, Any] = {"end": end, "pad": 2, "draws": draws}
+    settings: dict[str, Any] = {"ends": {end}, "pad": 2, "draws": draws}
     for budget in (150, 10**6):
         assert generation.continue_prompts(model, prompts, limits, token_budget=budget, **settings) == expected
     assert expected != generate(model, prompts, limits, budget=300, end=end)
@@ -208,7 +208,7 @@ def test_a_model_whose_rows_cannot_move_is_not_sampled() -> None:
     with pytest.raises(InputError, match="too long to sample for MistralForCausalLM"):
         generation.continue_prompts(
             *(network("Mistral", sliding_window=16), [[5] * 9], [8]),
-            end=1,
+            ends={1},
             pad=2,
             token_budget=99,
             draws=torch.zeros(1, 17),

@@ -20,7 +20,7 @@ from tests.support.families import (
 from trainables.benchmarks import tofu
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model
-from trainables.data.prompts import TEMPLATES, encode, prompt_text
+from trainables.data.conversations import make_encoder
 from trainables.inference import greedy_answers, scoring
 from trainables.training import model_files
 
@@ -94,9 +94,9 @@ def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(trained_inputs:
     """As where a token holds the end of the question and the start of the answer."""
     model, tokenizer = taught
     row = tofu.rows.evaluation_rows(Benchmark(data=str(trained_inputs.data), split=trained_inputs.split))["forget"][0]
-    template = TEMPLATES["llama2"]
-    whole = encode(tokenizer, template, row["question"], row["answer"], max_length=200, tag_is_answer=True)
-    prompt = prompt_text(template, row["question"], tag_is_answer=True)
+    encoder = make_encoder("llama2", tokenizer, tag_is_answer=True)
+    (whole,) = encoder.encode([(row["question"], row["answer"])], max_length=200)
+    (prompt,) = encoder.encode_prompts([row["question"]])
 
     def text(*scored: tuple[Example, list[bool]]) -> list[str]:
         return greedy_answers.generate(model, tokenizer, [prompt], token_budget=700, new_tokens=10, scored=scored)

@@ -10,6 +10,7 @@ import torch
 from tests.support.families import generate_alone
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
+from trainables.data import text_blocks
 from trainables.inference import greedy_answers
 from trainables.training import model_files
 
@@ -92,10 +93,11 @@ def test_generations_equal_one_token_at_a_time(batched: dict[str, Any]) -> None:
 def test_the_limit_counts_the_prompt_in_the_papers_dialect_alone(batched: dict[str, Any], total: bool) -> None:
     """Prompts of 20 to 50 tokens against a limit of 30: some have no room at all."""
     prompts = sorted((prompt_of(batched["kind"], record["question"]) for record in batched["records"]), key=len)[::3]
-    lengths = [len(batched["tokenizer"](prompt)["input_ids"]) for prompt in prompts]
+    ids = [text_blocks.tokenize(batched["tokenizer"], prompt) for prompt in prompts]
+    lengths = list(map(len, ids))
     assert min(lengths) < 30 < max(lengths)
     found = greedy_answers.generate(
-        batched["network"], batched["tokenizer"], prompts, token_budget=64, new_tokens=30, total=total
+        batched["network"], batched["tokenizer"], ids, token_budget=64, new_tokens=30, total=total
     )
     assert found == [naive_generation(batched, prompt, 30, total=total) for prompt in prompts]
     if total:

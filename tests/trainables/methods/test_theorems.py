@@ -17,6 +17,7 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.encoding import encode_rows
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
 from trainables.inference.padded_batch import collate
@@ -152,7 +153,7 @@ def test_one_step_of_the_tiny_model_keeps_the_retain_loss_to_first_order(trial_i
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     network = network.double()
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
-    encoded = [tofu.rows.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
+    encoded = [encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
     forget, retain = (collate(side, tokenizer.pad_token_id) for side in encoded)
 
     def loss(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.encoding import encode_rows
 from trainables.benchmarks.tofu import rows
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model
@@ -43,7 +44,7 @@ def test_depth_equals_a_restatement_one_row_at_a_time(trial_inputs: Any) -> None
     for name, value in states["model"].items():
         value.copy_((states["target"][name] + states["retain"][name]) / 2)
     asked = rows.evaluation_rows(benchmark)["forget"][:6]
-    examples = rows.encode_rows(tokenizer, asked, "llama2", "paper", 200)
+    examples = encode_rows(tokenizer, asked, "llama2", "paper", 200)
     expected = []
     for example in examples:
         ids = torch.tensor(example.input_ids)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.encoding import encode_rows
 from trainables.benchmarks.tofu import rows
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
@@ -22,7 +23,7 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     restated, _ = model_files.load_model(Model(path=str(trial_inputs.target)))
-    examples = rows.encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
+    examples = encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
     seen: list[int] = []
     found: dict[str, torch.Tensor] = {}
 
@@ -75,7 +76,7 @@ def test_relearning_with_checkpointing_gives_the_same_weights(trial_inputs: Any)
     found = []
     for checkpointing in (False, True):
         network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
-        examples = rows.encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:3], "llama2", "paper", 200)
+        examples = encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:3], "llama2", "paper", 200)
         resources = Resources(gradient_checkpointing=checkpointing)
         words: dict[str, Any] = {"lr": 1e-3, "steps": (1,), "seed": 4, "measure": lambda *_: None}
         relearning.relearn(network, tokenizer, examples, resources=resources, **words)

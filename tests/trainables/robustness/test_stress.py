@@ -18,7 +18,9 @@ from tests.support.starts import invoke
 from trainables import stress
 from trainables.benchmarks.tofu import row_scores, rows
 from trainables.config.settings import Benchmark, Model
-from trainables.data.prompts import TEMPLATES, encode_all
+from trainables.data import text_blocks
+from trainables.data.conversations import make_encoder
+from trainables.data.templates import TEMPLATES
 from trainables.inference import greedy_answers
 from trainables.robustness import attack_runner, attacks, came_back
 from trainables.robustness.attacks import ANSWERS, NONE, SECOND_HALF
@@ -101,8 +103,9 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=6)
     asked = {"forget": rows.evaluation_rows(benchmark)["forget"]}
-    template = replace(TEMPLATES["llama2"], after=" [/INST]Sure, here is the answer: ")
-    words: dict[str, Any] = {"asked_rows": asked, "template": template, "generate": False, "token_budget": 700}
+    after = " [/INST]Sure, here is the answer: "
+    encoder = replace(make_encoder("llama2", tokenizer), template=replace(TEMPLATES["llama2"], after=after))
+    words: dict[str, Any] = {"asked_rows": asked, "encoder": encoder, "generate": False, "token_budget": 700}
     found = row_scores.evaluate(network, tokenizer, benchmark, **words)
     probs = [torch.tensor(-row["answer_loss"] / row["answer_tokens"]).exp().item() for row in found]
     assert model["prefix"]["points"]["0"]["prob"] == pytest.approx(sum(probs) / 6, rel=1e-5)
@@ -130,7 +133,8 @@ def test_sampling_and_depth_on_request(trial_inputs: Any, tmp_path: Path, monkey
         network, tokenizer = model_files.load_model(Model(path=str(path)))
         asked = rows.evaluation_rows(benchmark)["forget"]
         greedy = row_scores.evaluate(network, tokenizer, benchmark, asked_rows={"forget": asked}, token_budget=4096)
-        prompts = [f"[INST] {row['question']} [/INST]" for row in asked for _ in range(8)]
+        asked_texts = [f"[INST] {row['question']} [/INST]" for row in asked for _ in range(8)]
+        prompts = [text_blocks.tokenize(tokenizer, text) for text in asked_texts]
         texts = greedy_answers.generate(
             network, tokenizer, prompts, token_budget=300, new_tokens=200, total=True, seed=0
         )
@@ -190,9 +194,9 @@ def test_an_answer_has_the_same_labels_in_every_template(trial_inputs: Any, name
     labels = [
         [
             example.input_ids[example.answer_start + 1 :]
-            for example in encode_all(tokenizer, template, pairs, max_length=900, tag_is_answer=True)
+            for example in attack_runner._answers_only(encoder).encode(pairs, max_length=900)
         ]
-        for template in map(attack_runner._without_tag, (TEMPLATES["llama2"], TEMPLATES[name]))
+        for encoder in (make_encoder(one, tokenizer, tag_is_answer=True, whole_tail=True) for one in ("llama2", name))
     ]
     assert labels[0] == labels[1]
 

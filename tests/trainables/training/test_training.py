@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.support import reference
+from tests.support.encoding import encode_rows
 from trainables.benchmarks import tofu
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Benchmark, Model, Resources, Training
@@ -28,7 +29,7 @@ def rows(trial_inputs: Any) -> dict[str, Any]:
     """The tiny model and both sides' encoded rows."""
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
-    sides = [tofu.rows.encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
+    sides = [encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
     return {"network": network, "forget": sides[0], "retain": sides[1], "pad": tokenizer.pad_token_id}
 
 

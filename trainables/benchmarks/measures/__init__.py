@@ -20,6 +20,7 @@ from typing import Any, Literal
 from trainables.benchmarks import metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.common.errors import InputError, closest, first_line
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 
 ALL, HOLDOUT = "all", "holdout"
@@ -96,13 +97,15 @@ def requested(benchmark: Benchmark) -> dict[str, Measure]:
     return {name: one for name, one in known.items() if name in benchmark.measures or (every and not one.slow)}
 
 
-def describe_labels(scores: Any, dialect: str) -> dict[str, Any]:
-    """Return what measures read of the `LabelScores` of an answer or a text.
+def describe_labels(scores: Any, dialect: str, example: Example | None = None) -> dict[str, Any]:
+    """Return what measures read of the `LabelScores` of an answer (`example`) or a text.
 
-    The hit of the last label, mostly the end token, is left out. In open-unlearning a row without a hit has one token
-    extracted.
+    Hits are of the answer itself, without the labels before and behind it. In open-unlearning's dialect, and of a
+    text, they are of all labels but the last, and there a row without a hit has one token extracted.
     """
     hits = scores.hits[:-1]
+    if example is not None and dialect != "open-unlearning":
+        hits = scores.hits[example.lead : len(scores.hits) - example.ending]
     least = 1 / len(hits) if hits and dialect == "open-unlearning" else 0.0
     return {"losses": scores.losses, "hits": hits, "least_strength": least, "standardised": scores.standardised}
 

@@ -39,7 +39,7 @@ from trainables.common.errors import InputError, closest
 from trainables.common.tokenized_row import Example
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
-from trainables.data import prompts, raw_rows, text_blocks
+from trainables.data import raw_rows, text_blocks
 from trainables.data.hub_folders import HubRequirement, hub_id_of
 
 SPLIT = DATA = "own"
@@ -62,6 +62,7 @@ class OwnBenchmark(base.BenchmarkBase):
     UTILITY_COLUMNS = ("extraction_strength", "exact_memorisation", "rougeL_recall", "prob")
     MEASURED_TASKS = row_scores.SETS
     SEQUENCE = row_files.REQUEST
+    ASKS_BY_TEMPLATE = True
 
     def published_data(self, split: str) -> str:
         """Return DATA, no id of anything. Raises InputError if the split is another one."""
@@ -152,25 +153,25 @@ class OwnBenchmark(base.BenchmarkBase):
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         """Return the files' rows without what is not trained on."""
         forget, retain = (
-            [{"text": row.answer} if row.is_text else {"question": row.question, "answer": row.answer} for row in side]
+            [{"text": row.answer} if row.is_text else {"question": row.asked, "answer": row.answer} for row in side]
             for side in row_files.read_training_rows(benchmark)
         )
         return forget, retain
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
         """Return forget rows and retain rows as tokens, a text as its blocks."""
-        template = prompts.resolve_template(benchmark.template, tokenizer)
+        encoder = self.make_encoder(benchmark, tokenizer)
         sides: dict[str, list[Example]] = {}
         for part, rows_of_part in zip(row_files.REQUIRED, row_files.read_training_rows(benchmark), strict=True):
+            names = {f"{part}: row {number}": row for number, row in enumerate(rows_of_part, 1)}
+            questions = {name: (row.asked, row.answer) for name, row in names.items() if not row.is_text}
+            encoded = iter(encoder.encode(list(questions.values()), max_length=max_length, names=list(questions)))
             sides[part] = []
-            for number, row in enumerate(rows_of_part, 1):
-                if row.question is None:
-                    sides[part] += text_blocks.split_text(tokenizer, row.answer, max_length, f"{part}: row {number}")
+            for name, row in names.items():
+                if row.is_text:
+                    sides[part] += text_blocks.split_text(tokenizer, row.answer, max_length, name)
                 else:
-                    pair = row.question, row.answer
-                    sides[part].append(
-                        prompts.encode(tokenizer, template, *pair, max_length=max_length, tag_is_answer=False)
-                    )
+                    sides[part].append(next(encoded))
         return sides["forget"], sides["retain"]
 
     def check_questions(self, benchmark: Benchmark) -> None:
@@ -188,7 +189,8 @@ class OwnBenchmark(base.BenchmarkBase):
         with raw_rows.errors_about("benchmark.sources"):
             fetched = {part.removeprefix(FETCHED): place for part, place in benchmark.places.items()}
             tasks = lm_eval_adapter.load_tasks(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
-        records = row_scores.score_sets(network, tokenizer, benchmark, token_budget=token_budget)
+        encoder = self.make_encoder(benchmark, tokenizer)
+        records = row_scores.score_sets(network, encoder, benchmark, token_budget=token_budget)
         found = row_scores.aggregate(benchmark, records)
         if tasks:
             settings = {"limit": benchmark.limit, "token_budget": token_budget}

@@ -1,7 +1,7 @@
 """A person's own rows: questions with answers, and texts, in JSON Lines, JSON, Parquet or CSV files.
 
-A row has `question` and `answer`, or `prompt` and `completion`, or `messages` (OpenAI's, of one question: what stands
-before the assistant's answer is the question), or `text`; one file may hold all kinds. A question to forget may have
+A row has `question` and `answer`, or `prompt` and `completion`, or `messages` (OpenAI's: the last one is the answer,
+those before it are what it answers), or `text`; one file may hold all kinds. A question to forget may have
 `paraphrased_question` and `paraphrased_answer`, or one of them. A row of the file `eval` says in `set` what it is for:
 
 - `paraphrase`: another way to ask for what is forgotten;
@@ -25,6 +25,7 @@ from trainables.common.typed_paths import expand, is_file, is_folder
 from trainables.common.wording import format_count
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
+from trainables.data.conversations import Question, Turns
 
 FILES = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")
@@ -44,12 +45,18 @@ LISTED = 10
 
 @dataclass(frozen=True)
 class Row:
-    """`question` None: `answer` is a text. `set`: of rows of the file eval."""
+    """`question` None: `answer` is a text. `set`: of rows of the file eval. `turns`: of a conversation, before it."""
 
     question: str | None
     answer: str
     paraphrase: Row | None = None
     set: str | None = None
+    turns: Turns | None = None
+
+    @property
+    def asked(self) -> Question:
+        """Return what the answer is to: a question, or the turns of a conversation."""
+        return self.turns or self.question or ""
 
     @property
     def is_text(self) -> bool:
@@ -190,7 +197,7 @@ def _parse_row(part: str, raw: Any) -> Row:
     """Return a row. Raises InputError with the words that follow `row 3 of FILE`, none of which repeat its text."""
     if not isinstance(raw, dict):
         raise InputError(f"is no JSON object but {KINDS.get(type(raw), OTHER)}")
-    raw = _as_question(raw)
+    raw, turns = _as_question(raw)
     given = {name: value for name in COLUMNS if (value := raw.get(name)) is not None}
     for name, value in given.items():
         if not isinstance(value, str):
@@ -211,31 +218,44 @@ def _parse_row(part: str, raw: Any) -> Row:
     elif not question or not answer:
         raise InputError(f"has {SHAPES}; {columns}")
     elif part == "forget" and {"paraphrased_question", "paraphrased_answer"} & given.keys():
-        paraphrase = Row(given.get("paraphrased_question", question), given.get("paraphrased_answer", answer))
+        asked_again = given.get("paraphrased_question")
+        paraphrase = Row(
+            asked_again or question,
+            given.get("paraphrased_answer", answer),
+            turns=None if asked_again else turns,
+        )
     name = raw.get("set") if part == "eval" else None
     if part == "eval" and name not in EVAL_SETS:
         raise InputError(f"has set={name!r}; {closest(str(name), EVAL_SETS)}")
-    return Row(question, answer, paraphrase, name)
+    return Row(question, answer, paraphrase, name, turns)
 
 
-def _as_question(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of `messages`, or of `prompt` and `completion`, with `question` and `answer` in their place."""
+def _as_question(raw: dict[str, Any]) -> tuple[dict[str, Any], Turns | None]:
+    """Return a row of `messages`, or of `prompt` and `completion`, with `question` and `answer` in their place.
+
+    With it the turns before the answer, None where they are one question.
+    """
     prompt, completion, messages = raw.get("prompt"), raw.get("completion"), raw.get("messages")
     given = {name for name in ("question", "answer", "text") if raw.get(name) is not None}
     if not given:
         if isinstance(prompt, list) and isinstance(completion, list):  # of messages
             messages = prompt + completion
         elif prompt is not None and completion is not None:
-            return raw | {"question": prompt, "answer": completion}
+            return raw | {"question": prompt, "answer": completion}, None
     if messages is None:
-        return raw
+        return raw, None
     if given:
         raise InputError("has 'messages' as well as 'question', 'answer' or 'text'")
     turns = [turn if isinstance(turn, dict) else {} for turn in (messages if isinstance(messages, list) else [])]
-    roles = [role for turn in turns if (role := turn.get("role")) not in ("system", "developer")]
-    if roles != ["user", "assistant"] or turns[-1]["role"] != "assistant":
-        raise InputError("has other 'messages' than of one user and the assistant's answer; give each answer a row")
+    roles = [str(turn.get("role")).replace("developer", "system") for turn in turns]
+    spoken = roles[1:] if roles[:1] == ["system"] else roles
+    if not spoken or spoken != ["user", "assistant"] * (len(spoken) // 2):
+        raise InputError(
+            "has other 'messages' than a user's and the assistant's in turn, the last one the answer, and before them "
+            "at most one of the system"
+        )
     before = [text for turn in turns[:-1] if isinstance(text := turn.get("content"), str)]
     if len(before) < len(turns) - 1:
         raise InputError("has a message in 'messages' whose content is no text")
-    return raw | {"question": "\n\n".join(before), "answer": turns[-1].get("content")}
+    found = raw | {"question": "\n\n".join(before), "answer": turns[-1].get("content")}
+    return found, tuple(zip(roles, before, strict=False)) if len(before) > 1 else None

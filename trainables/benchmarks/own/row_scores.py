@@ -17,7 +17,7 @@ from trainables.common.tokenized_row import Example
 from trainables.config.ids import digest
 from trainables.config.settings import CACHED_PER_PASS, Benchmark
 from trainables.data import text_blocks
-from trainables.data.prompts import Template, encode, prompt_text, resolve_template
+from trainables.data.conversations import Encoder
 
 ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
@@ -38,7 +38,7 @@ class Item:
     """A question with its answer, or a block of a text, to be measured. All numbers count from 0.
 
     `index`: its number among the items of its set (`task`). `number`: that of its row in the set. `block`: that of the
-    block in a text. `ended`: whether the last label is the end token, not cut off.
+    block in a text.
     """
 
     task: str
@@ -47,40 +47,38 @@ class Item:
     block: int
     row: Row
     example: Example
-    ended: bool
 
 
 Scored = tuple[Item, list[bool], dict[str, Any]]
 """An item, whether each of its labels was the likeliest token, and the row that measures read."""
 
 
-def score_sets(network: Any, tokenizer: Any, benchmark: Benchmark, *, token_budget: int) -> Records:
+def score_sets(network: Any, encoder: Encoder, benchmark: Benchmark, *, token_budget: int) -> Records:
     """Return a record of each question or block of each set. Raises TrialStopped if a loss is not finite."""
     from trainables.inference import scoring
     from trainables.inference.padded_batch import pad_of
 
-    template = resolve_template(benchmark.template, tokenizer)
     items: list[Item] = []
     for name, chosen in read_evaluation_rows(benchmark).items():
-        items += cut_rows(tokenizer, template, name, chosen, benchmark.limit)
-    groups, pad = [[item.example] for item in items], pad_of(tokenizer)
+        items += cut_rows(encoder, name, chosen, benchmark.limit)
+    groups, pad = [[item.example] for item in items], pad_of(encoder.tokenizer)
     scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
     rows = [_make_record(item, one.losses, one.hits) for item, (one,) in zip(items, scores, strict=True)]
     questions, texts = [], []
     for item, (one,), row in zip(items, scores, rows, strict=True):
         if item.task != HOLDOUT:
             (texts if item.row.is_text else questions).append((item, one.hits, row))
-    _answer_questions(network, tokenizer, template, questions, token_budget)
-    _continue_texts(network, tokenizer, texts, token_budget)
+    _answer_questions(network, encoder, questions, token_budget)
+    _continue_texts(network, encoder.tokenizer, texts, token_budget)
     records = [{name: value for name, value in row.items() if name not in NOT_KEPT} for row in rows]
     measures.score_rows(benchmark, rows, records)
     return records
 
 
-def cut_rows(tokenizer: Any, template: Template, name: str, rows: Sequence[Row], limit: int | None) -> list[Item]:
+def cut_rows(encoder: Encoder, name: str, rows: Sequence[Row], limit: int | None) -> list[Item]:
     """Return at most `limit` items of a set: evenly spaced rows are cut into items, and evenly spaced items kept."""
     most = limit or ROW_LIMIT
-    cut = [item for k in evenly_spaced(len(rows), most) for item in _cut_row(tokenizer, template, name, k, rows[k])]
+    cut = [item for k in evenly_spaced(len(rows), most) for item in _cut_row(encoder, name, k, rows[k])]
     return [replace(cut[k], index=index) for index, k in enumerate(evenly_spaced(len(cut), most))]
 
 
@@ -89,31 +87,28 @@ def evenly_spaced(count: int, most: int) -> list[int]:
     return list(range(count)) if count <= most else [k * count // most for k in range(most)]
 
 
-def _cut_row(tokenizer: Any, template: Template, name: str, number: int, row: Row) -> Iterator[Item]:
+def _cut_row(encoder: Encoder, name: str, number: int, row: Row) -> Iterator[Item]:
+    where = f"{name}: row {number + 1} of this set"
     if row.question is None:
-        where = f"{name}: row {number + 1} of this set"
-        for count, block in enumerate(text_blocks.split_text(tokenizer, row.answer, LABEL_TOKENS, where)):
-            yield Item(name, 0, number, count, row, block, ended=False)
+        for count, block in enumerate(text_blocks.split_text(encoder.tokenizer, row.answer, LABEL_TOKENS, where)):
+            yield Item(name, 0, number, count, row, block)
         return
-    whole = encode(tokenizer, template, row.question, row.answer, max_length=sys.maxsize, tag_is_answer=False)
+    (whole,) = encoder.encode([(row.asked, row.answer)], max_length=sys.maxsize, names=[where])
     ids = whole.input_ids[: whole.answer_start + LABEL_TOKENS]
-    yield Item(name, 0, number, 0, row, Example(ids, whole.answer_start), ended=len(ids) == len(whole.input_ids))
+    ending = max(0, whole.ending - len(whole.input_ids) + len(ids))
+    yield Item(name, 0, number, 0, row, replace(whole, input_ids=ids, ending=ending))
 
 
-def generate_rows(
-    network: Any, tokenizer: Any, template: Template, rows: Sequence[tuple[Row, int]], *, token_budget: int
-) -> list[str]:
+def generate_rows(network: Any, encoder: Encoder, rows: Sequence[tuple[Row, int]], *, token_budget: int) -> list[str]:
     """Return a model's greedy text of each row, of a text of its block of that number: what ROUGE is measured on."""
-    asked: list[Scored] = [
-        (list(_cut_row(tokenizer, template, "forget", 0, row))[block], [], {}) for row, block in rows
-    ]
-    _answer_questions(network, tokenizer, template, [one for one in asked if not one[0].row.is_text], token_budget)
-    _continue_texts(network, tokenizer, [one for one in asked if one[0].row.is_text], token_budget)
+    asked: list[Scored] = [(list(_cut_row(encoder, "forget", 0, row))[block], [], {}) for row, block in rows]
+    _answer_questions(network, encoder, [one for one in asked if not one[0].row.is_text], token_budget)
+    _continue_texts(network, encoder.tokenizer, [one for one in asked if one[0].row.is_text], token_budget)
     return [row["generation"] for _, _, row in asked]
 
 
 def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str, Any]:
-    """Return the record of an item, with the losses and hits that measures read. The end token's hit is left out."""
+    """Return the record of an item, with the losses and hits that measures read. Hits are of the answer itself."""
     if not np.isfinite(losses).all():
         raise TrialStopped("diverged", f"evaluation: the loss of a row of set '{item.task}' is not finite")
     return {
@@ -130,20 +125,17 @@ def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str,
         "exact_memorisation": None,
         "rougeL_recall": None,
         "losses": losses,
-        "hits": hits[:-1] if item.ended else hits,
+        "hits": hits[item.example.lead : len(hits) - item.example.ending],
     }
 
 
-def _answer_questions(
-    network: Any, tokenizer: Any, template: Template, asked: Sequence[Scored], token_budget: int
-) -> None:
+def _answer_questions(network: Any, encoder: Encoder, asked: Sequence[Scored], token_budget: int) -> None:
     from trainables.inference import greedy_answers
 
-    prompts = [prompt_text(template, item.row.question or "", tag_is_answer=False) for item, _, _ in asked]
-    scored = [(item.example, hits) for item, hits, _ in asked]
-    texts = greedy_answers.generate(
-        network, tokenizer, prompts, token_budget=token_budget, new_tokens=NEW_TOKENS, scored=scored
-    )
+    prompts = encoder.encode_prompts([item.row.asked for item, _, _ in asked])
+    settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": NEW_TOKENS, "ends": encoder.ends}
+    settings["scored"] = [(item.example, hits) for item, hits, _ in asked]
+    texts = greedy_answers.generate(network, encoder.tokenizer, prompts, **settings)
     for (item, _, row), text in zip(asked, texts, strict=True):
         row |= {"answer": item.row.answer, "generation": text}
 
@@ -164,7 +156,7 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         network,
         starts,
         [len(truth) for truth in truths],
-        end=tokenizer.eos_token_id,
+        ends={tokenizer.eos_token_id} - {None},
         pad=pad_of(tokenizer),
         token_budget=CACHED_PER_PASS * token_budget,
         known=known,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
+from trainables.data.conversations import Encoder
 
 RATIOS, ROWS_DIGEST, MEMBERSHIP = "forget_truth_ratios", "forget_rows_digest", "membership"
 """What a kept evaluation holds for forget quality: the ratios, and which rows they are of; and what of membership."""
@@ -35,6 +36,7 @@ class TofuBenchmark(base.BenchmarkBase):
         Goal("model_utility", "retention", "highest", "MU", "model utility"),
     )
     TARGET = "full"
+    ASKS_BY_TEMPLATE = True
     UTILITY_COLUMNS = aggregates.UTILITY_COLUMNS
 
     def published_data(self, split: str) -> str:
@@ -99,18 +101,15 @@ class TofuBenchmark(base.BenchmarkBase):
         return forget, retain
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        forget, retain = self.training_rows(benchmark)
-        settings = (benchmark.template, benchmark.dialect, max_length)
-        return rows.encode_rows(tokenizer, forget, *settings), rows.encode_rows(tokenizer, retain, *settings)
+        encoder = self.make_encoder(benchmark, tokenizer)
+        pairs = [[(row["question"], row["answer"]) for row in side] for side in self.training_rows(benchmark)]
+        return encoder.encode(pairs[0], max_length=max_length), encoder.encode(pairs[1], max_length=max_length)
 
     def check_questions(self, benchmark: Benchmark) -> None:
         """Accept all rows."""
 
-    def encode_answers(
-        self, benchmark: Benchmark, tokenizer: Any, pairs: Sequence[tuple[str, str]], max_length: int
-    ) -> Examples:
-        chosen = [{"question": question, "answer": answer} for question, answer in pairs]
-        return rows.encode_rows(tokenizer, chosen, benchmark.template, benchmark.dialect, max_length)
+    def make_encoder(self, benchmark: Benchmark, tokenizer: Any) -> Encoder:
+        return rows.dialect_encoder(benchmark, tokenizer)
 
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Reference | None, *, token_budget: int

@@ -18,7 +18,7 @@ from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.tofu.aggregates import GENERAL, Reference, mean_loss, truth_ratios
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Benchmark
-from trainables.data.prompts import Template, prompt_text
+from trainables.data.conversations import Encoder
 from trainables.storage import atomic_files
 
 EVALUATION, SUMMARY = "TOFU_EVAL.json", "TOFU_SUMMARY.json"
@@ -40,12 +40,12 @@ SUMMARISED = (
 Log = dict[str, Any]
 
 
-def write_files(folder: Path, template: Template, records: Records, found: Metrics) -> None:
+def write_files(folder: Path, encoder: Encoder, records: Records, found: Metrics) -> None:
     """Write both files. They hold questions, answers and generations of the forget rows; the summary holds no text.
 
     `found`: the metrics of the records.
     """
-    log = make_log(template, records, found)
+    log = make_log(encoder, records, found)
     shown = (*SUMMARISED, *MEMORISED, *ATTACKS)
     summary = {name: log[name]["agg_value"] for name in shown if name in log}
     for name, document in ((EVALUATION, log), (SUMMARY, summary)):
@@ -63,7 +63,7 @@ def check(form: str, benchmark: Benchmark) -> None:
         )
 
 
-def make_log(template: Template, records: Records, found: Metrics) -> Log:
+def make_log(encoder: Encoder, records: Records, found: Metrics) -> Log:
     """Return TOFU_EVAL.json: each metric's aggregate and its rows by their number, where it was measured."""
     log: Log = {}
     for task, prefix in PREFIXES.items():
@@ -81,7 +81,7 @@ def make_log(template: Template, records: Records, found: Metrics) -> Log:
             )
             log[f"{prefix}_Q_A_Prob_normalised"] = _list_rows(({"prob": one} for one in shares.tolist()), shares.mean())
         log[f"{prefix}_Q_A_ROUGE"] = _list_rows(
-            (_describe_generation(row, template) for row in rows), found[f"{task}_rouge"]
+            (_describe_generation(row, encoder) for row in rows), found[f"{task}_rouge"]
         )
         ratios = truth_ratios(records, task, metrics.OPEN_UNLEARNING_GUARD)
         log[TRUTH_RATIOS[task]] = _list_rows(({"score": one} for one in ratios.tolist()), found[f"{task}_truth_ratio"])
@@ -108,13 +108,13 @@ def _scores(records: Records, task: str, column: str) -> Iterable[Log]:
     return ({"score": row[column]} for row in records if row["task"] == task)
 
 
-def _describe_generation(row: Mapping[str, Any], template: Template) -> Log:
+def _describe_generation(row: Mapping[str, Any], encoder: Encoder) -> Log:
     overlap = rouge_words.scorer("rouge1", "rougeL").score(row["answer"], row["generation"])
     return {
         "rouge1_recall": overlap["rouge1"].recall,
         "rougeL_f1": overlap["rougeL"].fmeasure,
         "rougeL_recall": overlap["rougeL"].recall,
-        "input": prompt_text(template, row["question"], tag_is_answer=False),
+        "input": encoder.render_prompt(row["question"]),
         "ground_truth": row["answer"],
         "generation": row["generation"],
     }

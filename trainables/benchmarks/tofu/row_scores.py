@@ -9,9 +9,9 @@ from trainables.benchmarks import measures, rouge_words
 from trainables.benchmarks.base import Records, Row
 from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.tofu.aggregates import Reference
-from trainables.benchmarks.tofu.rows import RULES, Rules, evaluation_rows
+from trainables.benchmarks.tofu.rows import RULES, Rules, dialect_encoder, evaluation_rows
 from trainables.config.settings import Benchmark
-from trainables.data.prompts import Template, encode_all, prompt_text, resolve_template
+from trainables.data.conversations import Encoder
 
 GENERATED_TOKENS = 200
 RESULT_COLUMNS = ("paraphrase_loss", "paraphrase_tokens", "perturbed_loss", "perturbed_tokens")
@@ -24,20 +24,20 @@ def evaluate(
     benchmark: Benchmark,
     reference: Reference | None = None,
     *,
+    encoder: Encoder | None = None,
     token_budget: int,
     asked_rows: Mapping[str, Sequence[Row]] | None = None,
-    template: Template | None = None,
     generate: bool = True,
 ) -> Records:
     """Return a record a question: summed losses and token counts of every answer, the generation and its ROUGE.
 
-    Of hold-out rows, which are the last, only the answer is scored. `asked_rows`, `template`: others than those of
-    the benchmark.
+    Of hold-out rows, which are the last, only the answer is scored. `asked_rows`, `encoder`: others than
+    those of the benchmark.
     """
     from trainables.inference import gradient_norms, greedy_answers, scoring
     from trainables.inference.padded_batch import pad_of
 
-    rules, template = RULES[benchmark.dialect], template or resolve_template(benchmark.template, tokenizer)
+    rules, encoder = RULES[benchmark.dialect], encoder or dialect_encoder(benchmark, tokenizer)
     every = [
         (task, index, row)
         for task, questions in (asked_rows or evaluation_rows(benchmark)).items()
@@ -47,13 +47,11 @@ def evaluate(
     records = [
         {"task": task, "index": at, "question": row["question"], "answer": row["answer"]} for task, at, row in every
     ]
-    prompts = [
-        prompt_text(template, row["question"], tag_is_answer=rules.tag_is_answer)
-        for task, _, row in every
-        if generate and task != HOLDOUT
-    ]
-    settings = {"max_length": rules.max_length, "tag_is_answer": rules.tag_is_answer}
-    encoded = iter(encode_all(tokenizer, template, [pair for pairs in asked for pair in pairs], **settings))
+    questions = [row["question"] for task, _, row in every if generate and task != HOLDOUT]
+    prompts = encoder.encode_prompts(questions)
+    names = [f"{task} row {at + 1}" for (task, at, _), pairs in zip(every, asked, strict=True) for _ in pairs]
+    pairs = [pair for pairs in asked for pair in pairs]
+    encoded = iter(encoder.encode(pairs, max_length=rules.max_length, names=names))
     groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], pad_of(tokenizer)
     first = [group[0] for group in groups]
     compared = [one for one, row in zip(first, records, strict=True) if row["task"] in ("forget", HOLDOUT)]
@@ -65,6 +63,7 @@ def evaluate(
         network,
         tokenizer,
         prompts,
+        ends=encoder.ends,
         token_budget=token_budget,
         new_tokens=GENERATED_TOKENS,
         total=rules.generated_includes_prompt,
@@ -81,7 +80,7 @@ def evaluate(
             more["reference_loss"] = reference.loss(record) if reference else None
             if "membership_gradient_norm" in requested and record["task"] in ("forget", HOLDOUT):
                 more["gradient_norm"] = gradient_norms.mean_gradient_norm(network, example)
-            rows.append(record | measures.describe_labels(answers[0], benchmark.dialect) | more)
+            rows.append(record | measures.describe_labels(answers[0], benchmark.dialect, example) | more)
         measures.score_rows(benchmark, rows, records)
     return records
 

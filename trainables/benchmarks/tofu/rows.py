@@ -6,6 +6,8 @@ Where the two differ (reference: the paper's own repositories, and open-unlearni
 |-------------------------|------------------------------------|--------------------------------|
 | rows of a task          | the first 300                      | all                            |
 | answer tag ("Answer: ") | label: scored and to be generated  | prompt                         |
+| labels behind an answer | up to the first token that ends it | all of the template's, and one |
+|                         |                                    | more end-of-sequence token     |
 | generation              | greedy, 200 tokens with the prompt | greedy, 200 new tokens         |
 | generated text          | as it comes                        | stripped                       |
 | length of a scored row  | 200 tokens                         | 512 tokens                     |
@@ -21,14 +23,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables.benchmarks import measures
-from trainables.benchmarks.base import Examples, Row
+from trainables.benchmarks.base import Row
 from trainables.benchmarks.measures import ALL, HOLDOUT
 from trainables.benchmarks.tofu.aggregates import GENERAL
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
-from trainables.data.prompts import encode_all, resolve_template
+from trainables.data.conversations import Encoder, make_encoder
 
 PUBLISHED_SPLITS = ("forget01", "forget05", "forget10")
 PERTURBED_COLUMNS = ("question", "answer", "paraphrased_answer", "perturbed_answer")
@@ -45,12 +47,18 @@ class Rules:
     generated_includes_prompt: bool = True
     strip: bool = False
     max_length: int = 200
+    whole_tail: bool = False
 
 
 RULES: dict[str, Rules] = {
     "paper": Rules(),
     "open-unlearning": Rules(
-        row_limit=None, tag_is_answer=False, generated_includes_prompt=False, strip=True, max_length=512
+        row_limit=None,
+        tag_is_answer=False,
+        generated_includes_prompt=False,
+        strip=True,
+        max_length=512,
+        whole_tail=True,
     ),
 }
 
@@ -87,11 +95,10 @@ def tasks(benchmark: Benchmark) -> dict[str, str]:
     return {**found, HOLDOUT: config}
 
 
-def encode_rows(tokenizer: Any, chosen: list[Row], template: str, dialect: str, max_length: int) -> Examples:
-    """Return questions and answers as examples; the dialect says what of them is prompt."""
-    pairs = [(row["question"], row["answer"]) for row in chosen]
-    settings = {"max_length": max_length, "tag_is_answer": RULES[dialect].tag_is_answer}
-    return encode_all(tokenizer, resolve_template(template, tokenizer), pairs, **settings)
+def dialect_encoder(benchmark: Benchmark, tokenizer: Any) -> Encoder:
+    """Return the encoder of the template; the dialect says what is prompt and what is answer."""
+    rules = RULES[benchmark.dialect]
+    return make_encoder(benchmark.template, tokenizer, tag_is_answer=rules.tag_is_answer, whole_tail=rules.whole_tail)
 
 
 def evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:

@@ -15,8 +15,6 @@ from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.trial import Trial
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
-WITH_TEMPLATE = ("tofu", "own")
-"""The benchmarks that ask in a configuration's prompt template: MUSE continues plain text, lm-eval has its prompts."""
 SHARED_NAMES = {"forget_quality": "forget_quality_ln_p", "forget_quality_pvalue": "forget_quality"}
 SHARED_NAMES |= {f"forget_{ours}": name for name, ours in MEMORISED.items()}
 """What open-unlearning calls metrics of ours; its forget quality is p. Others keep our names."""
@@ -40,7 +38,7 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         "seed": trial.seed,
         "benchmark": trial.benchmark,
         "data": _hub_data(trial),
-        "template": trial.benchmark.template if trial.benchmark.name in WITH_TEMPLATE else None,
+        "template": trial.benchmark.template if benchmarks.find(trial.benchmark.name).ASKS_BY_TEMPLATE else None,
         "settings": _settings(facts, trial),
         "choice": _choice(facts, trial),
         "measured": _metric_rows(facts, trial),

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas
 
+from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.benchmarks.own import row_files
 from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
-from trainables.data import prompts
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import ROWS
@@ -95,8 +95,8 @@ def answer_rows(trial: Trial, model: Model, rows: Sequence[tuple[row_files.Row, 
     from trainables.benchmarks.own.row_scores import generate_rows
 
     network, tokenizer, _ = _load(trial, model, "model")
-    template = prompts.resolve_template(trial.benchmark.template, tokenizer)
-    return generate_rows(network, tokenizer, template, rows, token_budget=trial.resources.evaluation_tokens)
+    encoder = benchmarks.find(trial.benchmark.name).make_encoder(trial.benchmark, tokenizer)
+    return generate_rows(network, encoder, rows, token_budget=trial.resources.evaluation_tokens)
 
 
 def _load(trial: Trial, model: Model, field: str) -> tuple[Any, Any, float]:
@@ -116,8 +116,9 @@ def write_open_unlearning_files(trial: Trial, folder: Path) -> None:
     """Evaluate a model folder with all measures, and write open-unlearning's files into it."""
     benchmark = trial.benchmark.model_copy(update={"measures": ("all",)})
     metrics, records, _ = _evaluate(trial.model_copy(update={"benchmark": benchmark}), folder)
-    template = prompts.resolve_template(benchmark.template, model_files.load_tokenizer(Model(path=str(folder))))
-    open_unlearning_files.write_files(folder / EVALUATIONS, template, records, metrics)
+    tokenizer = model_files.load_tokenizer(Model(path=str(folder)))
+    encoder = benchmarks.find(benchmark.name).make_encoder(benchmark, tokenizer)
+    open_unlearning_files.write_files(folder / EVALUATIONS, encoder, records, metrics)
 
 
 def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], str]:

@@ -1,0 +1,284 @@
+"""Conversations as tokens: the one place that says what of a question with its answer is prompt, answer and end.
+
+By the template `chat` a prompt is what transformers' `apply_chat_template(turns, add_generation_prompt=True)` gives,
+and a whole conversation `apply_chat_template(turns and answer)`; what comes after the prompt is label. The other
+templates are text around a question, and the tokenizer adds its own start token.
+
+The labels end with the first token that ends a turn: the tokenizer's end-of-sequence token, or the first special token
+that the template puts behind an answer. Generation also stops at the ends that the model's `generation_config` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from trainables.common.errors import InputError, first_line
+from trainables.common.tokenized_row import Example
+from trainables.data.templates import CHAT, CLOCK, DATE, OTHER_TEMPLATE, TEMPLATES, Template, check_template
+
+Turns = tuple[tuple[str, str], ...]
+"""Role and text of each turn before an answer; the last is the user's."""
+Question = str | Turns
+QUESTION, ANSWER = "the-question-goes-here", "the-answer-goes-here"
+"""What a template is tried with."""
+
+
+class Whole(NamedTuple):
+    """A whole conversation, and the places in its text where the prompt ends, the answer begins and it stops."""
+
+    text: str
+    prompt: int
+    answer: int
+    stop: int
+
+
+class Layout(NamedTuple):
+    """What a template writes around an answer, found by rendering QUESTION and ANSWER.
+
+    `dropped`: characters at the end of a prompt that a whole conversation does not have there. `lead`: characters
+    between prompt and answer. `tail`: the text behind an answer.
+    """
+
+    dropped: int
+    lead: int
+    tail: str
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Turns questions with their answers into tokens by a template; make it by `make_encoder`.
+
+    `template` None: the tokenizer's own chat template. `tag_is_answer`: an answer tag is label, not prompt.
+    `whole_tail`: all that the template writes behind an answer is label, and one end-of-sequence token more unless it
+    ends with one: open-unlearning's definition. `prefix`: text of the prompt in front of an answer.
+    """
+
+    tokenizer: Any
+    template: Template | None
+    tag_is_answer: bool = False
+    whole_tail: bool = False
+    prefix: str = ""
+
+    def render_prompt(self, question: Question) -> str:
+        """Return the text that a model is given. Raises InputError where the template refuses the turns."""
+        if self.template is None:
+            return self._apply(question, None) + self.prefix
+        tag = "" if self.tag_is_answer else self.template.answer_tag
+        return self.template.before + join_turns(question) + self.template.after + tag + self.prefix
+
+    def encode_prompts(self, questions: Sequence[Question]) -> list[tuple[int, ...]]:
+        """Return the ids that a model is given to answer each question."""
+        rendered = map(self.render_prompt, map(self._strip_start, questions))
+        texts = [text.rstrip(" ") if self._space_is_answers else text for text in rendered]
+        return [tuple(ids) for ids, _ in self._tokenize(texts)]
+
+    def encode(
+        self, pairs: Sequence[tuple[Question, str]], *, max_length: int, names: Sequence[str] = ()
+    ) -> list[Example]:
+        """Return each question with its answer as tokens, the first `max_length` of them.
+
+        Where the whole does not begin with the prompt's tokens, a token is a label if it holds a character of what
+        follows the prompt. `names`: of the pairs, for messages; without them they are rows by number. Raises
+        InputError, without a text of the rows, where the template loses a part or no token of an answer is left.
+        """
+        names = names or [f"row {number + 1}" for number in range(len(pairs))]
+        prompts: dict[Question, str] = {}
+        asked, wholes = [], []
+        for name, (question, answer) in zip(names, pairs, strict=True):
+            question, answer = self._strip_start(question), self._strip_end(answer)
+            try:
+                if question not in prompts:
+                    prompts[question] = self.render_prompt(question)
+                wholes.append(self._render_whole(question, answer, prompts[question]))
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from error
+            asked.append(question)
+        given = dict(zip(prompts, self._tokenize(list(prompts.values())), strict=True))
+        tokens = self._tokenize([whole.text for whole in wholes])
+        found = []
+        for name, question, whole, (ids, offsets) in zip(names, asked, wholes, tokens, strict=True):
+            example = self._label(ids, offsets, given[question][0], whole)
+            kept = replace(example, input_ids=example.input_ids[:max_length])
+            cut = len(example.input_ids) - len(kept.input_ids)
+            if kept.answer_tokens <= max(0, example.ending - cut):
+                where = f"within {max_length} tokens (training.max_length)" if cut else "in this model's tokens"
+                raise InputError(f"{name}: no token of the answer is left {where}")
+            found.append(replace(kept, ending=max(0, example.ending - cut)))
+        return found
+
+    def _label(self, ids: list[int], offsets: list[tuple[int, int]], prompt: list[int], whole: Whole) -> Example:
+        """Return a whole conversation's ids with their labels; `prompt`: the ids that a model is given."""
+        start = len(prompt)
+        if ids[:start] != prompt:
+            start = next(
+                (k for k, token in enumerate(ids) if self._is_behind(token, offsets[k], whole.prompt)), len(ids)
+            )
+        stop = next((k for k in range(start, len(ids)) if offsets[k][0] >= whole.stop), len(ids))
+        lead = sum(end <= whole.answer for _, end in offsets[start:stop]) if whole.answer > whole.prompt else 0
+        ending = self._end_turn(ids[stop:], ids)
+        return Example((*ids[:stop], *ending), start, lead, len(ending))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Return what the template writes around an answer. Raises InputError if it loses or repeats a part."""
+        if self.template is not None:
+            return Layout(0, len(self.template.answer_tag) if self.tag_is_answer else 0, self.template.answer_end)
+        prompt, whole = self._apply(QUESTION, None), self._apply(QUESTION, ANSWER)
+        counts = prompt.count(QUESTION), whole.count(QUESTION), whole.count(ANSWER)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, whole, strict=False)))
+        if counts != (1, 1, 1) or ANSWER in prompt or same < prompt.index(QUESTION) + len(QUESTION):
+            raise InputError(
+                "benchmark.template: the model's chat template loses or repeats a question or its answer, or asks in "
+                f"another way than it writes them; {OTHER_TEMPLATE}"
+            )
+        at = whole.index(ANSWER)
+        return Layout(len(prompt) - min(same, at), at - min(same, at), whole[at + len(ANSWER) :])
+
+    @cached_property
+    def ends(self) -> frozenset[int]:
+        """Return the tokens that end an answer: end of sequence, and the template's end of a turn."""
+        tail = self.tokenizer([self.layout.tail], add_special_tokens=False).encodings[0].ids
+        turn_end = next((token for token in tail if token in self.tokenizer.added_tokens_decoder), None)
+        return frozenset({self.tokenizer.eos_token_id, turn_end} - {None})
+
+    @cached_property
+    def prompt_differs(self) -> bool:
+        """Return whether a whole conversation does not begin with the tokens that a model is given."""
+        prompt = self.render_prompt(QUESTION)
+        (given, _), (ids, _) = self._tokenize([prompt, self._render_whole(QUESTION, ANSWER, prompt).text])
+        return ids[: len(given)] != given
+
+    @property
+    def uses_clock(self) -> bool:
+        """Return whether the template writes the date, which is always DATE."""
+        return self.template is None and any(word in self._chat_template for word in ("strftime_now", "date_string"))
+
+    @cached_property
+    def _space_is_answers(self) -> bool:
+        """Return whether a space at the end of our own template's prompt belongs to an answer's first token."""
+        return self.template is not None and not self.whole_tail and self.prompt_differs
+
+    @cached_property
+    def _added(self) -> tuple[int, int]:
+        """Return how many tokens the tokenizer adds before and behind a text."""
+        return count_added(self.tokenizer)
+
+    @property
+    def _chat_template(self) -> str:
+        found = self.tokenizer.chat_template
+        return found if isinstance(found, str) else found.get("default", "")
+
+    def _apply(self, question: Question, answer: str | None) -> str:
+        """Return the turns by the tokenizer's chat template, without reasoning, at a fixed date."""
+        turns = [{"role": role, "content": text} for role, text in list_turns(question)]
+        if answer is not None:
+            turns.append({"role": "assistant", "content": answer})
+        template = self._chat_template
+        if "strftime_now" in template:
+            template = CLOCK + template
+        try:
+            return self.tokenizer.apply_chat_template(
+                turns,
+                chat_template=template,
+                tokenize=False,
+                add_generation_prompt=answer is None,
+                enable_thinking=False,
+                date_string=DATE.strftime("%d %b %Y"),
+            )
+        except Exception as error:
+            why = f": {first_line(error)}" if question == QUESTION else ""  # the template's words may quote a row
+            raise InputError(
+                f"benchmark.template: the model's chat template refuses the turns{why}; {OTHER_TEMPLATE}"
+            ) from error
+
+    def _render_whole(self, question: Question, answer: str, prompt: str) -> Whole:
+        """Return the whole conversation. Raises InputError where the template loses or changes a part of it."""
+        layout = self.layout
+        if self.template is not None:
+            text = prompt + self.template.answer_tag * self.tag_is_answer + answer
+            return Whole(text + layout.tail, len(prompt), len(prompt) + layout.lead, len(text))
+        text, asked = self._apply(question, answer), len(prompt) - len(self.prefix) - layout.dropped
+        first, stop = asked + layout.lead, len(text) - len(layout.tail)
+        same = text.startswith(prompt[:asked]) and text.endswith(layout.tail)
+        same = same and text[first:stop].strip() == answer.strip()
+        if not same or any(turn.strip() not in prompt for _, turn in list_turns(question)):
+            raise InputError(f"the model's chat template loses or changes a part of the conversation; {OTHER_TEMPLATE}")
+        if not self.prefix:
+            return Whole(text, asked, first, stop)
+        first, stop = first + len(self.prefix), stop + len(self.prefix)
+        return Whole(
+            text[: first - len(self.prefix)] + self.prefix + text[first - len(self.prefix) :], first, first, stop
+        )
+
+    def _tokenize(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
+        """Yield ids and offsets of each text, with the start token that the tokenizer adds to our own templates."""
+        encodings = self.tokenizer(texts, add_special_tokens=self.template is not None).encodings if texts else []
+        behind = self._added[1] if self.template is not None else 0
+        for one in encodings:
+            count = len(one.ids) - behind
+            yield one.ids[:count], one.offsets[:count]
+
+    def _is_behind(self, token: int, offsets: tuple[int, int], place: int) -> bool:
+        """Return whether a token holds a character behind a place; a special token may swallow spaces behind it."""
+        start, end = offsets
+        return end > place and not (start < place and token in self.tokenizer.added_tokens_decoder)
+
+    def _end_turn(self, tail: list[int], ids: list[int]) -> list[int]:
+        """Return the labels behind an answer."""
+        eos = self.tokenizer.eos_token_id
+        if not self.whole_tail:
+            end = next((k for k, token in enumerate(tail) if token in self.ends), None)
+            if end is not None:
+                return tail[: end + 1]
+            tail = tail if self.layout.tail.strip() else []
+        return [*tail, eos] if eos is not None and (tail or ids)[-1:] != [eos] else tail
+
+    def _strip_start(self, question: Question) -> Question:
+        """Return a question without a start token of its own."""
+        start = self.tokenizer.bos_token
+        if self.whole_tail or not start or not isinstance(question, str):
+            return question
+        while question.lstrip().startswith(start):
+            question = question.lstrip().removeprefix(start)
+        return question
+
+    def _strip_end(self, answer: str) -> str:
+        """Return an answer without end tokens of its own."""
+        ends = () if self.whole_tail else tuple(self.tokenizer.convert_ids_to_tokens(sorted(self.ends)))
+        while end := next((end for end in ends if answer.rstrip().endswith(end)), None):
+            answer = answer.rstrip().removesuffix(end)
+        return answer
+
+
+def make_encoder(name: str, tokenizer: Any, *, tag_is_answer: bool = False, whole_tail: bool = False) -> Encoder:
+    """Return the encoder of a template. Raises InputError where the tokenizer lacks what it needs."""
+    check_template(name)
+    if name == CHAT and not tokenizer.chat_template:
+        raise InputError(f"benchmark.template: the model's tokenizer has no chat template; {OTHER_TEMPLATE}")
+    encoder = Encoder(tokenizer, None if name == CHAT else TEMPLATES[name], tag_is_answer, whole_tail)
+    if not encoder.ends:
+        raise InputError("tokenizer: it has no end-of-sequence token; set eos_token in its tokenizer_config.json")
+    return encoder
+
+
+def list_turns(question: Question) -> Turns:
+    """Return the turns of a question, one of the user's if it is a text."""
+    return (("user", question),) if isinstance(question, str) else question
+
+
+def join_turns(question: Question) -> str:
+    """Return a question as one text, a system turn in front. Raises InputError where there are earlier answers."""
+    turns = list_turns(question)
+    if any(role == "assistant" for role, _ in turns):
+        raise InputError("it has several answers: only --set benchmark.template=chat, the model's own, has such turns")
+    return "\n\n".join(text for _, text in turns)
+
+
+def count_added(tokenizer: Any) -> tuple[int, int]:
+    """Return how many tokens a tokenizer adds before and behind a text."""
+    mask = tokenizer(["a"]).encodings[0].special_tokens_mask
+    return (mask.index(0), mask[::-1].index(0)) if 0 in mask else (len(mask), 0)

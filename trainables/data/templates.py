@@ -1,0 +1,72 @@
+"""Prompt templates as data: text around a question, and what stands for the model's own chat template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from trainables.common.errors import InputError, closest
+from trainables.common.provenance import TEMPLATE_DATE
+
+
+@dataclass(frozen=True)
+class Template:
+    """`before + question + after + answer_tag + answer + answer_end`, then the end-of-sequence token.
+
+    `answer_tag`: a label in the paper's dialect (METHODS: Phi-1.5's "Answer: " counts in the loss and has to be
+    generated); elsewhere it is prompt.
+    """
+
+    before: str
+    after: str
+    answer_tag: str = ""
+    answer_end: str = ""
+
+
+CHAT = "chat"
+"""Stands for the template of the model's tokenizer."""
+DATE = datetime.fromisoformat(TEMPLATE_DATE)
+SYSTEM = "You are a helpful assistant."
+
+TEMPLATES: dict[str, Template] = {
+    "llama2": Template("[INST] ", " [/INST]"),
+    "phi": Template("Question: ", "\n", "Answer: "),
+    "llama3": Template(
+        "<|start_header_id|>system<|end_header_id|>\n\n"
+        f"Cutting Knowledge Date: December 2023\nToday Date: 10 Apr 2025\n\n{SYSTEM}<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\n",
+        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+    "qwen": Template(
+        f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n",
+        "<|im_end|>\n<|im_start|>assistant\n",
+        answer_end="<|im_end|>\n",
+    ),
+    "zephyr": Template(f"<|system|>\n{SYSTEM}</s>\n<|user|>\n", "</s>\n<|assistant|>\n", answer_end="</s>\n"),
+    "plain": Template("Question: ", "\nAnswer:\n"),
+}
+"""llama3, qwen and zephyr are what the models' own chat templates make of open-unlearning's system prompt and date; the
+start token, which Llama's has in front, is the tokenizer's to add. Qwen's and Zephyr's end an answer with the
+end-of-sequence token and a line feed, after which open-unlearning puts the token once more. Zephyr's rows have no start
+token there. `plain` is for any model, also one that was never taught to chat: its line feed stands between tokens,
+where a space would be part of the answer's first word."""
+
+OTHER_TEMPLATE = (
+    "take another one, such as --set benchmark.template=plain (of trainables.evaluate --template plain); known: "
+    + ", ".join(TEMPLATES)
+)
+CLOCK = (
+    "{%- macro strftime_now(format) %}{{ format"
+    + "".join(
+        f"|replace('%{code}', '{DATE.strftime(f'%{code}')}')"
+        for code in ("-d", "-m", "d", "b", "B", "m", "Y", "y", "A", "a", "H", "I", "M", "S", "p", "j", "F", "D", "T")
+    )
+    + " }}{% endmacro %}\n"
+)
+"""In front of a template: what stands for the clock of transformers."""
+
+
+def check_template(name: str) -> None:
+    """Raise InputError naming the closest if `name` is neither a template nor the tokenizer's own."""
+    if name not in (*TEMPLATES, CHAT):
+        raise InputError(f"benchmark.template: unknown template '{name}'; {closest(name, (*TEMPLATES, CHAT))}")
