@@ -119,12 +119,14 @@ def _under_way(found: dict[str, Any]) -> list[str]:
 
 def _studies(studies: list[dict[str, Any]]) -> list[str]:
     rows = [("study", "done", "best", "", "Pareto front")]
-    for study in (study for study in studies if study["best"]):
-        best, front = study["best"], [item["label"] for item in study["pareto"]]
+    for study in (study for study in studies if study["best"] or study["no_best"]):
+        best = study["best"] or {"label": "none", "outcome": ""}
+        front = [item["label"] for item in study["pareto"]]
         rest = f" and {len(front) - SHOWN} more" if len(front) > SHOWN else ""
         told = ", ".join(front[:SHOWN]) + rest
         rows.append((study["study"], str(study["done"]), best["label"], best["outcome"], told))
-    return [tabulate(rows, tablefmt="plain", disable_numparse=True)] if len(rows) > 1 else []
+    reasons = dict.fromkeys(f"best: none, {study['no_best']}" for study in studies if study["no_best"])
+    return [tabulate(rows, tablefmt="plain", disable_numparse=True), *reasons] if len(rows) > 1 else []
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import platform
 from tests.support.environment import RAY_PRIORITY, ROOT, RunModule, TrialInputs, clean_environment
 
 if TYPE_CHECKING:
+    from tests.support.cases import Cases
     from tests.support.hub_bench import HubBench
     from tests.support.small_sweep import Small
     from trainables.storage.folder_storage import Storage
@@ -96,6 +97,15 @@ def tofu_data(shared: Path) -> Path:
 def tofu_models(shared: Path) -> Path:
     """Return the folder of the four small models that were fine-tuned on TOFU."""
     return _existing(shared / "models" / "tofu_tiny")
+
+
+@pytest.fixture(scope="session")
+def cases(shared: Path, pytestconfig: pytest.Config) -> Cases:
+    """Return model folders and rows as people have them; a test that takes it is marked `data`."""
+    from tests.support.cases import make_cases
+
+    cache: pytest.Cache = pytestconfig.cache  # pyright: ignore[reportAssignmentType]
+    return make_cases(shared, cache.mkdir("cases"))
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from trainables.benchmarks import Metrics, evaluation, model_checks, own
 from trainables.benchmarks.tofu import aggregates, open_unlearning_files
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model
+from trainables.config.settings import Attention, Benchmark, Model, Precision
 from trainables.data import templates
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files
@@ -53,6 +53,8 @@ def main(
         str | None,
         typer.Option("--format", help="open-unlearning: its two files, in the folder --output, with all measures."),
     ] = None,
+    precision: Annotated[Precision, typer.Option(help="Of weights and passes.")] = "fp32",
+    attention: Annotated[Attention, typer.Option(help="Transformers' implementation of attention.")] = "sdpa",
     token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 4096,
 ) -> int:
     """Evaluate a model and write its metrics.
@@ -84,7 +86,7 @@ def main(
     asked = asked.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(asked)})
     if warning := chosen.warn_about_rows(asked):
         print(f"warning: {warning}", file=sys.stderr)
-    subject = Model(path=model)
+    subject = Model(path=model, attention=attention)
     model_files.check_model(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
     fitting = model_checks.check_model_and_rows(asked, subject, "--model")
@@ -100,7 +102,7 @@ def main(
     cli.silence_libraries()
     import torch
 
-    network, tokenizer = model_files.load_model(subject, field="--model")
+    network, tokenizer = model_files.load_model(subject, precision, field="--model")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     settings: dict[str, Any] = {"token_budget": token_budget, "report": _tell_progress()}
     found, records = evaluation.evaluate(network.to(device), tokenizer, asked, reference, **settings)
@@ -112,7 +114,8 @@ def main(
         open_unlearning_files.write_files(output, chosen.make_encoder(asked, tokenizer), records, found)
     else:
         kept = evaluation.document(asked, found, records)
-        atomic_files.write_json(output, {**kept, "model": subject.model_dump(mode="json"), **provenance.stamp()})
+        made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.stamp()}
+        atomic_files.write_json(output, {**kept, **made})
     _print_metrics(asked, found, output, compared=reference is not None)
     return 0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from platform.plan.costs import estimate_budget
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import planned_utilities
+from platform.state.trial_outcomes import nothing_to_remove, planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.selection import Candidate
@@ -31,6 +31,7 @@ def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], 
     """
     utilities, rule = planned_utilities(plan, store), plan.sweep.selection
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
+    unknown = nothing_to_remove(plan.references, store, plan.sweep.benchmark.name)
     before = set(map(benchmarks.find(plan.sweep.benchmark.name).split_before, splits))
     for split in (one for one in splits if one not in before):
         trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
@@ -39,6 +40,9 @@ def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], 
         chosen = selection.pick(measured, utilities.get(split), rule)
         if chosen is None:
             print_line("recommended: no trial has finished")
+            continue
+        if split in unknown:
+            print_line(f"recommended: none, {unknown[split]}")
             continue
         if chosen.utility <= 0 and rule.rule != "highest_removal":
             none = f"none of {len(measured)} trials, the utility of each is 0; give more or other retain rows"

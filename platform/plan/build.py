@@ -167,8 +167,7 @@ def _resolve_data_and_models(
     benchmarks = {
         split: problems.collect(resolve_benchmark.resolve_benchmark, sweep, split, store) for split in sweep.splits
     }
-    if None in benchmarks.values():
-        problems.collect(ModelRecipes(sweep, store, sweep.benchmark).check_folders)
+    problems.collect(ModelRecipes(sweep, store, sweep.benchmark).check_folders)
     problems.stop()
     models = ModelRecipes(sweep, store, next(iter(benchmarks.values())))
     found = {split: problems.collect(_find_references, models, split, benchmarks[split]) for split in sweep.splits}

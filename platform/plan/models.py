@@ -54,7 +54,6 @@ class ModelRecipes:
         if self.sweep.models is None:
             published = self._find_published(role)
             return self._resolve(published, f"models/{role}") if published else self._finetune(role, self._find_base())
-        self.check_folders()
         folder = Path(absolute_path(self.sweep.models))
         if is_folder(folder / role):
             return self._resolve(Model(path=str(folder / role)), f"models/{role}")
@@ -74,12 +73,18 @@ class ModelRecipes:
         return self._resolve(Model(path=self.sweep.baseline), "baseline") if self.sweep.baseline else None
 
     def check_folders(self) -> None:
-        """Raise InputError if the folder of `target`, `baseline` or `models` is missing."""
+        """Raise InputError with what is wrong in the folders of `target`, `baseline` and `models`."""
+        problems = []
         for name, place in (("target", self.sweep.target), ("baseline", self.sweep.baseline)):
-            if place:
-                check_model(Model(path=place, tokenizer=self.sweep.tokenizer), name)
+            try:
+                if place:
+                    check_model(self._choose(Model(path=place)), name)
+            except InputError as error:
+                problems.append(str(error))
         if self.sweep.models is not None and not is_folder(absolute_path(self.sweep.models)):
-            raise InputError(f"models: no folder {describe_path(self.sweep.models)}")
+            problems.append(f"models: no folder {describe_path(self.sweep.models)}")
+        if problems:
+            raise InputError("; ".join(problems))
 
     def order_recipes(self, model_paths: set[str]) -> tuple[Recipe, ...]:
         """Return the recipes that these models need, each after the one it starts from, as they were planned."""
@@ -159,10 +164,14 @@ class ModelRecipes:
         attention = self.sweep.attention or (base.attention if base else Model.model_fields["attention"].default)
         return Model(path=path, fingerprint=f"recipe:{recipe.id()}", attention=attention)
 
-    def _resolve(self, model: Model, field_name: str) -> Model:
-        """Return the model with the sweep's tokenizer and attention, absolute folders and its fingerprint."""
+    def _choose(self, model: Model) -> Model:
+        """Return the model with the sweep's tokenizer and attention."""
         chosen = {"tokenizer": self.sweep.tokenizer, "attention": self.sweep.attention}
-        model = model.model_copy(update={name: value for name, value in chosen.items() if value is not None})
+        return model.model_copy(update={name: value for name, value in chosen.items() if value is not None})
+
+    def _resolve(self, model: Model, field_name: str) -> Model:
+        """Return the model as chosen, with absolute folders and its fingerprint."""
+        model = self._choose(model)
         if check_model(model, field_name):
             model = model.model_copy(update={"path": absolute_path(model.path)})
         if model.tokenizer and check_tokenizer(model.tokenizer):

@@ -12,7 +12,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from platform.state import lock
-from platform.state.trial_outcomes import Results, describe_cause, read_trial_results, target_utilities
+from platform.state.trial_outcomes import (
+    Results,
+    describe_cause,
+    nothing_to_remove,
+    read_trial_results,
+    target_utilities,
+)
 from platform.state.typed_commands import resume_command, storage_option
 from search_spaces.schema.settings_with_effect import name_trial
 from trainables import benchmarks
@@ -118,14 +124,17 @@ def _describe_studies(sweep: SweepFile, results: Results, store: Storage) -> lis
         return []
     benchmark = next(iter(results.values()))["config"]["benchmark"]["name"]
     utilities = target_utilities(sweep.references, store, benchmark, sweep.selection)
+    unknown = nothing_to_remove(sweep.references, store, benchmark)
     described = []
     for name, found in studies.items():
         candidates = selection.candidates(found, benchmark, sweep.selection)
-        best = selection.pick(candidates, utilities.get(name.split("/")[0]), sweep.selection)
+        split = name.split("/")[0]
+        best = None if split in unknown else selection.pick(candidates, utilities.get(split), sweep.selection)
         front = selection.pareto_front(selection.goal_points(found, benchmark))
         pareto = [_describe_trial(key, found[key], sweep.varied) for key in front]
         chosen = None if best is None else _describe_trial(best.key, found[best.key], sweep.varied)
-        described.append({"study": name, "done": len(found), "best": chosen, "pareto": pareto})
+        told = {"study": name, "done": len(found), "best": chosen, "no_best": unknown.get(split), "pareto": pareto}
+        described.append(told)
     return described
 
 

@@ -170,6 +170,18 @@ def target_utilities(
     return {split: selection.utility_of(document, benchmark, rule) for split, document in found.items()}
 
 
+def nothing_to_remove(
+    references: Iterable[ReferenceEvaluation | Reference], store: Storage, benchmark: str
+) -> dict[str, str]:
+    """Return by split why no trial is recommended, of those splits whose rows the target model did not know."""
+    found = {ref.split: store.read_evaluation(ref.evaluation) or {} for ref in references if ref.role == "original"}
+    reasons = {
+        split: benchmarks.find(benchmark).nothing_to_remove(document.get("metrics") or {})
+        for split, document in found.items()
+    }
+    return {split: reason for split, reason in reasons.items() if reason}
+
+
 def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
     """Return the target model's utility on each split of a plan, for the selection rule."""
     return target_utilities(plan.references, store, plan.sweep.benchmark.name, plan.sweep.selection)

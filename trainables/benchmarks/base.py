@@ -134,6 +134,13 @@ class BenchmarkBase(ABC):
         """Return what is odd in rows that can be used, None if nothing is. Leaves the hub alone."""
         return None
 
+    def nothing_to_remove(self, metrics: Metrics) -> str | None:
+        """Return why no trial can be recommended by the target model's metrics: it knew nothing of the rows to forget.
+
+        None: it may have known them.
+        """
+        return None
+
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return what a start has to fetch from the hub, each with the setting that names a folder instead."""
         return raw_rows.hub_requirements(benchmark.data, self._configs(benchmark), benchmark.revision)

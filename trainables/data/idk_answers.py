@@ -28,7 +28,9 @@ def read_answers(place: str | None) -> tuple[str, ...]:
     if not answers:
         raise InputError(f"objective.idk: {path} has no answer; write one a line")
     if objects := [line for line in answers if line.startswith("{")]:
-        raise InputError(f"objective.idk: {path}: write each answer as plain text, not as JSON: {objects[0]:.60}")
+        raise InputError(
+            f"objective.idk: {path}: write each answer as plain text, not as JSON (line {lines.index(objects[0]) + 1})"
+        )
     return answers
 
 

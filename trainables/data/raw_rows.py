@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -88,14 +89,21 @@ def load_rows(
         raise InputError(f"benchmark.data: {config} of {data} has no rows")
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            raise InputError(f"benchmark.data: row {number} of {config} in {data} is no JSON object but {row!r:.40}")
+            raise InputError(f"benchmark.data: row {number} of {config} in {data} is no JSON object")
         missing = [column for column in columns if row.get(column) in absent]
         if missing:
             raise InputError(
                 f"benchmark.data: row {number} of {config} in {data} has no '{missing[0]}'; "
-                f"its columns: {', '.join(row)}"
+                f"its columns: {list_columns(row)}"
             )
     return rows
+
+
+def list_columns(row: Row) -> str:
+    """Return a row's columns for a message, without what may be a text: a CSV file may lack the line of names."""
+    names = [name for name in row if re.fullmatch(r"[\w.-]{1,40}", name)]
+    others = [f"{len(row) - len(names)} that are no names"] if len(names) < len(row) else []
+    return ", ".join([*names, *others])
 
 
 def fingerprint_rows(data: str, configs: Sequence[str], revision: str | None = None) -> str:

@@ -71,7 +71,7 @@ class TextRows(Sequence[Example]):
         number: int = at
         row = tokenize(self.tokenizer, self.texts[number])[: self.length]
         if len(row) < 2:
-            raise InputError(f"benchmark.data: text {number + 1} has a single token: {self.texts[number]!r:.40}")
+            raise InputError(f"benchmark.data: text {number + 1} has a single token: nothing can be predicted of it")
         return Example(tuple(row), 1)
 
 

@@ -13,24 +13,35 @@ from trainables.common.errors import InputError, first_line
 from trainables.config.settings import Model, Shape
 from trainables.data import hub_folders
 from trainables.storage.atomic_files import mark_complete, publish
-from trainables.training import memory
+from trainables.training import memory, weight_files
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 TOKENIZER = ("tokenizer.json", "tokenizer.model")
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+WEIGHTS = (weight_files.WHOLE, weight_files.INDEX)
+PYTHON = ("attn_implementation", "trust_remote_code", "dtype", "device_map", "use_safetensors", "from_pretrained")
+"""Words of Python in messages of transformers, which no command here takes."""
 
 
 def check_model(model: Model, field: str = "target") -> bool:
-    """Return True for a folder that can be loaded, False for a hub id. Raise InputError naming what is missing."""
+    """Return True for a folder, False for a hub id. Raise InputError with what keeps a folder from being loaded."""
     folder = typed_paths.expand(model.path)
     if not _is_folder(model.path, f"{field}: no model folder '{model.path}'"):
         return False
+    if problem := weight_files.check_adapter(folder):
+        raise InputError(f"{field}: {problem}")
     for files in (("config.json",), WEIGHTS, TOKENIZER if model.tokenizer is None else ()):
         if files and not any(typed_paths.is_file(folder / file) for file in files):
             there = typed_paths.list_folder(folder)
             other = "; --set tokenizer=DIR_OR_HUB_ID takes it from another place" if files == TOKENIZER else ""
             raise InputError(f"{field}: model folder {folder} has no {files[0]}; it has {there}{other}")
+    if problems := weight_files.check_weights(folder, model.attention, _eager(field)):
+        raise InputError("; ".join(f"{field}: {problem}" for problem in problems))
     return True
+
+
+def _eager(field: str) -> str:
+    """Return what to type for attention that every family has: in trainables.evaluate, or in a sweep."""
+    return "--attention eager" if field == "--model" else "--set attention=eager"
 
 
 def check_tokenizer(place: str) -> bool:
@@ -71,7 +82,7 @@ def shape_of(model: Model) -> Shape | None:
             _source(model.path), revision=model.revision, trust_remote_code=False
         ).to_dict()
     except Exception as error:
-        raise InputError(f"target: cannot read '{model.path}': {_advice(model.path, error)}") from error
+        raise InputError(f"target: cannot read '{model.path}': {_advice(model.path, error, 'target')}") from error
     return memory.shape_of(settings)
 
 
@@ -83,16 +94,24 @@ def load_model(model: Model, precision: str = "fp32", field: str = "target") -> 
     check_model(model, field)
     tokenizer = load_tokenizer(model, field)
     try:
-        network = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             _source(model.path),
             revision=model.revision,
             use_safetensors=True,
             trust_remote_code=False,
             dtype=getattr(torch, DTYPES[precision]),
             attn_implementation=model.attention,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
         )
     except Exception as error:
-        raise InputError(f"{field}: cannot load '{model.path}': {_advice(model.path, error)}") from error
+        raise InputError(f"{field}: cannot load '{model.path}': {_advice(model.path, error, field)}") from error
+    network, read = loaded
+    if getattr(network, "peft_config", None):
+        raise InputError(f"{field}: '{model.path}' has an adapter; {weight_files.MERGE}")
+    mismatched = (name for name, *_ in read["mismatched_keys"])
+    if problem := weight_files.describe_tensors(read["missing_keys"], read["unexpected_keys"], mismatched):
+        raise InputError(f"{field}: '{model.path}' {problem}")
     return network.eval(), tokenizer
 
 
@@ -107,7 +126,7 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
             _source(place), revision=revision, use_fast=True, trust_remote_code=False
         )
     except Exception as error:
-        raise InputError(f"{field}: cannot load the tokenizer of '{place}': {_advice(place, error)}") from error
+        raise InputError(f"{field}: cannot load the tokenizer of '{place}': {_advice(place, error, field)}") from error
     if not tokenizer.vocab_size or not tokenizer("What is it?", add_special_tokens=False)["input_ids"]:
         raise InputError(
             f"{field}: '{place}' has no usable tokenizer (its vocabulary is empty); take another place's: "
@@ -176,8 +195,18 @@ def _add_settings(path: Path, changes: dict[str, Any]) -> None:
         path.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _advice(path: str, error: Exception) -> str:
+def _advice(path: str, error: Exception, field: str) -> str:
+    """Return the first line of an error, with what to do about it in words of the commands here."""
     first = first_line(error)
-    if any(word in str(error).lower() for word in ("gated", "401", "403")):
+    folder = typed_paths.is_folder(path)
+    if not folder and any(word in str(error).lower() for word in ("gated", "401", "403")):
         return f"it is gated: accept its licence at its hub page, then set HF_TOKEN ({first})"
-    return first if typed_paths.is_folder(path) else f"{first}. Without a network give a folder: --set target=DIR"
+    if "trust_remote_code" in first:
+        return (
+            "it needs code from its own folder, which never runs here; give a model of a family that transformers has"
+        )
+    if "attn_implementation" in first or "flash_attn" in first:
+        return f"{first.partition('. ')[0]}; add {_eager(field)}"
+    first = ". ".join(part for part in first.split(". ") if not any(word in part for word in PYTHON))
+    first = first or type(error).__name__
+    return first if folder else f"{first}. Without a network give a folder: --set target=DIR"

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from trainables.common import typed_paths
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
+from trainables.training import weight_files
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ def open_weights(model: Model) -> TargetWeights:
     if not typed_paths.is_folder(folder):
         from huggingface_hub import snapshot_download
 
-        patterns = ["*.safetensors"]
+        patterns = ["*.safetensors", weight_files.INDEX, "config.json"]
         found = snapshot_download(model.path, revision=model.revision, allow_patterns=patterns, local_files_only=True)
         folder = Path(found)
     files: dict[str, str] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in weight_files.list_files(folder):
         with safe_open(path, framework="pt") as file:
             files |= dict.fromkeys(file.keys(), path.name)
     return TargetWeights(folder, files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,23 +10,26 @@ from typing import Any
 
 import pytest
 
+import platform.status as status
 from platform.driver import chosen_trials
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
 from platform.preparation import prepare
+from platform.state import manifest
+from platform.state.trial_outcomes import scan
 from platform.sweep import _select_chosen
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
 from tests.support.small_sweep import write_model
-from tests.support.starts import finish, write_evaluation, write_result
+from tests.support.starts import finish, invoke, write_evaluation, write_result
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK, WEIGHTS
 from trainables.storage.opening import open_storage
-from trainables.trial.export import model_folder
+from trainables.trial.export import model_card, model_folder
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +93,30 @@ def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
     plan, store = swept(typed, tmp_path / "other", 0.0, (0.0, 0.0), (0.3, 0.0))
     assert said(plan, store).startswith("recommended: none of 2 trials, the utility of each is 0; give more or other")
     assert written == []
+
+
+def test_where_nothing_was_there_to_remove_nothing_is_recommended(
+    typed: list[str], tmp_path: Path, written: Any
+) -> None:
+    """Neither at a sweep's end nor by status; the model card of an export says it."""
+    plan, store = swept(typed, tmp_path, 0.5, (0.02, 0.5), (0.01, 0.5))
+    (reference,) = plan.references
+    assert said(plan, store).startswith("recommended: gru-gd")
+    write_evaluation(store, reference.evaluation, measures(0.099, 0.5))
+    why = "the model before unlearning gives away next to nothing of the rows to forget (extraction strength 0.10 of 1)"
+    assert said(plan, store).startswith(f"recommended: none, {why}")
+    assert len(written) == 1
+    finish(store, plan.trials, metrics=measures(0.01, 0.5))
+    manifest.write_manifest(scan(plan, store), store, "own")
+    shown = invoke(status.main, "own", "--storage", store.root).stdout
+    assert f"best: none, {why}" in shown
+    assert (
+        json.loads(invoke(status.main, "own", "--json", "--storage", store.root).stdout)["studies"][0]["best"] is None
+    )
+    facts: dict[str, Any] = dict.fromkeys(("stopped", "why", "chosen_step"))
+    for strength, told in ((0.099, True), (0.1, False)):
+        facts["target_metrics"] = measures(strength, 0.5)
+        assert (why in model_card._choice(facts, plan.trials[0])) is told
 
 
 def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(

@@ -57,7 +57,7 @@ def test_one_row_a_text_is_cut_at_the_length() -> None:
     found = text_blocks.TextRows(tiny.tokenizer(), ["a bridge", "ab"], 5)
     assert [tiny.tokenizer().decode(row.input_ids) for row in found] == ["<s>a br", "<s>ab"]
     assert found[0:1] == [found[0]]
-    with pytest.raises(InputError, match="text 1 has a single token: ''"):
+    with pytest.raises(InputError, match="text 1 has a single token: nothing"):
         text_blocks.TextRows(tiny.tokenizer(), [""], 5)[0]
 
 

@@ -15,8 +15,9 @@ from tests.support.starts import invoke
 from trainables import evaluate
 
 Log = dict[str, Any]
-SUMMARY = "exact_memorization extraction_strength forget_Q_A_Prob forget_Q_A_ROUGE forget_quality forget_truth_ratio"
-SUMMARY += " mia_loss mia_min_k mia_min_k_plus_plus mia_reference mia_zlib model_utility privleak"
+SUMMARY = "exact_memorization extraction_strength forget_Q_A_PARA_ROUGE forget_Q_A_Prob forget_Q_A_ROUGE"
+SUMMARY += " forget_quality forget_truth_ratio mia_loss mia_min_k mia_min_k_plus_plus mia_reference mia_zlib"
+SUMMARY += " model_utility privleak"
 """With a retain log and hold-out rows. mia_reference: against the retain log's losses."""
 PARTS = [
     f"{task}_{kind}" for task in ("forget", "retain", "ra", "wf") for kind in ("Q_A_Prob", "Q_A_ROUGE", "Q_A_PERT_Prob")
@@ -85,18 +86,29 @@ def test_names_nesting_and_numbers(written: Path) -> None:
     assert {name: log[name]["agg_value"] for name in summary} == summary
     assert summary["forget_quality"] == ours["forget_quality_pvalue"]
     same = {"forget_Q_A_Prob": "forget_prob", "forget_Q_A_ROUGE": "forget_rouge", "mia_min_k": "membership_min_k_auc"}
+    same |= {"forget_Q_A_PARA_ROUGE": "forget_paraphrase_rouge"}
     same |= {name: name for name in ("model_utility", "forget_truth_ratio", "privleak")}
     assert {name: summary[name] for name in same} == pytest.approx({name: ours[key] for name, key in same.items()})
-    for name in ("forget_Q_A_Prob", "forget_Q_A_PARA_Prob", "extraction_strength", "retain_Q_A_ROUGE"):
+    for name in (
+        "forget_Q_A_Prob",
+        "forget_Q_A_PARA_Prob",
+        "extraction_strength",
+        "retain_Q_A_ROUGE",
+        "forget_Q_A_PARA_ROUGE",
+    ):
         assert list(log[name]) == ["agg_value", "value_by_index"]
         rows = list(log[name]["value_by_index"].values())
         key = {"forget_Q_A_Prob": "prob", "forget_Q_A_PARA_Prob": "prob", "retain_Q_A_ROUGE": "rougeL_recall"}.get(
-            name, "score"
+            name, "rougeL_recall" if "ROUGE" in name else "score"
         )
         assert log[name]["agg_value"] == pytest.approx(np.mean([row[key] for row in rows])), name
-    assert log["forget_Q_A_ROUGE"]["value_by_index"]["3"].keys() == {
-        *("rouge1_recall", "rougeL_f1", "rougeL_recall", "input", "ground_truth", "generation")
-    }
+    asked, paraphrased = (log[f"forget_Q_A_{name}"]["value_by_index"]["3"] for name in ("ROUGE", "PARA_ROUGE"))
+    assert (
+        asked.keys()
+        == paraphrased.keys()
+        == {*("rouge1_recall", "rougeL_f1", "rougeL_recall", "input", "ground_truth", "generation")}
+    )
+    assert [paraphrased[name] == asked[name] for name in ("input", "generation", "ground_truth")] == [True, True, False]
     assert list(log["mia_zlib"]) == ["agg_value", "auc", "forget", "holdout"]
     assert log["mia_zlib"]["agg_value"] == log["mia_zlib"]["auc"]
 

@@ -80,7 +80,7 @@ def test_a_question_in_the_shapes_of_others(tmp_path: Path) -> None:
         ("retain", {"messages": "a"}, r"has other 'messages' than of one user and the assistant's answer; give each"),
         ("retain", ["a"], r"is no JSON object but a list$"),
         ("retain", "The lantern hangs", r"is no JSON object but a text$"),
-        ("eval", {"text": "a"}, r"eval: row 1 of .* has set=None; .*\(and 1 more rows like it\)"),
+        ("eval", {"text": "a"}, r"eval: row 1 of .* has no such 'set'; .*\(and 1 more rows like it\)"),
         ("eval", {"text": "a", "set": "hold-out"}, r"known: paraphrase, retain, holdout"),
     ],
 )

@@ -48,6 +48,8 @@ SPLIT = DATA = "own"
 TEMPLATE = "plain"
 FETCHED = "hub:"
 """In front of a task's name: where its own questions lie that were fetched from the hub; no choice of a person's."""
+LEAST_KNOWN = 0.1
+"""The target model's extraction strength of the forget rows below which there is nothing to remove."""
 BYTES_PER_TOKEN, TEMPLATE_TOKENS = 4, 16
 """As a rule of thumb, for plans."""
 
@@ -99,6 +101,15 @@ class OwnBenchmark(base.BenchmarkBase):
 
     def warn_about_rows(self, benchmark: Benchmark) -> str | None:
         return row_files.describe_overlap(benchmark)
+
+    def nothing_to_remove(self, metrics: Metrics) -> str | None:
+        known = metrics.get("forget_extraction_strength")
+        if known is None or known >= LEAST_KNOWN:
+            return None
+        return (
+            "the model before unlearning gives away next to nothing of the rows to forget (extraction strength "
+            f"{known:.2f} of 1), so nothing shows that a trial has removed something"
+        )
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the questions of tasks that come from the hub: from lm-eval's own place, or from another one."""

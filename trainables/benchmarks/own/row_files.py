@@ -14,7 +14,9 @@ Of requests in a row, `request_01`, `request_02`, ... are the forget files of th
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -41,6 +43,15 @@ KINDS = {str: "a text", list: "a list", dict: "an object", bool: "true or false"
 OTHER = "another value"
 LISTED = 10
 """Rows that a warning numbers."""
+FIRST_WORDS = 5
+"""Words of a question that texts are searched for."""
+PARAGRAPH = "\n"
+"""In a normalised question, in the place of empty lines."""
+SHAPES_OF_SIGNS = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032\u00b4\u02bc"), "'")
+SHAPES_OF_SIGNS |= dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb"), '"')
+SHAPES_OF_SIGNS |= dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-") | dict.fromkeys((0xAD, 0x200B, 0xFEFF), None)
+AT_ENDS = ".,;:!?'\"()[] \u3002\u2026"
+"""Punctuation, without signs that may be a part of a number."""
 
 
 @dataclass(frozen=True)
@@ -135,27 +146,93 @@ def check_files(benchmark: Benchmark) -> None:
     if problems:
         raise InputError("; ".join(problems))
     forget, retain = read_training_rows(benchmark)
-    if {_normalise(row) for row in forget} <= {_normalise(row) for row in retain}:
+    if len(_find_same(tuple(forget), tuple(retain))) == len(forget):
         raise InputError("forget, retain: every row of the forget file is in the retain file, and would be retained")
 
 
 def describe_overlap(benchmark: Benchmark) -> str | None:
-    """Return which forget rows are trained on or measured as rows to retain, too; None if there are none."""
+    """Return which rows contradict their set, by their numbers; None if there are none.
+
+    Forget rows that are trained on or measured as rows to retain, too, and hold-out rows that a model may know.
+    """
     forget, retain = read_training_rows(benchmark)
-    kept = {_normalise(row) for row in (*retain, *read_evaluation_rows(benchmark)["retain"])}
-    found = [number for number, row in enumerate(forget, 1) if _normalise(row) in kept]
-    if not found:
-        return None
-    listed = ", ".join(map(str, found[:LISTED])) + (f" and {len(found) - LISTED} more" if len(found) > LISTED else "")
-    return (
-        f"forget, retain: {len(found)} of {len(forget)} forget rows are among the rows to retain, too, which keeps "
-        f"them; leave them out there (rows of the forget file: {listed})"
-    )
+    further = read_row_file("eval", benchmark.places["eval"]) if "eval" in benchmark.places else ()
+    kept = _find_same(tuple(forget), (*retain, *(row for row in further if row.set == "retain")))
+    holdout = {number: row for number, row in enumerate(further, 1) if row.set == "holdout"}
+    known = _find_same(tuple(holdout.values()), (*forget, *retain))
+    found = []
+    if kept:
+        found.append(
+            f"forget, retain: {len(kept)} of {len(forget)} forget rows are among the rows to retain, too, which keeps "
+            f"them; leave them out there (rows of the forget file: {_list_numbers([at + 1 for at in kept])})"
+        )
+    if known:
+        numbers = [list(holdout)[at] for at in known]
+        found.append(
+            f"eval: {len(known)} of {len(holdout)} hold-out rows are among the rows to forget or to retain, where "
+            f"membership needs rows that no model has seen (rows of the file eval: {_list_numbers(numbers)})"
+        )
+    return ". ".join(found) or None
 
 
-def _normalise(row: Row) -> tuple[str, ...]:
-    """Return a row's texts without what tells no row from another: case and white space."""
-    return tuple(" ".join(text.casefold().split()) for text in (row.question or "", row.answer))
+def _list_numbers(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
+    return ", ".join(map(str, numbers[:LISTED])) + more
+
+
+@lru_cache(maxsize=8)
+def _find_same(rows: tuple[Row, ...], others: tuple[Row, ...]) -> tuple[int, ...]:
+    """Return the places in `rows` of those that say the same as one of `others`.
+
+    What stands in front of a question, such as a system prompt, tells no row from another, nor does whether a question
+    and its answer are a row of their own or part of a text.
+    """
+    own, theirs = ([_normalise(row) for row in side] for side in (rows, others))
+    whole, endings = set(theirs), {ending for row in theirs for ending in _list_endings(row)}
+    same = {at for at, row in enumerate(own) if row in endings or whole.intersection(_list_endings(row))}
+    same |= {at for at, _ in _find_rendered(own, theirs)} | {at for _, at in _find_rendered(theirs, own)}
+    return tuple(sorted(same))
+
+
+def _list_endings(row: tuple[str, str]) -> list[tuple[str, str]]:
+    """Return a row with its whole question, and with what of it comes after each empty line."""
+    parts = row[0].split(PARAGRAPH)
+    return [(PARAGRAPH.join(parts[at:]), row[1]) for at in range(len(parts))]
+
+
+def _find_rendered(rows: list[tuple[str, str]], texts: list[tuple[str, str]]) -> Iterator[tuple[int, int]]:
+    """Yield the places of each question and of a text that has it and its answer in it.
+
+    Texts are searched for the first words of a question: 10,000 rows take a second.
+    """
+    begun: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for at, (question, _) in enumerate(rows):
+        if words := re.findall(r"\w+", question.rpartition(PARAGRAPH)[2])[:FIRST_WORDS]:
+            begun[tuple(words)].append(at)
+    lengths, first = set(map(len, begun)), {words[0] for words in begun}
+    for place, (asked, text) in enumerate(texts):
+        words = [] if asked or not begun else re.findall(r"\w+", text)
+        places = [k for k, word in enumerate(words) if word in first]
+        grams = {tuple(words[k : k + length]) for length in lengths for k in places}
+        for at in (at for gram in grams & begun.keys() for at in begun[gram]):
+            if rows[at][0].rpartition(PARAGRAPH)[2] in text and rows[at][1] in text:
+                yield at, place
+
+
+def _normalise(row: Row) -> tuple[str, str]:
+    """Return question and answer without what tells no row from another; the question of a text is empty.
+
+    That is case, normal form, white space but for empty lines, the shape of quotes and dashes, and punctuation at the
+    ends.
+    """
+    return _normalise_text(row.question or ""), _normalise_text(row.answer).replace(PARAGRAPH, " ")
+
+
+def _normalise_text(text: str) -> str:
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text.translate(SHAPES_OF_SIGNS))
+    parts = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text.casefold()))
+    return PARAGRAPH.join(part.strip(AT_ENDS) or part for part in parts if part)
 
 
 def read_row_file(part: str, place: str) -> Sequence[Row]:
@@ -207,7 +284,7 @@ def _parse_row(part: str, raw: Any) -> Row:
         except UnicodeEncodeError as error:
             raise InputError(f"has half of a character in '{name}': {error.reason}") from error
     given = {name: value for name, value in given.items() if value.strip()}
-    columns = f"its columns: {', '.join(raw)}"
+    columns = f"its columns: {raw_rows.list_columns(raw)}"
     question, answer, paraphrase = given.get("question"), given.get("answer"), None
     if "text" in given:
         if question or answer:
@@ -226,7 +303,7 @@ def _parse_row(part: str, raw: Any) -> Row:
         )
     name = raw.get("set") if part == "eval" else None
     if part == "eval" and name not in EVAL_SETS:
-        raise InputError(f"has set={name!r}; {closest(str(name), EVAL_SETS)}")
+        raise InputError(f"has no such 'set'; {closest(str(name), EVAL_SETS)}")
     return Row(question, answer, paraphrase, name, turns)
 
 

@@ -32,6 +32,7 @@ ATTACKS["mia_gradnorm"] = "membership_gradient_norm"
 SUMMARISED = (
     "forget_Q_A_Prob",
     "forget_Q_A_ROUGE",
+    "forget_Q_A_PARA_ROUGE",
     "forget_truth_ratio",
     "forget_quality",
     "model_utility",
@@ -83,6 +84,9 @@ def make_log(encoder: Encoder, records: Records, found: Metrics) -> Log:
         log[f"{prefix}_Q_A_ROUGE"] = _list_rows(
             (_describe_generation(row, encoder) for row in rows), found[f"{task}_rouge"]
         )
+        if (overlap := found.get(f"{task}_paraphrase_rouge")) is not None:
+            answers = (_describe_generation(row | {"answer": row["paraphrase"]}, template) for row in rows)
+            log[f"{prefix}_Q_A_PARA_ROUGE"] = _list_rows(answers, overlap)
         ratios = truth_ratios(records, task, metrics.OPEN_UNLEARNING_GUARD)
         log[TRUTH_RATIOS[task]] = _list_rows(({"score": one} for one in ratios.tolist()), found[f"{task}_truth_ratio"])
     for name, ours in MEMORISED.items():

@@ -80,6 +80,8 @@ def evaluate(
             more["reference_loss"] = reference.loss(record) if reference else None
             if "membership_gradient_norm" in requested and record["task"] in ("forget", HOLDOUT):
                 more["gradient_norm"] = gradient_norms.mean_gradient_norm(network, example)
+            if "paraphrase_rouge" in requested and record["task"] == "forget":
+                record["paraphrase"] = more["paraphrase"]
             rows.append(record | measures.describe_labels(answers[0], benchmark.dialect, example) | more)
         measures.score_rows(benchmark, rows, records)
     return records

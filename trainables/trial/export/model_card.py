@@ -112,6 +112,8 @@ def _choice(facts: dict[str, Any], trial: Trial) -> str:
     """Say how the trial and its step were chosen, and why its training stopped early."""
     sentences = [f"Its training was stopped before its last step: {facts['stopped']}."] if facts["stopped"] else []
     sentences += [facts["why"]] if facts["why"] else []
+    unknown = benchmarks.find(trial.benchmark.name).nothing_to_remove(facts["target_metrics"] or {})
+    sentences += [f"Nothing was there to remove: {unknown}."] if unknown else []
     if facts["chosen_step"] is not None:
         rule = "by the same rule" if facts["why"] else f"by the rule: {selection.describe_rule(trial.selection)}"
         sentences.append(f"Its step was chosen among those evaluated {rule}.")

@@ -1,0 +1,267 @@
+"""Weights that are not those of the model are refused by name: at planning from the files alone, and at loading."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from tests.support import tiny
+from tests.support.cases import Cases
+from tests.support.starts import invoke
+from trainables import evaluate
+from trainables.common.errors import InputError
+from trainables.config.settings import Model
+from trainables.training import model_files, weight_files
+
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+LAYER = "model.layers.1.self_attn"
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Llama": {},
+    "Mistral": {"num_key_value_heads": 1},
+    "Qwen2": {},
+    "Qwen3": {"head_dim": 16},
+    "Gemma": {"head_dim": 16, "num_key_value_heads": 1},
+    "Gemma2": {"head_dim": 16, "attn_implementation": "eager"},
+    "Gemma3": {"head_dim": 16},
+    "Phi3": {},
+    "Olmo2": {},
+    "SmolLM3": {},
+    "GPTNeoX": {},
+    "GPT2": {},
+}
+"""Those whose layers a plan compares."""
+OTHERS: dict[str, dict[str, Any]] = {"Phi": {}, "OPT": {"ffn_dim": 48, "word_embed_proj_dim": 32}, "StableLm": {}}
+
+
+def save(folder: Path, family: str, **settings: Any) -> Path:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    names = {"Gemma3": "Gemma3TextConfig"}, {"GPT2": "GPT2LMHeadModel"}
+    config = getattr(transformers, names[0].get(family, f"{family}Config"))
+    made = config(**tiny.SHAPE | {"num_hidden_layers": 2} | settings)
+    getattr(transformers, names[1].get(family, f"{family}ForCausalLM"))(made).save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return folder
+
+
+def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    tensors = load_file(folder / WHOLE)
+    edit(tensors)
+    save_file(tensors, folder / WHOLE, metadata={"format": "pt"})
+
+
+def configure(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def refusal(folder: Path, check: Callable[[Model], object] = model_files.check_model, **settings: Any) -> str:
+    with pytest.raises(InputError) as raised:
+        check(Model(path=str(folder), **settings))
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("family", [*FAMILIES, *OTHERS])
+def test_models_as_they_are_saved_are_taken(family: str, tied: bool, tmp_path: Path) -> None:
+    settings = (FAMILIES | OTHERS)[family]
+    folder = save(tmp_path / "model", family, tie_word_embeddings=tied, **settings)
+    model = Model(path=str(folder), attention="eager")
+    assert model_files.check_model(model)
+    network, _ = model_files.load_model(model)
+    shards = tmp_path / "shards"
+    network.save_pretrained(shards, max_shard_size="20KB")
+    tiny.tokenizer().save_pretrained(shards)
+    assert (shards / INDEX).is_file()
+    assert model_files.check_model(Model(path=str(shards), attention="eager"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_plan_names_any_weight_that_is_missing(family: str, tmp_path: Path) -> None:
+    """Each weight in turn, but for those of which only the loading can know."""
+    folder = save(tmp_path, family, tie_word_embeddings=False, **FAMILIES[family])
+    whole = load_file(folder / WHOLE)
+    for name in [name for name in whole if name.endswith(".weight")]:
+        save_file({key: value for key, value in whole.items() if key != name}, folder / WHOLE)
+        if family == "GPTNeoX" and name == "embed_out.weight":
+            continue
+        assert f"1 missing: {name}" in refusal(folder, attention="eager"), name
+
+
+@pytest.mark.parametrize(
+    ("edit", "plan", "load"),
+    [
+        (lambda w: w.pop(f"{LAYER}.q_proj.weight"), *[f"1 missing: {LAYER}.q_proj.weight"] * 2),
+        (lambda w: w.pop("model.norm.weight"), *["1 missing: model.norm.weight"] * 2),
+        (
+            lambda w: w.update({f"{LAYER}.q_proj.weight": w[f"{LAYER}.q_proj.weight"][:16]}),
+            *[f"1 of another shape: {LAYER}.q_proj.weight"] * 2,
+        ),
+        (
+            lambda w: w.update({"model.embed_tokens.weight": w["model.embed_tokens.weight"][:200]}),
+            *["1 of another shape: model.embed_tokens.weight"] * 2,
+        ),
+        (lambda w: w.update({"v_head.weight": w["lm_head.weight"].clone()}), None, "1 unexpected: v_head.weight"),
+        (
+            lambda w: w.update({"_orig_mod." + name: w.pop(name) for name in list(w)}),
+            "21 missing: lm_head.weight, model.embed_tokens.weight, model.layers.0.input_layernorm.weight, ...; "
+            "21 unexpected: _orig_mod.lm_head.weight",
+            "",
+        ),
+        (
+            lambda w: [w.update({name.replace("mlp", "ffn"): w.pop(name)}) for name in list(w) if "mlp" in name],
+            "6 missing: model.layers.0.mlp.down_proj.weight, model.layers.0.mlp.gate_proj.weight",
+            "6 missing: ",
+        ),
+    ],
+)
+def test_other_weights_are_refused_by_name(
+    edit: Any, plan: str | None, load: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save(tmp_path, "Llama")
+    change(folder, edit)
+    if plan is None:
+        assert model_files.check_model(Model(path=str(folder)))
+    else:
+        assert plan in refusal(folder)
+    monkeypatch.setattr(weight_files, "check_weights", lambda *_: [])
+    assert load in refusal(folder, model_files.load_model)
+
+
+def test_what_transformers_ignores_is_taken(tmp_path: Path) -> None:
+    """Buffers of older versions, and a head that is the embedding: in neither place, or in both."""
+    folder = save(tmp_path, "Llama", tie_word_embeddings=True)
+    frequencies = {"model.layers.0.self_attn.rotary_emb.inv_freq": load_file(folder / WHOLE)["model.norm.weight"]}
+    change(folder, lambda w: w.update(frequencies))
+    model_files.load_model(Model(path=str(folder)))
+    change(folder, lambda w: w.update({"lm_head.weight": w["model.embed_tokens.weight"].clone()}))
+    model_files.load_model(Model(path=str(folder)))
+    configure(folder, tie_word_embeddings=False)
+    change(folder, lambda w: w.pop("lm_head.weight"))
+    assert "1 missing: lm_head.weight" in refusal(folder)
+
+
+@pytest.mark.parametrize(("family", "place"), [("GPT2", "transformer.h.{}.attn"), ("GPTJ", "transformer.h.{}.attn")])
+def test_masks_of_older_files_are_taken(family: str, place: str, tmp_path: Path) -> None:
+    folder = save(tmp_path, family)
+    masks = [f"{place.format(layer)}.{name}" for layer in (0, 1) for name in ("bias", "masked_bias")]
+    older = family == "GPT2"  # its first files on the hub have no prefix either
+
+    def edit(weights: dict[str, Any]) -> None:
+        some = next(iter(weights.values()))
+        weights |= {name: some[:1].clone() for name in masks}
+        for name in list(weights) if older else ():
+            weights[name.removeprefix("transformer.")] = weights.pop(name)
+
+    change(folder, edit)
+    model_files.load_model(Model(path=str(folder), attention="eager"))
+
+
+def test_shards_are_in_the_folder(tmp_path: Path) -> None:
+    network = tiny.network()
+    network.save_pretrained(tmp_path, max_shard_size="20KB")
+    tiny.tokenizer().save_pretrained(tmp_path)
+    index, shard = tmp_path / INDEX, sorted(tmp_path.glob("model-*"))[0]
+    before = model_files.fingerprint_model(Model(path=str(tmp_path)))
+    content, text = shard.read_bytes(), index.read_text()
+    shard.write_bytes(content[:-4])
+    assert f"{shard} is cut short" in refusal(tmp_path)
+    assert model_files.fingerprints.hash_model(tmp_path) not in before
+    shard.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    assert f"{shard} cannot be read as safetensors" in refusal(tmp_path)
+    shard.unlink()
+    assert f"lacks 1 of {len(set(json.loads(text)['weight_map'].values()))} files" in (found := refusal(tmp_path))
+    assert found.endswith(shard.name)
+    for place in ("../x.safetensors", "sub/x.safetensors", "/x.safetensors", "x.bin"):
+        index.write_text(text.replace(shard.name, place))
+        assert f"names '{place}', which is no safetensors file in the folder itself" in refusal(tmp_path)
+    for odd in ("[]", "{", '{"weight_map": 3}'):
+        index.write_text(odd)
+        assert f"{index} is no index of weight files" in refusal(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    assert "config.json is no JSON object" in refusal(tmp_path)
+
+
+def test_an_adapter_alone(tmp_path: Path) -> None:
+    network = model_files.with_adapters(tiny.network(), 2, 4)
+    network.save_pretrained(tmp_path)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    assert "has an adapter alone" in (found := refusal(tmp_path))
+    assert "merge_and_unload" in found
+
+
+def test_families_without_sdpa_are_those_of_transformers() -> None:
+    import importlib
+
+    for family in sorted(weight_files.WITHOUT_SDPA | {"llama", "qwen3", "gemma3"}):
+        module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+        base = next(
+            value for name, value in vars(module).items() if name.endswith("PreTrainedModel") and name[0] != "P"
+        )
+        assert base._supports_sdpa is (family not in weight_files.WITHOUT_SDPA), family
+
+
+MODELS = {
+    "base_layer": ("missing: model.layers.0.self_attn.q_proj.weight, ", "base_layer.weight"),
+    "adapter_beside": ("move these away to take the whole weights", "merge_and_unload"),
+    "no_sdpa": ("attention 'sdpa'", "{attention}"),
+}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", MODELS)
+def test_cases_are_refused_alike(name: str, cases: Cases, tmp_path: Path, run_module: Any) -> None:
+    """By evaluate, a dry run and a start: one line, exit status 2, nothing written."""
+    places, model = cases.sources(), cases.models / name
+    given = [word for part, file in places.items() for word in ("--source", f"{part}={file}")]
+    output = tmp_path / "found.json"
+    evaluated = invoke(evaluate.main, "--benchmark", "own", "--model", model, *given, "--output", output)
+    chosen = [f"{part}={file}" for part, file in places.items()]
+    sets = [word for one in (f"target={model}", *chosen) for word in ("--set", one)]
+    started = [
+        run_module("platform.sweep", "own", *sets, "--storage", tmp_path / "runs", *more)
+        for more in (["--dry-run"], [])
+    ]
+    for status, said, attention in (
+        (evaluated.exit_code, evaluated.stderr, "--attention eager"),
+        *((done.returncode, done.stderr, "--set attention=eager") for done in started),
+    ):
+        assert status == 2, said
+        assert len(said.strip().splitlines()) == 1
+        for words in MODELS[name]:
+            assert words.format(attention=attention) in said
+        assert "attn_implementation" not in said
+    assert not output.exists()
+    assert not (tmp_path / "runs" / "trials").exists()
+
+
+@pytest.mark.data
+def test_evaluate_takes_attention_and_precision(cases: Cases, tmp_path: Path) -> None:
+    given = [word for part, file in cases.sources().items() for word in ("--source", f"{part}={file}")]
+    words = ("--benchmark", "own", *given, "--limit", 2, "--output", tmp_path / "found.json")
+    options = ("--attention", "eager", "--precision", "bf16")
+    assert invoke(evaluate.main, "--model", cases.models / "no_sdpa", *words, *options).exit_code == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["model"]["attention"], found["precision"]) == ("eager", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ('X does not support it yet. Load with the argument `attn_implementation="eager"`.', "add --attention eager"),
+        ("Pass `trust_remote_code=True` to allow custom code.", "never runs here"),
+        ("It is broken. Give `dtype=torch.float16`. Or `device_map`.", "It is broken"),
+    ],
+)
+def test_no_advice_in_python(said: str, words: str, tmp_path: Path) -> None:
+    found = model_files._advice(str(tmp_path), ValueError(said), "--model")
+    assert words in found
+    assert not [word for word in model_files.PYTHON if word in found]
