@@ -265,7 +265,5 @@ def test_chat_template_gives_open_unlearning_s_tokens_and_labels(name: str) -> N
         assert example.answer_start == len(prompt)
         assert encoder.encode_prompts([question]) == [tuple(prompt)]
         (short,) = Encoder(tokenizer, TEMPLATES[name], tag).encode([(question, answer)], max_length=4096)
-        end = ids.index(tokenizer.eos_token_id, len(prompt))
-        assert (list(short.input_ids), short.ending) == (ids[: end + 1], 1), (
-            "elsewhere the turn's end is the last label"
-        )
+        count = len(prompt) + ids[len(prompt) :].index(whole[-1]) + 1
+        assert (list(short.input_ids), short.ending) == (ids[:count], 1), "elsewhere the turn's end is the last label"

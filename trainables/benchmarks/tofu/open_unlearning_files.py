@@ -85,7 +85,7 @@ def make_log(encoder: Encoder, records: Records, found: Metrics) -> Log:
             (_describe_generation(row, encoder) for row in rows), found[f"{task}_rouge"]
         )
         if (overlap := found.get(f"{task}_paraphrase_rouge")) is not None:
-            answers = (_describe_generation(row | {"answer": row["paraphrase"]}, template) for row in rows)
+            answers = (_describe_generation(row | {"answer": row["paraphrase"]}, encoder) for row in rows)
             log[f"{prefix}_Q_A_PARA_ROUGE"] = _list_rows(answers, overlap)
         ratios = truth_ratios(records, task, metrics.OPEN_UNLEARNING_GUARD)
         log[TRUTH_RATIOS[task]] = _list_rows(({"score": one} for one in ratios.tolist()), found[f"{task}_truth_ratio"])
