@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import re
 import shlex
@@ -31,7 +30,7 @@ from trainables.common.redaction import redact
 
 REPOSITORY = "~/unlearning"
 """Where `file_mounts` of a cluster file puts this checkout."""
-NAME, ARGUMENTS = "sweep", "arguments"
+COMMAND = "command"
 """A job's metadata: what it runs."""
 ALIVE = ("PENDING", "RUNNING")
 REPORT = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
@@ -44,37 +43,31 @@ RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
 def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
-    """Run a sweep on a cluster, or attach to the job that runs it; return its exit status, 130 where we detach.
+    """Run a sweep on the cluster of a file, or attach to the job that runs it; return its exit status.
 
-    `place`: a file of `ray up` or KubeRay, or the address of a cluster's dashboard. Raises InputError where the cluster
-    does not answer or runs the sweep with other `arguments`.
+    130 where we detach. Raises InputError where the file cannot be used or the cluster does not answer.
     """
     from aiohttp import ClientError
 
     typed = drop_options(arguments, ["--cluster"])
-    _refuse_secrets(typed)
-    if not _is_address(place):
-        file = load_cluster_file(place)
-        if file.is_batch_script:
-            raise InputError(f"'{place}' is a batch script for Slurm; submit it with: sbatch {shlex.quote(place)}")
-        if file.is_kubernetes:
-            return kuberay.create_job(file, name, typed)
+    for part in typed:
+        if redact(part) != part:
+            raise InputError(
+                f"--cluster: {redact(part)} holds a password or token, which the cluster's dashboard would show; set "
+                "it in the environment of the head (~/.bashrc there; with KubeRay a Secret that envFrom names) instead"
+            )
+    file = load_cluster_file(place)
+    if file.is_batch_script:
+        raise InputError(f"'{place}' is a batch script for Slurm; submit it with: sbatch {shlex.quote(place)}")
+    if file.is_kubernetes:
+        return kuberay.create_job(file, name, typed)
     for number in (signal.SIGTERM, signal.SIGHUP):  # the forward ends with us
         signal.signal(number, signal.default_int_handler)
     job = None
     try:
         with open_client(place) as client:
-            job = _find_job(client, name, typed, place)
-            if job:
-                _print_note(f"attached to {job}, which runs already; its log from the beginning:")
-            else:
-                job = client.submit_job(
-                    entrypoint=f"cd {REPOSITORY} && exec .venv/bin/python -m platform.sweep {shlex.join(typed)}",
-                    submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
-                    metadata={NAME: name, ARGUMENTS: shlex.join(typed)},
-                )
-                _print_note(f"submitted {job}")
-            log = _follow_log(client, job)
+            job = submit_or_attach(client, name, typed)
+            log = asyncio.run(_follow_log(client, job))
             status = _wait_for_status(client, job)
             _fetch_report(place, log)
             return status
@@ -91,62 +84,61 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def open_client(place: str) -> Iterator[Any]:
-    """Yield a JobSubmissionClient, at an address or by the forward of `ray dashboard FILE`.
+    """Yield a JobSubmissionClient by the forward of `ray dashboard FILE`.
 
     Raises InputError where nothing answers in time.
     """
+    from ray.exceptions import AuthenticationError
+    from ray.job_submission import JobSubmissionClient
+
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         os.environ.pop(name, None)  # Ray would take them over the address that it is given
-    if _is_address(place):
-        yield _wait_for_server(place, place)
-        return
     if Path(TOKEN).expanduser().exists():  # it is the one that `ray up` has sent to the cluster
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [*RAY, "dashboard", place, "--port", str(port)]
+    command, deadline = [*RAY, "dashboard", place, "--port", str(port)], time.monotonic() + CONNECT_SECONDS
     with tempfile.TemporaryFile("w+") as output:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
         # in a session of its own: an interrupt that is meant for us does not cut it off before us
-        forward = subprocess.Popen(command, **streams, start_new_session=True)
+        forward, client = subprocess.Popen(command, **streams, start_new_session=True), None
         try:
-            yield _wait_for_server(f"http://127.0.0.1:{port}", place, forward, output)
+            while client is None:
+                ended = forward.poll() is not None
+                try:
+                    client = JobSubmissionClient(f"http://127.0.0.1:{port}")
+                except AuthenticationError as error:
+                    raise InputError(f"--cluster: {' '.join(str(error).split())}") from error
+                except (OSError, RuntimeError) as error:
+                    if ended or time.monotonic() > deadline:
+                        output.seek(0)
+                        why = last_line_of(output.read() if ended else str(error))
+                        hint = f"is it up (ray up {place}), and is Ray running on its head?"
+                        raise InputError(f"--cluster: no job server answers at '{place}' ({why}); {hint}") from None
+                    time.sleep(0.5)
+            yield client
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(forward.pid, signal.SIGTERM)
             forward.wait()
 
 
-def _is_address(place: str) -> bool:
-    return place.startswith(("http://", "https://"))
-
-
-def _wait_for_server(
-    address: str, place: str, forward: subprocess.Popen[Any] | None = None, output: Any | None = None
-) -> Any:
-    """Return the client as soon as the job server answers; without a forward it has to answer at once."""
-    from ray.exceptions import AuthenticationError
-    from ray.job_submission import JobSubmissionClient
-
-    deadline = time.monotonic() + (CONNECT_SECONDS if forward else 0.0)
-    hint = f"; is it up (ray up {place}), and is Ray running on its head?" if forward else ""
-    while True:
-        ended = forward is not None and forward.poll() is not None
-        try:
-            return JobSubmissionClient(address)
-        except AuthenticationError as error:
-            raise InputError(
-                "--cluster: the cluster wants its token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what "
-                "'ray get-auth-token' says on its head"
-            ) from error
-        except (OSError, RuntimeError) as error:
-            if ended or time.monotonic() > deadline:
-                if ended and output:
-                    output.seek(0)
-                why = last_line_of(output.read() if ended and output else str(error))
-                raise InputError(f"--cluster: no job server answers at '{place}' ({why}){hint}") from None
-        time.sleep(0.5)
+def submit_or_attach(client: Any, name: str, arguments: Sequence[str]) -> str:
+    """Return the job that runs just this sweep, or else a new one. Other starts of it meet at the sweep's lock."""
+    command = typed_command(arguments)
+    for job in client.list_jobs():
+        typed = (job.metadata or {}).get(COMMAND)
+        if job.status in ALIVE and typed and resume_command(typed) == resume_command(command):
+            _print_note(f"attached to {job.submission_id}, which runs already; its log from the beginning:")
+            return job.submission_id
+    made = client.submit_job(
+        entrypoint=f"cd {REPOSITORY} && exec .venv/bin/{command}",
+        submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
+        metadata={COMMAND: command},
+    )
+    _print_note(f"submitted {made}")
+    return made
 
 
 def _print_note(text: str) -> None:
@@ -154,47 +146,13 @@ def _print_note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _refuse_secrets(arguments: Sequence[str]) -> None:
-    """Raise InputError for what everybody who sees the cluster's dashboard could read."""
-    for part in arguments:
-        if redact(part) != part:
-            raise InputError(
-                f"--cluster: {redact(part)} holds a password or token, which the cluster's dashboard would show; set "
-                "it in the environment of the head (~/.bashrc there; with KubeRay a Secret that envFrom names) instead"
-            )
-
-
-def _find_job(client: Any, name: str, arguments: list[str], place: str) -> str | None:
-    """Return the job that runs just this. Raises InputError where one runs the sweep with other arguments."""
-    if "--dry-run" in arguments:
-        return None
-    for job in client.list_jobs():
-        metadata = job.metadata or {}
-        typed = metadata.get(ARGUMENTS)
-        if job.status not in ALIVE or typed is None or metadata.get(NAME) != name or "--dry-run" in shlex.split(typed):
-            continue
-        if resume_command(typed) == resume_command(shlex.join(arguments)):
-            return job.submission_id
-        attach = typed_command([*shlex.split(typed), "--cluster", place])
-        raise InputError(
-            f"--cluster: {job.submission_id} runs {name} with other arguments; attach to it with: {attach}; or stop it "
-            f"with: {_stop_command(place, job.submission_id)}"
-        )
-    return None
-
-
-def _follow_log(client: Any, job: str) -> str:
+async def _follow_log(client: Any, job: str) -> str:
     """Print a job's log to its end; return its last part, in which the report is named."""
-    logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
-
-    async def follow() -> str:
-        tail = ""
-        async for text in client.tail_job_logs(job):
-            print(RAY_LINES.sub("", text), end="", flush=True)
-            tail = (tail + text)[-20_000:]
-        return tail
-
-    return asyncio.run(follow())
+    tail = ""
+    async for text in client.tail_job_logs(job):
+        print(RAY_LINES.sub("", text), end="", flush=True)
+        tail = (tail + text)[-20_000:]
+    return tail
 
 
 def _wait_for_status(client: Any, job: str) -> int:
@@ -212,9 +170,6 @@ def _fetch_report(place: str, log: str) -> None:
     if not named:
         return
     remote = shlex.quote(named[-1]) if named[-1].startswith("/") else f"{REPOSITORY}/{named[-1]}"
-    if _is_address(place):
-        _print_note(f"the report is on the cluster, in {remote}")
-        return
     local = Path("runs") / "reports" / Path(named[-1]).name
     local.mkdir(parents=True, exist_ok=True)
     command = [*RAY, "rsync-down", place, f"{remote}/", f"{local.absolute()}/"]
@@ -227,10 +182,5 @@ def _fetch_report(place: str, log: str) -> None:
 
 def _resume_hint(place: str, job: str, arguments: Sequence[str]) -> str:
     """Return how to see a job again, and how to stop it."""
-    return f"{job} goes on. See it again: {typed_command(arguments)}\nstop it: {_stop_command(place, job)}"
-
-
-def _stop_command(place: str, job: str) -> str:
-    if _is_address(place):
-        return f"ray job stop {job} --address {place}"
-    return shlex.join(["ray", "exec", place, f"cd {REPOSITORY} && .venv/bin/ray job stop {job}"])
+    stop = shlex.join(["ray", "exec", place, f"cd {REPOSITORY} && .venv/bin/ray job stop {job}"])
+    return f"{job} goes on. See it again: {typed_command(arguments)}\nstop it: {stop}"
