@@ -37,11 +37,11 @@ SHOWN = 120
 LONG_WORD = re.compile(r"(\S{200})\S{600,}")
 
 
-def make_app(main: Callable[..., None], name: str | None = None) -> typer.Typer:
+def make_app(main: Callable[..., None]) -> typer.Typer:
     """Return the command of a function, for which `-h` is `--help`."""
     collect_seldom()
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
-    app.command(name)(main)
+    app.command()(main)
     return app
 
 
