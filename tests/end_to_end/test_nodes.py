@@ -18,7 +18,7 @@ from tests.support import small_sweep
 from tests.support.environment import RunModule, clean_environment, type_settings
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, PROGRESS, STEPS
+from trainables.storage.names import CONFIG, STEPS
 
 pytestmark = pytest.mark.slow
 SETTINGS = (
@@ -62,13 +62,6 @@ class Nodes:
     def lose(self, node: Any) -> None:
         """As a machine does that is switched off."""
         self.cluster.remove_node(node, allow_graceful=False)
-
-    def drain(self, node: Any, seconds: int) -> None:
-        """Say that a node will be taken away, as `ray drain-node` does for a cloud's notice."""
-        reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot"]
-        command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", self.address, *reason]
-        command += ["--node-id", node.node_id, "--deadline-remaining-seconds", str(seconds)]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
 @pytest.fixture
@@ -192,24 +185,4 @@ def test_a_trial_goes_on_elsewhere_as_often_as_its_node_is_lost(
     assert result["status"] == "finished"
     assert result["training"]["resumed_at"] >= step >= 45
     assert said.count("a node went away; its trial goes on elsewhere from its last checkpoint") >= 2
-    undisturbed(sweep.store, run_module, tmp_path / "alone")
-
-
-def test_notice_makes_a_checkpoint_and_the_trial_goes_on_elsewhere(
-    nodes: Nodes, arguments: list[str], run_module: RunModule, root: Path, tmp_path: Path
-) -> None:
-    """A trial without checkpoints of its own, on a node that is drained and then gone."""
-    place = nodes.add(1)
-    sweep = Sweep(nodes, [*arguments, *type_settings(LONG)], Storage(tmp_path / "runs"), root)
-    files = f"trials/*/{PROGRESS}"
-    until(lambda: any((atomic_files.read_json(path) or {}).get("step") for path in sweep.store.root.glob(files)))
-    assert sweep.checkpoint() is None
-    nodes.add(1)
-    nodes.drain(place, seconds=60)
-    sweep.beyond(0)
-    step = sweep.checkpoint()
-    nodes.lose(place)  # what the cloud does; Ray itself ends no node
-    sweep.end()
-    (result,) = results(sweep.store)
-    assert result["training"]["resumed_at"] == step
     undisturbed(sweep.store, run_module, tmp_path / "alone")

@@ -13,7 +13,6 @@ import shlex
 import sys
 import unicodedata
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,16 +28,7 @@ StorageOption = Annotated[
     str, typer.Option("--storage", envvar=STORAGE_VARIABLE, help="Folder or address (s3://...) of the results.")
 ]
 """The option of every command that reads or writes results."""
-
-
-def list_stored_sweeps() -> list[str]:
-    """Return the names of the default storage's sweeps, for a shell that completes one."""
-    return sorted({path.stem.rpartition("-")[0] for path in Path(default_storage()).glob("sweeps/*.json")})
-
-
-SweepArgument = Annotated[
-    str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.", autocompletion=list_stored_sweeps)
-]
+SweepArgument = Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")]
 """The argument of every command that looks at a sweep of a storage."""
 UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 """Error numbers of a path that somebody named and that cannot be used."""
@@ -47,11 +37,11 @@ SHOWN = 120
 LONG_WORD = re.compile(r"(\S{200})\S{600,}")
 
 
-def make_app(main: Callable[..., None], name: str | None = None) -> typer.Typer:
+def make_app(main: Callable[..., None]) -> typer.Typer:
     """Return the command of a function, for which `-h` is `--help`."""
     collect_seldom()
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
-    app.command(name)(main)
+    app.command()(main)
     return app
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -39,15 +39,11 @@ from trainables.trial.step_selection import StepSelection
 
 @dataclass(eq=False)
 class TrialRun:
-    """One run of a trial in this process, perhaps one rank of several.
-
-    `notice`: whether its machine will be taken away, and a checkpoint is due at once. `stop_rule`: a search's, if any.
-    """
+    """One run of a trial in this process, perhaps one rank of several. `stop_rule`: a search's, if any."""
 
     trial: Trial
     store: Storage
     keep_weights: bool = False
-    notice: Callable[[], bool] | None = None
     stop_rule: StopRule | None = None
 
     def __post_init__(self) -> None:
@@ -189,20 +185,13 @@ class TrialRun:
                 yield {"phase": "evaluation", "step": state.step, "steps": last}
                 record.stopped = self._evaluate_step(engine, steps, state.step, last)
             record.stopped = record.stopped or loop.find_collapse(self.trial.training.stop_above, entry)
-            if self._is_checkpoint_due(engine, state.step) and state.step < last and not record.stopped:
+            every = self.trial.resources.checkpoint_every
+            if every is not None and state.step % every == 0 and state.step < last and not record.stopped:
                 checkpoints.save(engine, task, state, record.steps, record.update_seconds(), folder, self.store)
                 steps.saved_step = state.step
             yield {"phase": "training", "step": entry["step"], "steps": last, "entry": entry}
             if record.stopped:
                 return
-
-    def _is_checkpoint_due(self, engine: Engine, step: int) -> bool:
-        """Return whether `checkpoint_every` or a notice, which counts once, asks for one: the same on all ranks."""
-        if self.notice is not None and engine.total(torch.tensor(float(self.notice()))).item() > 0:
-            self.notice = None
-            return True
-        every = self.trial.resources.checkpoint_every
-        return every is not None and step % every == 0
 
     def _evaluate_step(self, engine: Engine, steps: StepSelection, step: int, last: int) -> dict[str, Any] | None:
         """Evaluate the model as it is now; all ranks stop with rank 0 if it diverged, collapsed or falls behind."""

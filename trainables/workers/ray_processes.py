@@ -9,9 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import ray
 from ray import tune
-from ray._private.state import state
 
 from trainables import benchmarks
 from trainables.benchmarks.local_paths import localize
@@ -30,22 +28,8 @@ from trainables.workers import shared_artifacts
 if TYPE_CHECKING:
     from trainables.trial.runner import TrialRun
 
-REPORT_SECONDS, NOTICE_SECONDS = 2.0, 5.0
-"""Between two reports to Tune, and between two looks whether this node will be taken away."""
-
-
-class Draining:
-    """Asks whether Ray will take this node away, as Ray Train's own watcher of preemptions does (decision 0008)."""
-
-    def __init__(self) -> None:
-        self.asked = -NOTICE_SECONDS
-        self.given = False
-
-    def __call__(self) -> bool:
-        if not self.given and ray.is_initialized() and time.monotonic() - self.asked >= NOTICE_SECONDS:
-            self.asked = time.monotonic()
-            self.given = ray.get_runtime_context().get_node_id() in state.get_draining_nodes()
-        return self.given
+REPORT_SECONDS = 2.0
+"""Between two reports to Tune."""
 
 
 class TrialActor(tune.Trainable):
@@ -57,13 +41,10 @@ class TrialActor(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         provenance.stamp()
         cli.silence_libraries()
-        self.draining = Draining()
         self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next trial into this process; return False if the node goes away: Tune makes another."""
-        if self.draining():
-            return False
+        """Take the next trial into this process."""
         self._take(new_config)
         return True
 
@@ -94,7 +75,7 @@ class TrialActor(tune.Trainable):
                     return report_end(found)
                 if (lost := self.given.get("lost")) is not None:
                     return report_end(record.write_failure(self.trial, self.store, lost, LOST))
-                self.events = make_run(localize(self.trial, self.store), self.store, self.draining, self.given).events()
+                self.events = make_run(localize(self.trial, self.store), self.store, self.given).events()
             return self._go_on(self.events)
         except Unreachable:
             raise
@@ -128,17 +109,17 @@ def rank(config: dict[str, Any]) -> None:
     wanted = localize(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for event in make_run(wanted, store, Draining(), config).events():
+    for event in make_run(wanted, store, config).events():
         if event["phase"] == "done":
             _check_sent(wanted, store)
 
 
-def make_run(trial: Trial, store: Storage, draining: Draining, given: dict[str, Any]) -> TrialRun:
+def make_run(trial: Trial, store: Storage, given: dict[str, Any]) -> TrialRun:
     """Return the run of a trial in this process. `given`: whether to `keep` its weights, its `stop_rule` as JSON."""
     from trainables.trial.runner import TrialRun
 
     rule = StopRule.model_validate(given["stop_rule"]) if given.get("stop_rule") else None
-    return TrialRun(trial, store, keep_weights=bool(given.get("keep")), notice=draining, stop_rule=rule)
+    return TrialRun(trial, store, keep_weights=bool(given.get("keep")), stop_rule=rule)
 
 
 def direction_rank(config: dict[str, Any]) -> None:

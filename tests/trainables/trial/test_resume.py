@@ -25,7 +25,6 @@ from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CHECKPOINT, META, STEPS, WEIGHTS
 from trainables.storage.opening import open_storage
-from trainables.trial.runner import TrialRun
 from trainables.workers import launcher
 
 SLOW = pytest.mark.slow
@@ -237,22 +236,3 @@ def kill_one(checkpoint: Path, killed: list[int]) -> None:
             process.kill()
             killed.append(process.pid)
             return
-
-
-def test_notice_makes_a_checkpoint_once_that_a_trial_goes_on_from(
-    trial_inputs: Any, undisturbed: Storage, tmp_path: Path
-) -> None:
-    """Without checkpoint_every: nothing else would be left of its steps."""
-    config = configuration(trial_inputs, every=None)
-    store, asked = open_storage(str(tmp_path / "broken")), iter([False, False, True])
-    kept = store.trial(config.id()) / CHECKPOINT
-    seen = []
-    for event in TrialRun(config, store, keep_weights=True, notice=lambda: next(asked)).events():
-        if event["phase"] == "training":
-            seen.append((atomic_files.read_json(kept / META) or {}).get("step"))
-        if event.get("step") == 5:
-            break
-    assert seen == [None, None, 3, 3, 3]
-    resumed, store = finish(config, tmp_path / "broken")
-    assert resumed["training"]["resumed_at"] == 3
-    same(undisturbed, store, config)
