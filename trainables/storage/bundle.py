@@ -22,7 +22,6 @@ from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK, CONFIG, RESULT, ROWS, STEPS
 from trainables.storage.sweep_file import SweepFile
-from trainables.storage.trial_files import read_result
 
 ABOUT, LOCK_FILE = "bundle.json", "constraints.txt"
 LARGEST = 2**20
@@ -104,48 +103,44 @@ def _copy_trial(key: str, store: Storage, copy: Storage) -> tuple[str, ...]:
     """Copy what a report reads of a trial; return the names of its method and rectifier."""
     folder, place = store.trial(key), copy.trial(key)
     if config := store.read_json(folder / CONFIG):
-        _write_json(place / CONFIG, config, checked=False)
-    _copy_result(read_result(store, key)[0], folder, store, place)
+        _write_json(place / CONFIG, config)
+    _copy_result(store.result(key), folder, store, place)
     if content := store.read_newest(store.stress(key) / CAME_BACK):
-        _write_json(copy.stress(key) / CAME_BACK, atomic_files.parse_object(content) or {}, checked=False)
+        _write_json(copy.stress(key) / CAME_BACK, atomic_files.parse_object(content) or {})
     return (config["method"], config["rectifier"]["name"]) if config else ()
 
 
 def _copy_result(result: dict[str, Any] | None, folder: Path, store: Storage, place: Path) -> None:
-    """Copy result.json, if it is whole, and the tables beside it without their texts; sums are those of the copies."""
+    """Copy result.json, if there is one, and the tables beside it without their texts."""
     if result is None:
         return
-    sums = dict(result.get("files") or {})
     for name in (STEPS, ROWS):
-        if not (folder / name).is_file():
-            store.fetch(folder / name)
-        if (folder / name).is_file() and _copy_table(folder / name, place / name) and name in sums:
-            sums[name] = atomic_files.sha256(place / name)
-    _write_json(place / RESULT, result | ({"files": sums} if sums else {}))
+        store.fetch(folder / name)
+        if (folder / name).is_file():
+            _copy_table(folder / name, place / name)
+    _write_json(place / RESULT, result)
 
 
-def _copy_table(path: Path, target: Path) -> bool:
-    """Copy a table, its strings empty but the names of tasks; return whether it could be read."""
+def _copy_table(path: Path, target: Path) -> None:
+    """Copy a table that can be read, its strings empty but the names of tasks."""
     import pyarrow
     import pyarrow.parquet
 
     try:
         table = pyarrow.parquet.read_table(path).replace_schema_metadata(None)
     except (OSError, ValueError, pyarrow.ArrowException):
-        return False
+        return
     for place, field in enumerate(table.schema):
         kind = field.type.value_type if pyarrow.types.is_list(field.type) else field.type
         if field.name != "task" and not (pyarrow.types.is_primitive(kind) or pyarrow.types.is_null(kind)):
             table = table.set_column(place, field.name, pyarrow.repeat("", len(table)))
     target.parent.mkdir(parents=True, exist_ok=True)
     pyarrow.parquet.write_table(table, target, compression="zstd")
-    return True
 
 
-def _write_json(path: Path, value: Mapping[str, Any], *, checked: bool = True) -> None:
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object without secrets."""
-    document = {key: _redact_strings(item) for key, item in value.items() if key != atomic_files.CHECKSUM}
-    atomic_files.write_json(path, document, durable=False, checked=checked)
+    atomic_files.write_json(path, _redact_strings(dict(value)), durable=False)
 
 
 def _redact_strings(node: Any) -> Any:
