@@ -37,7 +37,8 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
 
     def end_at_once(number: int, frame: object) -> None:
         os.write(2, stopped.encode())
-        os._exit(130)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(one) != signal.SIG_IGN or one != signal.SIGHUP:  # which nohup ignores

@@ -121,7 +121,7 @@ def test_collapsed_trial_is_done_and_has_its_numbers(store: Storage) -> None:
     assert describe_outcome(result) == f"FQ -1.00, MU 0.890; collapsed: {error['message']}"
 
 
-LOST_SECONDS = "unknown: 1 trial on far with no sign of life within 60 s of this"
+LOST_SECONDS = "unknown: 1 trial on far with no sign of life within 600 s of this"
 
 
 @pytest.mark.parametrize(
