@@ -1,7 +1,7 @@
 """The lock of a sweep, so that it has one driver: STORAGE/sweeps/NAME-HASH.lock says whose it is.
 
 The driver holds filelock's lock on a file beside it as long as it runs; however it ends, the kernel gives that back.
-An object store has no locks: there a driver of another machine counts while its note is less than LOST_SECONDS old.
+An object store has no locks: there a driver of another machine is taken for dead if it writes no note in WATCH_SECONDS.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from trainables.common.errors import InputError, Unreachable
 from trainables.storage.atomic_files import parse_object, write_json
 from trainables.storage.folder_storage import Storage
 
-NOTE_SECONDS, LOST_SECONDS, END_SECONDS = 15.0, 60.0, 2.0
-"""Between two notes of a driver; until one of another machine counts no more; that a killed one may take to end."""
+NOTE_SECONDS, WATCH_SECONDS, END_SECONDS = 15.0, 45.0, 2.0
+"""Between two notes of a driver; that one of another machine is watched; that a killed one may take to end."""
 Owner = dict[str, Any]
 """A process, its command, since when, and when it last wrote this; empty if it cannot be read."""
 KEYS = {"place", "pid", "born", "host", "since", "beat"}
@@ -44,7 +44,7 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(FileLock(path.with_name(f".{path.name}.guard"), END_SECONDS))
             found = read_lock(store, path)
-            if found and store.is_remote and _runs(found):
+            if found and store.is_remote and _runs(found, store, path):
                 raise InputError(_explain_refusal(found, store, path))
             owner = describe_owner(command)
             _write(owner, store, path)
@@ -83,10 +83,14 @@ def repeat(action: Callable[[], object], seconds: float) -> Iterator[None]:
         thread.join()
 
 
-def _runs(owner: Owner) -> bool:
-    """Return whether an owner may still run: of this machine by its process, of another one by its last note."""
+def _runs(owner: Owner, store: Storage, path: Path) -> bool:
+    """Return whether an owner still runs: of this machine by its process, of another one by its next note."""
     alive = process_identity.is_alive(owner)
-    return abs(time.time() - owner["beat"]) < LOST_SECONDS if alive is None else alive
+    if alive is None:
+        print(f"{path.stem} was run on {owner['host']}; watching it for {WATCH_SECONDS:.0f} s", flush=True)
+        time.sleep(WATCH_SECONDS)
+        alive = read_lock(store, path) not in (None, owner)
+    return alive
 
 
 def _write(owner: Owner, store: Storage, path: Path) -> None:

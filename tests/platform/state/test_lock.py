@@ -171,14 +171,19 @@ def test_a_sweep_in_an_object_store_has_one_driver(machine: Machine) -> None:
     assert lock.read_lock(there, other) is None
 
 
-@pytest.mark.parametrize(("silent", "refused"), [(0.0, True), (120.0, False)])
-def test_the_driver_of_another_machine_counts_while_its_note_is_fresh(
-    machine: Machine, silent: float, refused: bool
+@pytest.mark.parametrize("beats", [True, False])
+def test_the_driver_of_another_machine_is_watched(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, beats: bool
 ) -> None:
     here = machine("here")
     path = here.lock("tiny", "0" * 8)
-    owner = lock.describe_owner("elsewhere") | {"place": "another machine", "beat": time.time() - silent}
-    put(here, f"sweeps/{path.name}", json.dumps(owner).encode())
-    expected = pytest.raises(InputError, match="elsewhere") if refused else contextlib.nullcontext()
+
+    def write(seconds: float = 0.0) -> None:
+        owner = lock.describe_owner("elsewhere") | {"place": "another machine", "beat": 1.0 + seconds}
+        put(here, f"sweeps/{path.name}", json.dumps(owner).encode())
+
+    write()
+    monkeypatch.setattr(time, "sleep", write if beats else lambda seconds: None)
+    expected = pytest.raises(InputError, match="elsewhere") if beats else contextlib.nullcontext()
     with expected, lock.acquire_lock(here, path, "mine"):
         pass
