@@ -81,7 +81,7 @@ def test_the_bucket_holds_the_sweep(bucket: Bucket) -> None:
     found = bucket.objects()
     assert len(bucket.results()) == TRIALS
     kinds = {name.split("/")[0] for name in found}
-    assert kinds == {"trials", "sweeps", "shared", "reports"}
+    assert kinds == {"trials", "sweeps", "shared", "reports", "stress"}
     trials = {name.split("/", 2)[2] for name in found if name.startswith("trials/")}
     assert {"config.json", "result.json", "steps.parquet", "evaluation.parquet", "weights/.complete"} <= trials
     assert not any("checkpoint" in name or "progress" in name or name.endswith(".lock") for name in found)

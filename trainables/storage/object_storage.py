@@ -31,7 +31,7 @@ from trainables.storage.trial_files import never_ran
 
 CACHE = Path("~/.cache/unlearning/storages")
 COMPLETE = ".complete"
-"""An empty object that is sent after all others of a folder."""
+"""An empty object that is sent after all others of a folder, and in the copies of it."""
 UNSENT = "unsent"
 """A file in the folder of a trial that began here and whose end the store does not have."""
 LAST = (f"/{RESULT}", f"/{META}")
@@ -98,7 +98,7 @@ class ObjectStorage(Storage):
     # Trials
 
     def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
-        self.listed = self._list()
+        self._list_all()
         of_trial: dict[str, list[str]] = defaultdict(list)
         for name in self.listed:
             place, *rest = name.split("/")
@@ -200,7 +200,7 @@ class ObjectStorage(Storage):
 
     def fetch(self, path: Path) -> None:
         name = self._name(path)
-        if path.exists():
+        if path.is_file() or (path / COMPLETE).exists():
             return
         if self._is_object(name):
             self._get(name)
@@ -208,7 +208,7 @@ class ObjectStorage(Storage):
             staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
             try:
                 _for_each(lambda each: self._get(each, staging / each.removeprefix(f"{name}/")), found)
-                (staging / COMPLETE).unlink()
+                shutil.rmtree(path, ignore_errors=True)  # single files of it
                 publish(staging, path)
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
@@ -220,7 +220,9 @@ class ObjectStorage(Storage):
             self._write(mark, b"")
         elif path.is_file():
             self._put_all({self._name(path): path})
-        self.listed |= {mark: (0, None)} if path.is_dir() else {}
+        if path.is_dir():
+            (path / COMPLETE).touch()
+            self.listed[mark] = (0, None)
 
     def push_parts(self, folder: Path) -> None:
         self._put_all(self._files_of(folder))
@@ -262,7 +264,7 @@ class ObjectStorage(Storage):
 
     def size(self, path: Path) -> int:
         if path == self.root:  # of what machines have sent by now
-            warn_if_unreachable(lambda: self.listed.update(self._list()))
+            warn_if_unreachable(self._list_all)
         return sum(self.listed[name][0] for name in self._below("" if path == self.root else self._name(path)))
 
     # The store
@@ -293,6 +295,9 @@ class ObjectStorage(Storage):
         objects = (info for info in found if info.type == FileType.File)
         named = {info.path[len(self.base) + 1 :]: (info.size, info.mtime) for info in objects}
         return {name: entry for name, entry in named.items() if _is_inside(name)}
+
+    def _list_all(self) -> None:
+        self.listed = self._list()
 
     def _is_object(self, name: str) -> bool:
         with self._errors():
@@ -345,14 +350,14 @@ class ObjectStorage(Storage):
             staging.unlink(missing_ok=True)
 
     def _put_all(self, files: Mapping[str, Path]) -> None:
-        """Send files, those last with which the others count."""
+        """Send files, those last with which the others count; nothing of a file that is gone meanwhile."""
 
         def put(name: str) -> None:
-            with self._errors(), files[name].open("rb") as stream:
+            with contextlib.suppress(FileNotFoundError), self._errors(), files[name].open("rb") as stream:
                 self._make_folder(name)
                 with self.files.open_output_stream(self._path(name)) as written:
                     shutil.copyfileobj(stream, written, PIECE)
-            self.listed[name] = (files[name].stat().st_size, None)
+                self.listed[name] = (stream.tell(), None)
 
         _for_each(put, [name for name in files if not name.endswith(LAST)])
         _for_each(put, [name for name in files if name.endswith(LAST)])

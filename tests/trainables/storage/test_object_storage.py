@@ -22,7 +22,7 @@ machine = machines.machine
 
 
 def names_below(folder: Path) -> set[str]:
-    return {path.name for path in folder.rglob("*") if path.is_file()}
+    return {path.name for path in folder.rglob("[!.]*") if path.is_file()}
 
 
 def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine) -> None:
@@ -82,6 +82,7 @@ def test_a_folder_appears_whole(machine: Machine) -> None:
     delete(here, "shared/models/m/.complete")
     there.fetch(there.model("m"))
     assert not there.model("m").exists()  # half a folder is none
+    there.read_json(there.model("m") / "config.json")  # and a file of it is no folder
     here.push(here.model("m"))
     there.fetch(there.model("m"))
     assert (there.model("m") / "parts/weights.safetensors").read_text() == "what parts/weights.safetensors holds"

@@ -66,7 +66,8 @@ def test_ranks_on_machines_of_their_own_go_on_and_share_a_direction(
     ranks.run(2, jobs, trial_inputs, tmp_path)
     found, whole = open_storage(uri), Storage(tmp_path / "whole")
     found.sync_trials([config.id(), vector.id()])
-    found.fetch(found.trial(config.id()) / WEIGHTS)
+    for name in (WEIGHTS, STEPS, ROWS):
+        found.fetch(found.trial(config.id()) / name)
     assert (found.result(config.id()) or {})["training"]["resumed_at"] == 4
     same(whole, found, config)
     results = [store.result(vector.id()) or {} for store in (whole, found)]
