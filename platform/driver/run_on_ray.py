@@ -22,8 +22,7 @@ from platform.driver.running_counts import Counts, Waiting
 from platform.driver.start_options import Options
 from platform.driver.trial_callback import TrialCallback
 from platform.plan.remaining_time import count_gpus
-from platform.preparation import prepare
-from platform.preparation.hub_download import Hub
+from platform.preparation import hub_download, prepare
 from platform.schedule.dashboard_journal import Journal, sync_journal
 from platform.schedule.placement import Placement, resources_of_trial
 from platform.schedule.ray_failures import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
@@ -67,7 +66,7 @@ def prepare_and_tune(
 ) -> Mirror:
     """Do all that lies between Ray's start and the report."""
     plan = state.plan
-    Hub(store, print_line).fetch(plan.hub)
+    hub_download.fetch(plan.hub, store, print_line)
     with stopper.preparing(count_gpus(plan.trials[0].model_dump(include={"resources"}))):
         prepare.prepare(state, store, print_line, placement.strategy)
     sweep = manifest.write_manifest(state, store, command, options.settings)

@@ -140,7 +140,8 @@ class Tracker:
     def _describe(self, trial_id: str, result: dict[str, Any]) -> RunContent:
         trial = Trial.model_validate(result["config"])
         name, tags = name_trial(trial, self.sweep.varied), self._tags(trial_id)
-        return run_content.describe_run(trial, name, tags, result, self.store.trial(trial_id) / STEPS)
+        self.store.fetch(steps := self.store.trial(trial_id) / STEPS)
+        return run_content.describe_run(trial, name, tags, result, steps)
 
     def _insert(self, runs: Mapping[str, RunContent]) -> Iterable[str]:
         """Copy results to where their runs have them, then write the runs into the storage's own database.
@@ -274,7 +275,7 @@ def sync(sweep: SweepFile, store: Storage) -> int:
 
     command = f"python -m platform.tracking sync {sweep.label}"
     with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
-        store.download_trials(sweep.trials)
+        store.sync_trials(sweep.trials)
         tracker = open_tracker(sweep, store)
         done, damaged = read_trial_results(sweep.trials, store)
         for path in damaged:

@@ -77,8 +77,7 @@ def test_bold(
 
 def test_rectifiers_beside_gru_have_rows_of_their_own(tmp_path: Path) -> None:
     """The user's own too: `mine` has no entry in any table of names."""
-    kinds: list[dict[str, Any]] = [{"name": name} for name in ("none", "clip", "pcgrad", "blur", "gru", "mine")]
-    kinds += [{"name": "pcgrad", "scope": "global"}]  # without a scope it is what earlier versions called so
+    kinds: list[dict[str, Any]] = [{"name": name} for name in ("none", "clip", "agem", "pcgrad", "blur", "gru", "mine")]
     trials = [write_trial(tmp_path, f"{n}", rectifier=NONE | kind, fq=-1.0, mu=0.5) for n, kind in enumerate(kinds)]
     write_sweep(tmp_path, trials[::-1], splits=("forget05",))
     labels = [row.label for row in layout_sheet(read(tmp_path)).table.rows]

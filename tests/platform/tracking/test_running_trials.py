@@ -35,7 +35,7 @@ def write_progress(store: Storage, *steps: int, **given: Any) -> Progress:
         entry = {"loss": -0.5 * step, "retain_loss": math.nan, "cos_before": 0.25, "rows": [1, 2]}
         progress.note({"phase": "training", "step": step, "steps": 3, "entry": entry})
     progress.note({"phase": "evaluation", "step": 0, "steps": 3})
-    progress._write()
+    progress.write()
     return progress
 
 

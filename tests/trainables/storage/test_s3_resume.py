@@ -35,7 +35,7 @@ def test_another_machine_goes_on_from_the_last_checkpoint(trial_inputs: Any, mac
     assert last["result"]["training"]["resumed_at"] == 4
     assert last["result"]["metrics"] == whole["metrics"]
     same(undisturbed, other, config)
-    kept = {name.removeprefix(f"trials/{config.id()}/") for name in other.list_below(other.trial(config.id()))}
+    kept = {name.removeprefix(f"trials/{config.id()}/") for name in machines.names(other)}
     assert {name.split("/")[0] for name in kept} == {CONFIG, RESULT, STEPS, ROWS, WEIGHTS}
     one.sync_trials([config.id()])  # the machine that had begun it takes what the other one found
     assert (one.result(config.id()) or {}).items() >= last["result"].items()
@@ -66,7 +66,8 @@ def test_ranks_on_machines_of_their_own_go_on_and_share_a_direction(
     ranks.run(2, jobs, trial_inputs, tmp_path)
     found, whole = open_storage(uri), Storage(tmp_path / "whole")
     found.sync_trials([config.id(), vector.id()])
-    found.fetch(found.trial(config.id()) / WEIGHTS)
+    for name in (WEIGHTS, STEPS, ROWS):
+        found.fetch(found.trial(config.id()) / name)
     assert (found.result(config.id()) or {})["training"]["resumed_at"] == 4
     same(whole, found, config)
     results = [store.result(vector.id()) or {} for store in (whole, found)]
