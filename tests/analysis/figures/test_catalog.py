@@ -1,8 +1,5 @@
 """Pairs, arrows and a report's pictures as a whole: they have the tables' numbers and can be read."""
 
-import os
-import signal
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -110,37 +107,11 @@ def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(grid_sweep: R
     assert catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, tidy.from_runs(read(tmp_path)))) == []
 
 
-def test_equal_numbers_give_equal_bytes_also_from_another_process(grid_sweep: Results, tmp_path: Path) -> None:
+def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> None:
     points = sensitivity.curve_points(vary_only_gamma_tau(tidy.from_runs(grid_sweep)), "gamma")
-    for folder, written in (("one", nullcontext()), ("two", style.writing_beside())):
-        with written:
-            style.save_figure(sensitivity.draw(points.loc[points["metric"] == FQ]), tmp_path / folder, "gamma", points)
+    for folder in ("one", "two"):
+        style.save_figure(sensitivity.draw(points.loc[points["metric"] == FQ]), tmp_path / folder, "gamma", points)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert names == ["gamma.csv", "gamma.pdf", "gamma.png", "gamma.svg"]
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
-
-
-def test_what_another_process_could_not_write_is_written_or_raised_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    figure, points, here, writers = style.make_panels(1, 1, 3, 2)[0], pd.DataFrame(), os.getpid(), tmp_path / "writers"
-    write = style._write_files
-
-    def note(*given: Any) -> None:
-        with writers.open("a") as told:
-            told.write(f"{os.getpid() == here} ")
-        if given[1].name == "killed" and os.getpid() != here:
-            os.kill(os.getpid(), signal.SIGKILL)
-        write(*given)
-
-    monkeypatch.setattr(style, "_write_files", note)
-    (tmp_path / "taken.svg").mkdir()
-    for stem, expected in (("whole", "False "), ("killed", "False True "), ("taken", "False True ")):
-        writers.unlink(missing_ok=True)
-        refused = pytest.raises(IsADirectoryError, match=r"taken\.svg") if stem == "taken" else nullcontext()
-        with refused, style.writing_beside():
-            style.save_figure(figure, tmp_path, stem, points)
-            figure.set_layout_engine("constrained")
-        assert writers.read_text() == expected, stem
-        assert (tmp_path / f"{stem}.pdf").is_file()
