@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from analysis import report, runs
-from analysis.page import detail_sections
+from analysis.report import sections
 from analysis.stats import chosen_settings
 from analysis.tables import detail_tables
 from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, report_tables, write_store
@@ -87,7 +87,7 @@ def test_what_has_no_halves_cannot_be_chosen_and_the_report_says_so(tmp_path: Pa
     lack = "metrics on either half of the evaluation rows"
     assert f"Evaluated trials without {lack}, which the selection rule asks for, are left out: 1." in page
     assert f"news: the original model&#39;s evaluation original-news has no {lack}" in page
-    assert "the original model&#39;s KnowMem-R is not known, so the highest KnowMem-R was chosen everywhere" in page
+    assert "the original model&#39;s KnowMem-R is not known, so the highest KnowMem-R was chosen" in page
     chosen = pd.read_csv(folder / "tables/chosen.csv").set_index("Method")
     assert chosen.loc["NPO w/ GRU", ["gamma", "n of planned", "Chosen from"]].tolist() == ["0.05", "1 of 1", 2]
 
@@ -116,8 +116,8 @@ def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"selection": {"rule": "highest_utility"}}))
     folder = tmp_path / "out"
     (folder / "tables").mkdir(parents=True)
-    detail_sections.write_main(made := detail_sections.Report(folder, read(store), Storage(store)))
-    detail_sections.write_sections(made)
+    sections.write_main(made := sections.Report(folder, read(store), Storage(store)))
+    sections._write_retain_free(made)
     assert main_rows((folder / "tables/main.md").read_text())["TRU"][1] == "0.8900"
     table = {row[0]: row[1:] for row in grid((folder / "tables/retain_free.md").read_text())}
     assert table["TRU"][3] == "4"

@@ -11,8 +11,8 @@ import pytest
 
 from analysis import paper
 from analysis.number_format import DASH
-from analysis.page import html
 from analysis.paper import TABLES
+from analysis.report.page import Section, TableItem, write_page
 from analysis.tables import table_definitions
 from analysis.tables.markdown_latex import Table, to_latex
 from analysis.tables.paper_tables import make_sheet
@@ -177,12 +177,11 @@ def compiled(folder: Path, texts: list[str]) -> str:
     return done.stdout
 
 
-def test_html_has_the_rows_and_what_is_bold() -> None:
+def test_html_has_the_rows_and_what_is_bold(tmp_path: Path) -> None:
     table = paper_table("tofu_main")
     sheet = make_sheet(table_definitions.LAYOUTS["tofu_main"], paper.load_table("tofu_main"))
-    page = html.render_page(
-        "paper.html.j2", Path(), sweep="x", what="", citation="", benchmarks=["tofu"], sheets=[sheet], figures=[]
-    )
+    write_page(tmp_path, title="x", opened=[Section("", (TableItem(sheet.table),))])
+    page = (tmp_path / "index.html").read_text()
     page = page[page.index("<table") : page.index("</table>")]
     assert '<tr><th rowspan="3">Method</th><th colspan="4">Phi-1.5' in page
     assert page.count("<tr") == 3 + len(table.rows)
