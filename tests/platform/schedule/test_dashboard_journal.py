@@ -126,12 +126,6 @@ def test_sync_makes_it_of_a_searched_sweep_alone(state: SweepState, store: Stora
     assert journal.path == store.root / "optuna" / f"{sweep.label}.log"
 
 
-def test_settings_of_a_command_are_told_without_places(state: SweepState, store: Storage) -> None:
-    words = "python -m platform.sweep tofu_tiny --set models=DIR --set training.lr=1e-5 --seeds 0,1 --set=observe=2"
-    sweep = manifest.load_manifest(state.plan.name, store).model_copy(update={"command": words})
-    assert sweep.settings == ("training.lr=1e-5", "seed=0,1", "observe=2")
-
-
 def test_a_journal_that_cannot_be_written_stops_no_sweep(
     state: SweepState, store: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
