@@ -71,7 +71,7 @@ def write(
 def _head_columns(label: str, sweep: SweepFile, results: Results) -> FillingSweep:
     """Return a sweep's results; columns are called by the backbone in a sweep of the paper's, else by the label."""
     backbones = paper_tables.tables_of_sweep(label).values()
-    if tidy.BACKBONES.get(sweep.backbone) not in backbones:
+    if sweep.backbone not in backbones:
         results = results.with_runs(results.runs.assign(backbone=label))
     return FillingSweep(results, tidy.from_runs(results), sweep.command)
 

@@ -24,14 +24,14 @@ def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None
     assert not any("Phi-1.5" in line for line in said)
     names = {path.name for path in (tmp_path / "out/tables").iterdir()}
     assert names == {"paper.md", "tofu_main.md", "tofu_main.tex", "tofu_main.csv"}
-    assert set(pd.read_csv(tmp_path / "out/figures/paper-pairs.csv")["backbone"]) == {"llama"}
+    assert set(pd.read_csv(tmp_path / "out/figures/paper-pairs.csv")["backbone"]) == {"Llama-2-7B-chat"}
     page = (tmp_path / "out/index.html").read_text()
     assert "<strong>-3.5161</strong>" in page
     assert page.count('<svg role="img"') == 2
     shown = re.findall('<use href="#([^"]*)"', page)  # by the parts of each, one under another on a phone
     assert {name: page.count(f'id="{name}"') for name in shown} == {"paper-arrows": 1, "paper-pairs": 1}
     kept, printed = pd.read_csv(tmp_path / "out/tables/tofu_main.csv"), paper.load_table("tofu_main")
-    assert kept["value"].tolist() == printed.loc[printed["backbone"] == "llama", "value"].tolist()
+    assert kept["value"].tolist() == printed.loc[printed["backbone"] == "Llama-2-7B-chat", "value"].tolist()
 
 
 def test_a_sweep_of_another_model_has_all_the_papers_tables_under_their_titles(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_every_sweep_of_the_papers_benchmarks_is_known_and_every_table_is_filled
     papers = {table.partition("_")[0] for table in paper.TABLES}
     assert {s.name: s.benchmark.name for s in sweeps if s.benchmark.name in papers} == paper_only_report.BENCHMARKS
     filled = {name: paper_tables.tables_of_sweep(name) for name in paper_only_report.BENCHMARKS}
-    assert filled["tofu_phi_uwc"] == {"tofu_uwc_ga": "phi", "tofu_uwc_npo": "phi"}
+    assert filled["tofu_phi_uwc"] == {"tofu_uwc_ga": "Phi-1.5", "tofu_uwc_npo": "Phi-1.5"}
     assert {table for tables in filled.values() for table in tables} == set(paper.TABLES)
     unfilled = {name for name, tables in filled.items() if not tables}
     others = {"arena", "arena_quick", "tofu_llama32_1b", "tofu_llama32_3b", "tofu_llama31_8b"}
