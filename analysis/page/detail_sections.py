@@ -16,7 +16,7 @@ import pandas as pd
 from analysis.figures import catalog, equal_utility
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
-from analysis.labels import OTHER_REFERENCES
+from analysis.labels import OTHER_REFERENCES, REFERENCES
 from analysis.load.goal_columns import full_title
 from analysis.prose.which_rectifier import explain_rectifiers
 from analysis.stats import attacks, hypervolume, rectifier_comparison, task_vector_strength, tidy
@@ -116,8 +116,8 @@ def write_main(report: Report) -> TableItem:
     """Write the main table, which stands on the page's first screen."""
     layout = table_definitions.main_layout(report.results)
     table = report.save_table(layout, report.frame)
-    named = layout.references.items()
-    others = "".join(f"; {name}: {OTHER_REFERENCES[role]}" for role, name in named if role in OTHER_REFERENCES)
+    roles = set(report.results.models["role"])
+    others = "".join(f"; {REFERENCES[role]}: {text}" for role, text in OTHER_REFERENCES.items() if role in roles)
     caption = (
         f"{report.results.goals.explanation} Original: the target model, before unlearning{others}. Means over seeds "
         "± sd; —: no result."

@@ -70,7 +70,7 @@ def write_sections(report: Report, sweep: SweepFile, source: Source) -> list[Sec
     along = tuple(map(report.save_picture, catalog.draw_training(steps)))
     both = source == Source.BOTH
     every = both or bool(paper_tables.tables_of_sweep(sweep.name))
-    filling = FillingSweep(report.results, report.frame, sweep.command)
+    filling = FillingSweep(report.results, report.frame)
     made, others = write_parts({sweep.label: filling}, report.folder, both, every=every)
     drawn = {None, *(one.stem for one in others)}
     own = [sheet for sheet in made if not (sheet.name in ON_THE_PAGE or sheet.layout.mixed)]

@@ -73,7 +73,7 @@ def _head_columns(label: str, sweep: SweepFile, results: Results) -> FillingSwee
     backbones = paper_tables.tables_of_sweep(label).values()
     if sweep.backbone not in backbones:
         results = results.with_runs(results.runs.assign(backbone=label))
-    return FillingSweep(results, tidy.from_runs(results), sweep.command)
+    return FillingSweep(results, tidy.from_runs(results))
 
 
 def _write_trials(results: dict[str, Results], storage: str) -> Markup:
@@ -100,7 +100,6 @@ def _write_main(sweeps: dict[str, FillingSweep], folder: Path) -> Sheet:
     """Write the main table of sweeps side by side: of a benchmark that the paper has no table of."""
     layout = main_layout(next(iter(sweeps.values())).results)
     frame = tidy.join({label: one.frame for label, one in sweeps.items()})
-    commands = {one.heading: one.filling_command for one in sweeps.values()}
-    sheet = make_sheet(replace(layout, report=False), frame, commands=commands)
+    sheet = make_sheet(replace(layout, report=False), frame)
     sheet.save(folder / "tables")
     return sheet
