@@ -9,7 +9,8 @@ import pandas as pd
 
 from analysis.labels import describe_method, join_names, method_label, rectifier_name
 from analysis.stats.chosen_settings import varied
-from analysis.stats.rectifier_comparison import EQUAL, LEVEL, OWN, Comparison, count_least_seeds
+from analysis.stats.rectifier_comparison import EQUAL, OWN, Comparison
+from analysis.stats.significance import LEVEL, count_least_seeds
 
 SIGNS = {1: "better", -1: "worse"}
 MOST_NAMED = 6
