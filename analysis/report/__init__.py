@@ -101,7 +101,6 @@ def main(
         typer.Argument(
             metavar="NAME...",
             help="Sweep: NAME (its newest) or NAME-HASH. Several fill the paper's tables together.",
-            autocompletion=cli.list_stored_sweeps,
         ),
     ],
     storage: cli.StorageOption = cli.DEFAULT_STORAGE,

@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 import pandas as pd
+from markupsafe import Markup
 
 from analysis.figures.catalog import Picture
 from analysis.figures.style import save_figure
@@ -27,9 +28,17 @@ class TableItem:
     title: str = ""
 
     @property
-    def is_printed(self) -> bool:
-        """Return whether it is a printed table, with heads of several levels."""
-        return isinstance(self.body, Table)
+    def html(self) -> Markup:
+        """Return the table as an element of the page."""
+        if isinstance(self.body, Table):
+            return self.body.html
+        with pd.option_context("display.max_colwidth", None):
+            return Markup(self.body.to_html(index=False, border=0))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what stands below it."""
+        return (self.caption, *(self.body.notes if isinstance(self.body, Table) else ()))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pandas as pd
 from analysis import paper
 from analysis.figures import catalog, equal_utility
 from analysis.figures.catalog import Picture
-from analysis.labels import OTHER_REFERENCES
+from analysis.labels import OTHER_REFERENCES, REFERENCES
 from analysis.load.goal_columns import full_title
 from analysis.load.trials import CHOICE, settings
 from analysis.report.page import Section, TableItem, save_frame, save_picture
@@ -100,8 +100,8 @@ def write_main(report: Report) -> TableItem:
     """Write the main table, which stands beside the picture."""
     layout = table_definitions.main_layout(report.results)
     table = report.save_table(layout, report.frame)
-    named = layout.references.items()
-    others = "".join(f"; {name}: {OTHER_REFERENCES[role]}" for role, name in named if role in OTHER_REFERENCES)
+    roles = set(report.results.models["role"])
+    others = "".join(f"; {REFERENCES[role]}: {text}" for role, text in OTHER_REFERENCES.items() if role in roles)
     explained = f"{report.results.goals.explanation} Original: the target model, before unlearning{others}."
     return TableItem(table, f"{explained} Means over seeds ± sd; —: no result.")
 
@@ -217,7 +217,7 @@ def save_paper_parts(
 
 def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Return the paper's tables filled from runs and its figures: without `both` those that no other part shows."""
-    filling = FillingSweep(report.results, report.frame, sweep.command)
+    filling = FillingSweep(report.results, report.frame)
     sheets, drawn = save_paper_parts({sweep.label: filling}, report.folder, both)
     every = both or bool(paper_tables.tables_of_sweep(sweep.name))
     pictures = report.save_pictures(one for one in drawn if every or one.stem != "pairs")

@@ -28,11 +28,10 @@ def write_several(
     """Write tables/, figures/ and index.html of sweeps; `both`: with the paper's numbers beside the runs'."""
     filling = {}
     for label, sweep in sweeps.items():
-        backbones = paper_tables.tables_of_sweep(label).values()
         own = results[label]
-        if tidy.BACKBONES.get(sweep.backbone) not in backbones:  # its columns are called by the sweep
+        if sweep.backbone not in paper_tables.tables_of_sweep(label).values():  # its columns are called by the sweep
             own = own.with_runs(own.runs.assign(backbone=label))
-        filling[label] = FillingSweep(own, tidy.from_runs(own), sweep.command)
+        filling[label] = FillingSweep(own, tidy.from_runs(own))
     lead = [
         f"{label}: {verdict.write_verdict(one, None)} {verdict.count_trials(one.runs)}."
         for label, one in results.items()
@@ -57,8 +56,7 @@ def _make_main(sweeps: dict[str, FillingSweep]) -> Sheet:
     """Return the main table of sweeps side by side: of a benchmark that the paper has no table of."""
     layout = main_layout(next(iter(sweeps.values())).results)
     frame = tidy.join({label: one.frame for label, one in sweeps.items()})
-    commands = {one.heading: one.filling_command for one in sweeps.values()}
-    return make_sheet(replace(layout, report=False), frame, commands=commands)
+    return make_sheet(replace(layout, report=False), frame)
 
 
 def _list_items(sheets: Sequence[Sheet]) -> tuple[TableItem, ...]:

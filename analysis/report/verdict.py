@@ -13,8 +13,8 @@ from analysis.load.goal_columns import ARROWS
 from analysis.load.trials import evaluated
 from analysis.number_format import DASH, format_number
 from analysis.stats.chosen_settings import STUDY_COLUMNS
-from analysis.stats.rectifier_comparison import OWN, Comparison, count_least_seeds
-from analysis.stats.significance import LEAST, LEVEL, SIDES, resolution
+from analysis.stats.rectifier_comparison import OWN, Comparison
+from analysis.stats.significance import LEAST, LEVEL, SIDES, count_least_seeds, resolution
 from analysis.stats.sweep_results import Results
 from analysis.stats.task_vector_strength import strength_points, utility_at_equal_quality
 from analysis.tables.detail_tables import HALVES, has_task_vectors

@@ -11,7 +11,8 @@ import pandas as pd
 from analysis.labels import method_label, rectifier_name, split_label
 from analysis.load.goal_columns import ARROWS
 from analysis.number_format import DASH, format_number
-from analysis.stats.rectifier_comparison import EQUAL, MIXED, RESAMPLES, STUDY, Comparison
+from analysis.stats.rectifier_comparison import EQUAL, MIXED, STUDY, Comparison
+from analysis.stats.significance import RESAMPLES
 from trainables.benchmarks import Goal
 
 
