@@ -9,8 +9,8 @@ import pandas as pd
 
 from analysis import labels, paper
 from analysis.labels import REFERENCES, describe_method, describe_settings, join_names, method_label, split_label
-from analysis.load.goal_columns import ARROWS, Goals
-from analysis.number_format import DASH, DECIMALS, format_number
+from analysis.load.goal_columns import Goals
+from analysis.number_format import DASH, format_number
 from analysis.stats import row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, varied
 from analysis.stats.significance import KS
@@ -121,35 +121,6 @@ def list_open_unlearning(results: Results) -> pd.DataFrame:
             row[f"{goal.short} here"] = format_number(one[goal.metric])
         rows.append(row | {"Setting here": settings.get(str(one["configuration"])) or DASH})
     return pd.DataFrame(rows)
-
-
-def list_changes(results: Results) -> pd.DataFrame:
-    """Return `Results.tests` as texts: what GRU changes of each method and goal."""
-    goals = {goal.metric: goal for goal in results.goals.compared}
-    rows = []
-    for row in results.tests.to_dict("records"):
-        goal = goals[row["metric"]]
-        gains = [f"{gain:+.{goal.digits}f}" for gain in row["gains"]]
-        bounds, of_rows = (
-            DASH if pd.isna(row[low]) else f"{row[low]:+.{goal.digits}f} to {row[high]:+.{goal.digits}f}"
-            for low, high in (("low", "high"), ("rows_low", "rows_high"))
-        )
-        rows.append(
-            {
-                "Split": split_label(row["split"]),
-                "Method": method_label(row["method"]),
-                "Goal": goal.short + ARROWS[goal.best],
-                "Alone": format_number(row["none"]),
-                "w/ GRU": format_number(row["gru"]),
-                "Change": DASH if pd.isna(row["difference"]) else f"{row['difference']:+.{DECIMALS}f}",
-                "Seeds in common": f"{row['n']}",
-                "95% interval": bounds,
-                "Adjusted p": DASH if pd.isna(row["p"]) else f"{row['adjusted']:.2g}",
-                "Of rows": of_rows if pd.isna(row["ks_steps"]) else f"{row['ks_steps']:.1f} KS steps",
-                "By seed": ", ".join(gains) if len(gains) > 1 else DASH,
-            }
-        )
-    return pd.DataFrame(rows, dtype="str")
 
 
 def list_seeds(results: Results) -> pd.DataFrame:

@@ -100,18 +100,6 @@ def _cut_row(tokenizer: Any, template: Template, name: str, number: int, row: Ro
     yield Item(name, 0, number, 0, row, Example(ids, whole.answer_start), ended=len(ids) == len(whole.input_ids))
 
 
-def generate_rows(
-    network: Any, tokenizer: Any, template: Template, rows: Sequence[tuple[Row, int]], *, token_budget: int
-) -> list[str]:
-    """Return a model's greedy text of each row, of a text of its block of that number: what ROUGE is measured on."""
-    asked: list[Scored] = [
-        (list(_cut_row(tokenizer, template, "forget", 0, row))[block], [], {}) for row, block in rows
-    ]
-    _answer_questions(network, tokenizer, template, [one for one in asked if not one[0].row.is_text], token_budget)
-    _continue_texts(network, tokenizer, [one for one in asked if one[0].row.is_text], token_budget)
-    return [row["generation"] for _, _, row in asked]
-
-
 def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str, Any]:
     """Return the record of an item, with the losses and hits that measures read. The end token's hit is left out."""
     if not np.isfinite(losses).all():
