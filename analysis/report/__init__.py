@@ -76,8 +76,7 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, storage: str, co
     save_frame(folder, "differences", verdict.list_differences(results, comparison))
     differences = verdict.tabulate_differences(results, comparison)
     if len(differences):
-        item = TableItem(differences, verdict.explain_differences(results, comparison))
-        opened.append(Section("What a rectifier changes", (item,)))
+        opened.append(Section("What a rectifier changes", (TableItem(differences, verdict.CLEAR),)))
         said += ["", differences.to_markdown(index=False, disable_numparse=True)]
     (folder / "tables" / "verdict.md").write_text("\n".join(said) + "\n", encoding="utf-8")
     created = sweep.time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")

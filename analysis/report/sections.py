@@ -33,8 +33,6 @@ MOST_PICTURES = 6
 """Studies whose settings are drawn; importance.csv has all."""
 MOST_FAILURES = 50
 """Trials without a result that the page lists; failures.csv has all."""
-IN_OTHER_SECTIONS = ("tofu_main", "tofu_retain_free", "wmdp", "muse")
-"""The paper's tables whose numbers a report of runs has in its other sections already; UWC's are too."""
 
 
 class Source(StrEnum):
@@ -67,8 +65,10 @@ class Report:
     def rectifiers(self) -> rectifier_comparison.Comparison | None:
         """Return what rectifiers change; None where no objective has two of them and none: the verdict is on one."""
         studies = self.results.chosen.groupby(["benchmark.split", "method"])["rectifier.name"]
-        several = any("none" in set(names) and len(set(names)) > 2 for _, names in studies)
-        return rectifier_comparison.compare(self.results) if several else None
+        if not any("none" in set(names) and len(set(names)) > 2 for _, names in studies):
+            return None
+        found = rectifier_comparison.compare(self.results)
+        return None if found.differences.empty else found
 
     def save_table(self, layout: Layout, frame: pd.DataFrame) -> Table:
         """Write a tidy frame in this layout as tables/NAME.csv, .md and .tex, and return it as printed."""
@@ -109,7 +109,7 @@ def write_main(report: Report) -> TableItem:
 def _write_rectifiers(report: Report) -> list[Section]:
     """Every rectifier against none, where there are several."""
     comparison = report.rectifiers
-    if comparison is None or comparison.differences.empty:
+    if comparison is None:
         return []
     keys = ["split", "method", "rectifier"]
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.costs, on=keys))
@@ -216,23 +216,19 @@ def save_paper_parts(
 
 
 def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
-    """Return the paper's tables filled from runs and its figures: without `both` those that no other part shows."""
-    filling = FillingSweep(report.results, report.frame)
-    sheets, drawn = save_paper_parts({sweep.label: filling}, report.folder, both)
-    every = both or bool(paper_tables.tables_of_sweep(sweep.name))
-    pictures = report.save_pictures(one for one in drawn if every or one.stem != "pairs")
-    stems = {None, *(one.stem for one in pictures)}
-    own = [one for one in sheets if not (one.name in IN_OTHER_SECTIONS or one.layout.mixed)]
-    shown = sheets if both else [one for one in own if every or one.layout.axis in stems]
-    tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in shown)
-    text = f"Numbered and named as in {paper.CITATION}."
-    if both and any(sheet.numbers["paper"].notna().any() for sheet in shown):
-        text += " Under each number the paper's, and the difference to it; a dash where the paper has none."
-    found = [Section("In the paper's layout", tables, pictures, text)] if tables or pictures else []
-    peers = detail_tables.list_open_unlearning(report.results)
-    if both and len(peers):
+    """Return the paper's tables and figures, filled from runs; `both`: with the numbers that others publish."""
+    sheets, drawn = save_paper_parts({sweep.label: FillingSweep(report.results, report.frame)}, report.folder, both)
+    found = []
+    peers = detail_tables.list_open_unlearning(report.results) if both else pd.DataFrame()
+    if len(peers):
         item = TableItem(peers, detail_tables.OPEN_UNLEARNING_CAPTION)
-        found.insert(0, Section("Beside open-unlearning's numbers", (item,)))
+        found.append(Section("Beside open-unlearning's numbers", (item,)))
+    text = f"Numbered and named as in {paper.CITATION}."
+    if both:
+        text += " Under each number the paper's, and the difference to it, where the paper has one."
+    if sheets or drawn:
+        tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in sheets)
+        found.append(Section("In the paper's layout", tables, report.save_pictures(drawn), text))
     return found
 
 
@@ -263,15 +259,10 @@ def _write_lists(report: Report) -> list[Section]:
     if len(results.models):
         models = detail_tables.list_models(results.models, results.goals)
         sections.append(Section("Reference models", (TableItem(models),)))
-    varied = settings(runs).assign(seed=None)
-    varied = {str(name): varied[name] if name != "seed" else runs["seed"].dropna() for name in varied}
-    known = runs.loc[runs["commit"].notna()]
-    commits = [f"{commit}{'+' if dirty else ''}" for commit, dirty in zip(known["commit"], known["dirty"], strict=True)]
-    ran_on: dict[str, Any] = {
-        str(name): runs[name].dropna() for name in runs if str(name).startswith(("versions.", "topology."))
-    }
-    for title, values in (("Settings", varied), ("Versions and machines", ran_on | {"commit": commits})):
-        table = pd.DataFrame({title: values.keys(), "": map(_join_values, values.values())})
+    ran_on = [str(name) for name in runs if str(name).startswith(("versions.", "topology."))]
+    given = settings(runs).join(runs.set_index("configuration")["seed"])
+    for title, frame in (("Settings", given), ("Versions and machines", runs[[*ran_on, "commit", "dirty"]])):
+        table = pd.DataFrame({title: frame.columns, "": [_join_values(frame[name]) for name in frame]})
         sections.append(Section(f"{title} of the trials", (TableItem(table),)))
     return sections
 

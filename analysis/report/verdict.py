@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import describe_method, join_names, rectifier_name, split_label
+from analysis.labels import describe_method, rectifier_name, split_label
 from analysis.load.goal_columns import ARROWS
 from analysis.load.trials import evaluated
 from analysis.number_format import DASH, format_number
 from analysis.stats.chosen_settings import STUDY_COLUMNS
 from analysis.stats.rectifier_comparison import OWN, Comparison
-from analysis.stats.significance import LEAST, LEVEL, SIDES, count_least_seeds, resolution
+from analysis.stats.significance import LEAST, LEVEL, SIDES, count_least_seeds
 from analysis.stats.sweep_results import Results
 from analysis.stats.task_vector_strength import strength_points, utility_at_equal_quality
 from analysis.tables.detail_tables import HALVES, has_task_vectors
@@ -23,6 +23,13 @@ from trainables.storage.names import STOPPED
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 MOST_ROWS = 24
 """Differences up to which the table has all of them; of more it has the clear ones, and tables/differences.csv all."""
+CLEAR = (
+    "Clear: over the seeds that both sides have, the 95% interval is without 0 (below five seeds: all moved alike; of "
+    "several rectifiers: p is below 0.05 after Holm), and the difference exceeds the measure's resolution, a step of "
+    "the KS test and what the rows leave open. Of many differences the table has the clear ones; tables/differences.csv"
+    " has all."
+)
+"""What the table of differences says below it."""
 
 
 def count_trials(runs: pd.DataFrame) -> str:
@@ -65,18 +72,6 @@ def tabulate_differences(results: Results, comparison: Comparison | None) -> pd.
     return pd.DataFrame(rows, dtype="str")
 
 
-def explain_differences(results: Results, comparison: Comparison | None) -> str:
-    """Return when a difference is clear, and where those are that the table leaves out."""
-    goals = comparison.ranked if comparison else results.goals.compared
-    least = join_names(f"{resolution(goal):g} in {goal.short}" for goal in goals)
-    sure = "p is below 0.05 after Holm" if comparison else "its 95% interval (below five seeds: every seed) is beyond 0"
-    steps = ", FQ moves by more than one step of the KS distance" if results.goals.benchmark == "tofu" else ""
-    utility = f"{results.goals.retention.short} by more than the evaluation rows leave open"
-    hidden = len(list_differences(results, comparison)) > MOST_ROWS
-    more = " Only clear differences are shown; tables/differences.csv has all." if hidden else ""
-    return f"Clear: a difference is at least {least}, {sure}{steps}, and {utility}.{more}"
-
-
 def write_verdict(results: Results, comparison: Comparison | None) -> str:
     """Return the answer in one sentence: on rectifiers, or of a sweep of task vectors alone on TRU against TV."""
     if collapsed := _explain_collapse(results):
@@ -113,7 +108,8 @@ def write_verdict(results: Results, comparison: Comparison | None) -> str:
 def compare_task_vectors(points: pd.DataFrame) -> str:
     """Return in how many comparisons at equal FQ TRU keeps more MU than TV, from `strength_points`."""
     strengths = points.loc[points["kind"] == "strength"]
-    levels = pd.concat([utility_at_equal_quality(points, split) for split in sorted(set(strengths["split"]))])
+    splits = [utility_at_equal_quality(points, split) for split in sorted(set(strengths["split"]))]
+    levels = pd.concat(splits) if splits else pd.DataFrame()
     if levels.empty:
         return "No verdict on TRU and TV: they reach no FQ above the original model's in common."
     more, less = (sum(levels["tru"] > levels["tv"]), sum(levels["tru"] < levels["tv"]))
