@@ -22,17 +22,17 @@ def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None
     assert not any("Phi-1.5" in line for line in said)
     names = {path.name for path in (tmp_path / "out/tables").iterdir()}
     assert names == {"paper.md", "tofu_main.md", "tofu_main.tex", "tofu_main.csv"}
-    assert set(pd.read_csv(tmp_path / "out/figures/paper-pairs.csv")["backbone"]) == {"llama"}
+    assert set(pd.read_csv(tmp_path / "out/figures/paper-pairs.csv")["backbone"]) == {"Llama-2-7B-chat"}
     page = (tmp_path / "out/index.html").read_text()
     assert "<strong>-3.5161</strong>" in page
     assert page.count("<img") == 2
     kept, printed = pd.read_csv(tmp_path / "out/tables/tofu_main.csv"), paper.load_table("tofu_main")
-    assert kept["value"].tolist() == printed.loc[printed["backbone"] == "llama", "value"].tolist()
+    assert kept["value"].tolist() == printed.loc[printed["backbone"] == "Llama-2-7B-chat", "value"].tolist()
 
 
 def test_every_table_is_filled_by_a_named_sweep() -> None:
     filled = {name: paper_tables.tables_of_sweep(name) for name in spaces.sweep_names()}
-    assert filled["tofu_phi_uwc"] == {"tofu_uwc_ga": "phi", "tofu_uwc_npo": "phi"}
+    assert filled["tofu_phi_uwc"] == {"tofu_uwc_ga": "Phi-1.5", "tofu_uwc_npo": "Phi-1.5"}
     assert {table for tables in filled.values() for table in tables} == set(paper.TABLES)
 
 
