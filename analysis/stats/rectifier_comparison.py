@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow
-import pyarrow.parquet
 
 from analysis.labels import order_rectifiers
+from analysis.load.trial_tables import read_trial_table
 from analysis.load.trials import evaluated
 from analysis.stats import equal_utility, row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, is_reported
@@ -154,13 +153,8 @@ class Comparison:
         store = self.results.store
         if store is None or not isinstance(device, str) or device == "cpu":
             return math.nan
-        try:
-            if not (path := store.trial(trial) / STEPS).is_file():
-                store.fetch_trial(trial)
-            column = pyarrow.parquet.read_table(path, columns=[PEAK])[PEAK]
-            return float(max(column.to_pylist(), default=math.nan))
-        except (OSError, pyarrow.ArrowException):  # figures along training warn of such a file
-            return math.nan
+        table = read_trial_table(store, store.trial(trial) / STEPS, [PEAK])
+        return math.nan if table is None else float(max(table[PEAK].to_pylist(), default=math.nan))
 
 
 def compare(results: Results) -> Comparison:
