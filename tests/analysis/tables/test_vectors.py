@@ -1,7 +1,6 @@
 """Task vectors in reports: strengths, the table without retain data, curves, verdict and the report."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from typer.testing import CliRunner
 from analysis import report
 from analysis.figures import equal_utility, task_vector_strength
 from analysis.load.goal_columns import TOFU_METRICS
-from analysis.prose.tru_against_tv import compare_task_vectors
 from analysis.stats.task_vector_strength import strength_points, utility_at_equal_quality
 from analysis.tables import detail_tables, paper_tables, table_definitions
 from analysis.tables.markdown_latex import to_latex, to_markdown
@@ -37,18 +35,6 @@ def test_strengths_are_read_and_chosen(results: Results) -> None:
     assert len(rows) == 2  # task vectors are not paired with GRU
     assert not any(cell.bold for cell in rows.to_numpy().flat)
     assert results.tests["method"].tolist() == ["ga", "ga", "npo", "npo"]
-
-
-def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path) -> None:
-    trials = [write_trial(tmp_path, f"{seed:012x}", fq=-4.0, mu=0.85, seed=seed) for seed in (0, 1)]
-    path = tmp_path / "trials" / trials[0] / "result.json"
-    old = json.loads(path.read_text())
-    del old["config"]["task_vector"], old["config"]["calibration"], old["calibration"], old["direction"]
-    path.write_text(json.dumps(old))
-    write_sweep(tmp_path, trials, splits=("forget05",))
-    results = read(tmp_path)
-    assert results.chosen["n"].tolist() == [2]
-    assert all(results.runs[["calibrated", "relative_change"]].isna().to_numpy().flatten())
 
 
 def test_retain_free_table(results: Results) -> None:
@@ -113,24 +99,6 @@ def test_utilities_at_equal_forget_quality(
     assert [tuple(row) for row in found.to_numpy()] == levels
 
 
-@pytest.mark.parametrize(
-    ("points", "sentence"),
-    [
-        (
-            curves([(-10, 0.8), (-5, 0.2)], [(-8, 0.5)]),
-            "at equal FQ TRU keeps more MU than TV in 2 of 2 comparisons and less in 0; at the highest of these FQs, "
-            "-8.00, MU is 0.5600 with TRU and 0.5000 with TV (straight lines between strengths; one seed, no verdict)",
-        ),
-        (curves([(-10, 0.4)], [(-5, 0.7)]), "at equal FQ TRU keeps more MU than TV in 0 of 1 comparisons"),
-        (curves([(-30, 0.0)], [(-5, 0.7)]), "neither can be said to keep more MU"),
-        (curves([(-10, 0.8)], []), "No trial of TV has finished, so TRU cannot be compared with it."),
-    ],
-)
-def test_the_verdict_on_tru(points: pd.DataFrame, sentence: str) -> None:
-    (found,) = compare_task_vectors(points)
-    assert sentence in found.replace("\u00a0", " ")
-
-
 def test_strength_curves_draw_every_point(results: Results) -> None:
     points = strength_points(results)
     assert points["kind"].value_counts().to_dict() == {"strength": 7, "reference": 2}
@@ -172,36 +140,3 @@ def test_the_report_shows_them(store: Path, results: Results, tmp_path: Path) ->
         ("uwc-forget05", equal_utility.mixture_points(results)),
     ):
         assert (tmp_path / f"figures/{stem}.csv").read_text() == points.to_csv(index=False, lineterminator="\n")
-    page = (tmp_path / "index.html").read_text()
-    assert page.count('<svg role="img"') == len(list(tmp_path.glob("figures/*.svg")))
-    assert not re.search(r"https?:", page)
-    for words in (
-        "each alone and with GRU; WGA, TV and TRU; on forget05",
-        "at equal FQ TRU keeps more MU than TV in",
-        "<sup>‡§</sup>",
-        "3.00%",
-    ):
-        assert words in page, words
-
-
-def test_a_sweep_of_task_vectors_alone_says_nothing_of_gru(tmp_path: Path) -> None:
-    given = {"tru": (12, -9.0, 0.82), "tv": (10, -12.0, 0.75)}
-    trials = [
-        write_trial(tmp_path, f"{len(method):012x}", method, strength=strength, fq=fq, mu=mu)
-        for method, (strength, fq, mu) in given.items()
-    ]
-    write_sweep(tmp_path, trials, splits=("forget05",))
-    page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert "<p>Compared: TV and TRU, on forget05 (5%).</p>" in page
-    assert "w/ GRU" not in page
-    assert "verdict on GRU" not in page
-
-
-def test_task_vectors_of_which_none_finished(tmp_path: Path) -> None:
-    error = {"kind": "failed", "message": "x"}
-    write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, "tru", strength=8, status="failed", error=error)])
-    row = detail_tables.list_failures(read(tmp_path)).to_dict("records")[0]
-    assert (row["Method"], row["strength"], row["gamma"]) == ("TRU", "8", "—")
-    page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert "nothing can be said yet" in page
-    assert not (tmp_path / "reports/tiny-0a1b2c3d/figures/strength.svg").exists()
