@@ -176,7 +176,7 @@ def list_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
     if EXTRACTION.metric in found and EXTRACTION.metric not in {goal.metric for goal in goals}:
         goals += [EXTRACTION] * bool(found[EXTRACTION.metric].notna().any())
     found.loc[~evaluated(found), [goal.metric for goal in goals]] = math.nan
-    mixtures: Any = equal_utility.targets(found.drop_duplicates("id")).set_index("id")
+    mixtures: Any = equal_utility.list_mixtures(found.drop_duplicates("id"), "targets").set_index("id")
     for share in sorted(set(mixtures["target"].dropna())):
         at = mixtures.loc[mixtures["target"] == share]
         goal = Goal(f"{MIXED}{share:g}", "removal", "highest", f"FQ at {share:.0%} MU", "FQ at equal utility", 2)
