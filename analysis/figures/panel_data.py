@@ -69,14 +69,15 @@ def place_title(place: tuple[str, str]) -> str:
 
 def sort_points(points: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """Return the rows by source and place, by metric as tables have these, by method, and by these columns."""
-    places, methods = list_places(points), order_methods(points["method"])
-    order = {"place": [places.index(pair) for pair in zip(points["backbone"], points["split"], strict=True)]}
+    orders = {"method": order_methods(points["method"])}
     if "metric" in points:
-        names = [column.metric for column in compared_columns(points)]
-        order["what"] = points["metric"].map(names.index).tolist()
-    order["who"] = points["method"].map(methods.index).tolist()
-    found = points.assign(**order).sort_values(["source", *order, *by], kind="stable", ignore_index=True)
-    return found.drop(columns=list(order))
+        orders = {"metric": [column.metric for column in compared_columns(points)]} | orders
+
+    def rank(column: pd.Series) -> pd.Series:
+        return column.map(orders[str(column.name)].index) if column.name in orders else column
+
+    keys = ["source", "backbone", "split", *orders, *by]
+    return points.sort_values(keys, key=rank, kind="stable", ignore_index=True)
 
 
 def order_settings(values: Iterable[str]) -> list[str]:

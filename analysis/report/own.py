@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.labels import describe_method
-from analysis.load.evaluation_rows import read_evaluation_rows
+from analysis.load.trial_tables import read_trial_table
 from analysis.load.trials import evaluated
 from analysis.number_format import DASH, format_number
 from analysis.report.page import Section, TableItem, save_frame
@@ -16,6 +16,7 @@ from analysis.report.sections import Report
 from analysis.stats.chosen_settings import choose_row
 from analysis.stats.sweep_results import Results
 from trainables.common import cli
+from trainables.storage.names import ROWS
 
 RECOVERED = 0.5
 """The share of a row's words, ROUGE-L recall, from which on greedy generation gives the row away."""
@@ -107,7 +108,8 @@ def list_recoverable(report: Report, trial: str, evaluation: str | None) -> pd.D
     numbers, keys, store = ["rouge", "extraction_strength", "prob"], ["row", "digest", "block"], report.store
     tables = []
     for folder in (store.trial(trial), store.evaluation(evaluation) if evaluation else None):
-        rows = pd.DataFrame(read_evaluation_rows(folder, store) if folder else [])
+        table = read_trial_table(store, folder / ROWS) if folder else None
+        rows = pd.DataFrame() if table is None else table.to_pandas()
         rows = rows.rename(columns={"rougeL_recall": "rouge"}).reindex(columns=["task", *keys, *numbers])
         forget = rows.loc[rows["task"] == "forget"].astype({"row": int, "block": int})
         tables.append(forget.assign(row=forget["row"] + 1).set_index(keys)[numbers].astype(float))

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow
-import pyarrow.parquet
 
 from analysis.labels import order_rectifiers
+from analysis.load.trial_tables import read_trial_table
 from analysis.load.trials import evaluated
 from analysis.stats import equal_utility, row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, is_reported
@@ -154,13 +153,8 @@ class Comparison:
         store = self.results.store
         if store is None or not isinstance(device, str) or device == "cpu":
             return math.nan
-        try:
-            if not (path := store.trial(trial) / STEPS).is_file():
-                store.fetch_trial(trial)
-            column = pyarrow.parquet.read_table(path, columns=[PEAK])[PEAK]
-            return float(max(column.to_pylist(), default=math.nan))
-        except (OSError, pyarrow.ArrowException):  # figures along training warn of such a file
-            return math.nan
+        table = read_trial_table(store, store.trial(trial) / STEPS, [PEAK])
+        return math.nan if table is None else float(max(table[PEAK].to_pylist(), default=math.nan))
 
 
 def compare(results: Results) -> Comparison:
@@ -182,7 +176,7 @@ def list_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
     if EXTRACTION.metric in found and EXTRACTION.metric not in {goal.metric for goal in goals}:
         goals += [EXTRACTION] * bool(found[EXTRACTION.metric].notna().any())
     found.loc[~evaluated(found), [goal.metric for goal in goals]] = math.nan
-    mixtures: Any = equal_utility.targets(found.drop_duplicates("id")).set_index("id")
+    mixtures: Any = equal_utility.list_mixtures(found.drop_duplicates("id"), "targets").set_index("id")
     for share in sorted(set(mixtures["target"].dropna())):
         at = mixtures.loc[mixtures["target"] == share]
         goal = Goal(f"{MIXED}{share:g}", "removal", "highest", f"FQ at {share:.0%} MU", "FQ at equal utility", 2)

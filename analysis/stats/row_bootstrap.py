@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.load.evaluation_rows import read_evaluation_rows
+from analysis.load.trial_tables import read_trial_table
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
 from trainables.storage.folder_storage import Storage
@@ -38,9 +38,11 @@ def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) ->
     kind = benchmarks.find(trial["benchmark.name"])
     asked = trial["benchmark.tasks"] if isinstance(trial.get("benchmark.tasks"), list) else ()
     benchmark = Benchmark(name=kind.name, dialect=trial["benchmark.dialect"], tasks=tuple(asked))
-    records = read_evaluation_rows(store.trial(trial["id"]), store, ["task", "index", *kind.UTILITY_COLUMNS])
-    records = benchmarks.every_other(records, 1) if halves else records
-    found = kind.utility_parts(benchmark, records) if records else []
+    table = read_trial_table(store, store.trial(trial["id"]) / ROWS, ["task", "index", *kind.UTILITY_COLUMNS])
+    if table is None:
+        return None
+    records = table.to_pylist()
+    found = kind.utility_parts(benchmark, benchmarks.every_other(records, 1) if halves else records)
     if not found:
         return None
     if not abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < SAME:

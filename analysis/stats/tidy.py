@@ -112,7 +112,9 @@ def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFra
 
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each setting that was calibrated, target and metric."""
-    seeds = equal_utility.targets(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
+    seeds = (
+        equal_utility.list_mixtures(runs, "targets").merge(runs[["id", "configuration"]], on="id").drop(columns="id")
+    )
     metrics = [*TOFU_METRICS, "weight", *CHECKS]
     seeds[metrics] = seeds[metrics].astype(float)
     long = seeds.melt(["configuration", "target"], metrics, "metric", "value")

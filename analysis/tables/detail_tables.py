@@ -11,7 +11,6 @@ from analysis import labels, paper
 from analysis.labels import REFERENCES, describe_method, describe_settings, join_names, method_label, split_label
 from analysis.load.goal_columns import Goals
 from analysis.number_format import DASH, format_number
-from analysis.stats import row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
@@ -136,21 +135,6 @@ def list_seeds(results: Results) -> pd.DataFrame:
         line["95% of rows"] = f"{format_number(row['low'])} to {format_number(row['high'])}" if known else DASH
         rows.append(line | {"Trial": row["id"]})
     return _hide_strength(pd.DataFrame(rows, dtype="str"), results.runs)
-
-
-def explain_seeds(results: Results) -> str:
-    """Return what the columns of `list_seeds` mean, and for how many seeds there is no interval."""
-    frame, name = results.seeds, results.goals.retention.short
-    text = (
-        f"Every seed behind the main table. 95% of rows: percentile bootstrap interval of {name} "
-        f"({row_bootstrap.RESAMPLES:,} resamples of the evaluation rows, each task's among themselves): how far {name} "
-        "hangs on the rows it was measured on; it says nothing about other seeds."
-    )
-    if KS[0] in frame:
-        text += " KS D: the largest distance between the two models' distributions of truth ratios, over n rows of each"
-        text += "; FQ is the natural logarithm of the exact p-value of this D at this n."
-    lacking = sum(frame["low"].isna())
-    return text + (f" No interval, for want of rows that give {name}: {lacking} of {len(frame)} seeds." * bool(lacking))
 
 
 def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:

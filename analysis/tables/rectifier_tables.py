@@ -11,8 +11,7 @@ import pandas as pd
 from analysis.labels import method_label, rectifier_name, split_label
 from analysis.load.goal_columns import ARROWS
 from analysis.number_format import DASH, format_number
-from analysis.stats.rectifier_comparison import EQUAL, MIXED, STUDY, Comparison
-from analysis.stats.significance import RESAMPLES
+from analysis.stats.rectifier_comparison import EQUAL, STUDY, Comparison
 from trainables.benchmarks import Goal
 
 
@@ -69,25 +68,3 @@ def _print_cost(cost: dict[Any, Any]) -> dict[str, str]:
     seconds = DASH if pd.isna(cost["seconds"]) else f"{cost['seconds']:.3g}"
     slower = "" if pd.isna(cost["slower"]) else f" (x {cost['slower']:.2f})"
     return {"s a step": seconds + slower, "GB": DASH if pd.isna(cost["memory"]) else f"{cost['memory'] / 1e9:.1f}"}
-
-
-def explain_rectifiers(comparison: Comparison) -> str:
-    """Return what the columns of `list_rectifiers` mean."""
-    mixed = any(goal.metric.startswith(MIXED) for goal in comparison.ranked)
-    rule = comparison.results.rule
-    equal = EQUAL in set(comparison.values["basis"])
-    texts = [
-        "Rank: mean over the seeds that all have, 1 is best. Change: against none, mean over the n seeds that both",
-        f"have. 95% interval: bootstrap over these seeds (BCa, {RESAMPLES:,} resamples). d_z: the change over the",
-        "standard deviation of the seeds' changes. p: exact sign-flip permutation test, adjusted by Holm over all",
-        f"rectifiers of one split, objective{', settings' * equal} and goal: each such family has a 5% chance of a",
-        "false find. s a step: median over seeds, in brackets times none's.",
-    ]
-    if equal:
-        texts.append("as none: all settings but the rectifier's own are those chosen without a rectifier.")
-    if mixed:
-        texts.append("Unmixed: seeds at which a side keeps more utility than asked for, so that it was not mixed.")
-    if rule.seeds:
-        seeds = ", ".join(map(str, rule.seeds))
-        texts.append(f"Settings were chosen on seeds {seeds}, which are not counted where others were run.")
-    return " ".join(texts)

@@ -58,15 +58,6 @@ def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
     assert found.loc[("original", "none"), "removal"] == pytest.approx((99.7016 + 45.8791) / 2)
 
 
-def test_upright_arrows_of_one_place_stand_side_by_side() -> None:
-    """On MUSE three of five methods alone are at (0, 0), and with GRU above it."""
-    figure = tradeoff.draw(tradeoff.arrow_points(paper.mended("muse")))
-    arrows: list[Any] = [text for text in figure.axes[0].texts if isinstance(text, Annotation)]
-    starts = np.array([arrow.anncoords.transform(arrow.xyann) for arrow in arrows])
-    apart = np.linalg.norm(starts[:, None] - starts[None], axis=-1)[np.triu_indices(5, 1)]
-    assert min(apart) * 72 / figure.dpi > 7  # points: a marker's width
-
-
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
     found = catalog.draw_paper({table: "" for table in paper.TABLES if table.startswith(benchmark)})

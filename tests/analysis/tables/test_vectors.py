@@ -1,7 +1,6 @@
 """Task vectors in reports: strengths, the table without retain data, curves, verdict and the report."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +36,6 @@ def test_strengths_are_read_and_chosen(results: Results) -> None:
     assert len(rows) == 2  # task vectors are not paired with GRU
     assert not any(cell.bold for cell in rows.to_numpy().flat)
     assert results.tests["method"].tolist() == ["ga", "ga", "npo", "npo"]
-
-
-def test_results_from_before_task_vectors_average_with_later_ones(tmp_path: Path) -> None:
-    trials = [write_trial(tmp_path, f"{seed:012x}", fq=-4.0, mu=0.85, seed=seed) for seed in (0, 1)]
-    path = tmp_path / "trials" / trials[0] / "result.json"
-    old = json.loads(path.read_text())
-    del old["config"]["task_vector"], old["config"]["calibration"], old["calibration"], old["direction"]
-    path.write_text(json.dumps(old))
-    write_sweep(tmp_path, trials, splits=("forget05",))
-    results = read(tmp_path)
-    assert results.chosen["n"].tolist() == [2]
-    assert all(results.runs[["calibrated", "relative_change"]].isna().to_numpy().flatten())
 
 
 def test_retain_free_table(results: Results) -> None:
@@ -172,12 +159,8 @@ def test_the_report_shows_them(store: Path, results: Results, tmp_path: Path) ->
         assert (tmp_path / f"figures/{stem}.csv").read_text() == points.to_csv(index=False, lineterminator="\n")
     page = (tmp_path / "index.html").read_text()
     assert page.count("<img") == len(list(tmp_path.glob("figures/*.svg")))
-    assert not re.search(r"https?:", page)
-    for words in (
-        "<sup>‡§</sup>",
-        "3.00%",
-    ):
-        assert words in page, words
+    assert "<sup>‡§</sup>" in page
+    assert "3.00%" in page
 
 
 def test_a_sweep_of_task_vectors_alone_says_nothing_of_gru(tmp_path: Path) -> None:
