@@ -60,8 +60,9 @@ def write_own(report: Report, storage: str) -> tuple[list[str], list[TableItem],
     item = TableItem(
         compare_models(results, [before, trial, unseen], rows), title=f"Before and after trial {trial['id']}"
     )
-    named = str(trial["id"]) in sentence
-    return [sentence, *[export] * named], [item], [still] * bool(len(shown))
+    was, now = count_recoverable(rows)
+    told = [sentence, *[export] * (str(trial["id"]) in sentence)]
+    return [*told, f"Forget rows that can still be got out: {now}; before: {was}."], [item], [still] * bool(len(shown))
 
 
 def recommend(results: Results, trial: Model, before: Model) -> str:
@@ -86,11 +87,15 @@ def compare_models(results: Results, models: list[Model], rows: pd.DataFrame) ->
     measures = {column.metric: column.head for column in results.goals.columns}
     measures["membership_loss_auc"] = "AUC of telling forget rows from rows never trained on (0.5: guessing)"
     table = [[head, *(format_number(one.get(metric, math.nan)) for one in models)] for metric, head in measures.items()]
-    found: list[Any] = [rows["highest_rouge_before"].dropna(), rows["rouge"]]
-    counts = [f"{sum(is_recoverable(one))} of {len(one)}" if len(one) else DASH for one in found]
-    table.append(["forget rows that can still be got out", *counts, DASH])
+    table.append(["forget rows that can still be got out", *count_recoverable(rows), DASH])
     frame = pd.DataFrame(table, columns=["", "Before", "After", "Never trained"])
     return frame.loc[frame["After"] != DASH].drop(columns=[] if models[-1] else "Never trained")
+
+
+def count_recoverable(rows: pd.DataFrame) -> list[str]:
+    """Return how many of the measured forget rows the model before, and the trial's model, still give away."""
+    found: list[Any] = [rows["highest_rouge_before"].dropna(), rows["rouge"]]
+    return [f"{sum(is_recoverable(one))} of {len(one)}" if len(one) else "not known" for one in found]
 
 
 def is_recoverable(rouge: Any) -> Any:

@@ -151,9 +151,8 @@ def list_notes(results: Results) -> list[str]:
     notes = [*_judge_chosen(results)] if len(chosen) else []
     if set(chosen["n"]) == {1}:
         notes.append("Every number is one seed: a difference of any size may be chance.")
-    if collapsed := sum(runs["status"] == "collapsed"):
-        bar = "training ended at its bar (training.stop_above, stop_below), and they are shown as they were there"
-        notes.append(f"{collapsed} of {len(runs)} trials collapsed: {bar}.")
+    if ended := sum(runs["status"].isin(["collapsed", STOPPED])):
+        notes.append(f"Trials that collapsed or that the search stopped are shown as they were then: {ended}.")
     for limit in sorted(set(runs.reindex(columns=["benchmark.limit"])["benchmark.limit"].dropna())):
         most = f"at most {limit:g} rows of each task (benchmark.limit)"
         notes.append(f"Evaluated on {most}: this tests the set-up, and its numbers compare with no others.")
@@ -162,9 +161,6 @@ def list_notes(results: Results) -> list[str]:
         how = "other rows than those shown" if rule.halves else "the numbers shown, which favours GRU"
         most = f"the best of up to {tries['gru']} settings is shown, without it of {tries['none']}"
         notes.append(f"With GRU {most}, chosen on {how}.")
-    if stopped := sum(runs["status"] == STOPPED):
-        why = "stopped by the search (search.stop_dominated) are shown at their best step so far"
-        notes.append(f"Trials {why}: {stopped}.")
     if rule.halves and (without := sum(evaluated(runs) & ~runs["halves"])):
         notes.append(f"Evaluated trials without {HALVES}, are left out: {without}.")
     for model in results.models.to_dict("records"):

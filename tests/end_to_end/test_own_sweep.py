@@ -101,7 +101,7 @@ def test_the_report_recommends_a_trial(swept: tuple[Storage, str], files: dict[s
     (exported,) = (folder.name for folder in (place.root / "exports").iterdir())
     done = invoke(report.main, "own", "--storage", place.root, "--output", tmp_path)
     assert done.exit_code == 0, done.output
-    ship, export, *_ = done.stdout.splitlines()
+    ship, export, told, *_ = done.stdout.splitlines()
     assert f" {exported} (GD" in ship
     command = f"python -m trainables.export {exported} --storage {place.root} --output DIR"
     assert export == f"To write its model: `{command}`"
@@ -112,6 +112,7 @@ def test_the_report_recommends_a_trial(swept: tuple[Storage, str], files: dict[s
         sum(row["rougeL_recall"] >= 0.5 for row in read_rows(folder / ROWS) if row["task"] == "forget")
         for folder in (place.trial(exported), _evaluation_before(place))
     )
+    assert told == f"Forget rows that can still be got out: {now} of 6; before: {before} of 6."
     counts = f"<td>{before} of 6</td><td>{now} of 6</td>"
     assert f"forget rows that can still be got out</td>{counts}" in re.sub(r">\s+<", "><", page)
     assert "| Never trained" in done.stdout

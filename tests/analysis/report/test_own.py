@@ -32,11 +32,11 @@ def test_numbers_before_are_those_of_the_block_that_is_given_away_now(store: Sto
     found = own.list_recoverable(made, "abc", "e")
     shown = found[["row", "block", "rouge", "rouge_before", "highest_rouge_before", "prob_before"]].to_numpy().tolist()
     assert shown == [[1, 1, 0.6, 0.4, 0.9, 0.1], [2, 0, 0.2, 0.8, 0.8, 0.2]]
-    assert own.is_recoverable(found["rouge"]).tolist() == [True, False]
+    assert own.count_recoverable(found) == ["2 of 2", "1 of 2"]
     shutil.rmtree(store.evaluation("e"))
     assert own.list_recoverable(made, "abc", "e")["rouge_before"].dropna().empty
     shutil.rmtree(store.trial("abc"))
-    assert own.list_recoverable(made, "abc", None).empty
+    assert own.count_recoverable(own.list_recoverable(made, "abc", None)) == ["not known", "not known"]
 
 
 @pytest.mark.parametrize(
