@@ -1,3 +1,6 @@
-from analysis.report import app
+from analysis.report import app, main
 
-app()
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    app()
