@@ -21,15 +21,12 @@ from trainables.storage.names import EVALUATED, STOPPED
 
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
 ATTACKS_CAPTION = (
-    "What an attack brings back of what was removed, by the extraction strength of the forget rows (of sampled answers "
-    "by ROUGE-L recall): the gain, less the retain model's by the same attack, over what the target model has more; "
-    f"below 0 % the attack takes away. n: attacked seeds. {DASH}: hardly anything was removed, or the attack was not "
-    "made. docs/measuring.md explains the attacks."
+    "What an attack brings back of what was removed, by extraction strength (of sampled answers by ROUGE-L recall), "
+    f"over the n attacked seeds; {DASH}: hardly anything was removed, or not attacked. docs/measuring.md explains them."
 )
 OPEN_UNLEARNING_CAPTION = (
-    "Published: locuslab/open-unlearning, docs/repro.md, untuned baselines (learning rate 1e-5, ten epochs, one seed, "
-    "FQ as ln p). Here: the chosen setting of each method, mean over seeds; with --strategy paper it is the published "
-    "one."
+    "Published: locuslab/open-unlearning, docs/repro.md, untuned (learning rate 1e-5, ten epochs, one seed, FQ as "
+    "ln p). Here: the chosen setting of each method, mean over seeds."
 )
 
 
@@ -168,18 +165,14 @@ def list_seeds(results: Results) -> pd.DataFrame:
 
 
 def explain_seeds(results: Results) -> str:
-    """Return what the columns of `list_seeds` mean, and for how many seeds there is no interval."""
-    frame, name = results.seeds, results.goals.retention.short
-    text = (
-        f"Every seed behind the main table. 95% of rows: percentile bootstrap interval of {name} "
-        f"({row_bootstrap.RESAMPLES:,} resamples of the evaluation rows, each task's among themselves): how far {name} "
-        "hangs on the rows it was measured on; it says nothing about other seeds."
+    """Return what the columns of `list_seeds` mean."""
+    distance = " KS D: the distance between the two models' truth ratios, over n rows of each." * (
+        KS[0] in results.seeds
     )
-    if KS[0] in frame:
-        text += " KS D: the largest distance between the two models' distributions of truth ratios, over n rows of each"
-        text += "; FQ is the natural logarithm of the exact p-value of this D at this n."
-    lacking = sum(frame["low"].isna())
-    return text + (f" No interval, for want of rows that give {name}: {lacking} of {len(frame)} seeds." * bool(lacking))
+    return (
+        f"95% of rows: percentile bootstrap interval of {results.goals.retention.short} over "
+        f"{row_bootstrap.RESAMPLES:,} resamples of the evaluation rows, which says nothing about other seeds.{distance}"
+    )
 
 
 def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
