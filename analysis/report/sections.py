@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -31,12 +31,6 @@ from trainables.storage.sweep_file import SweepFile
 
 MOST_PICTURES = 6
 """Studies whose settings are drawn; importance.csv has all."""
-RANKS = (
-    "Rank: mean over the seeds that all have, 1 is best; 95% interval: BCa bootstrap over seeds; d_z: the change over "
-    "its standard deviation; p: exact sign-flip permutation test, adjusted by Holm over the rectifiers of one split, "
-    "objective and goal. As none: with the settings chosen without a rectifier; s a step: median over seeds."
-)
-"""What the columns of the rectifiers' tables mean."""
 MOST_FAILURES = 50
 """Trials without a result that the page lists; failures.csv has all."""
 
@@ -121,7 +115,8 @@ def _write_rectifiers(report: Report) -> list[Section]:
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.costs, on=keys))
     save_frame(report.folder, "rectifier_ranks", comparison.ranks)
     found = [(goal, rectifier_tables.list_rectifiers(comparison, goal)) for goal in comparison.ranked]
-    items = [TableItem(frame, RANKS if frame is found[-1][1] else "", full_title(goal)) for goal, frame in found]
+    items = [TableItem(frame, title=full_title(goal)) for goal, frame in found]
+    items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))
     pictures = report.save_pictures(catalog.draw_rectifiers(comparison))
     return [Section("Which rectifier helps", tuple(items), pictures)]
 
@@ -172,9 +167,8 @@ def _write_seeds(report: Report) -> list[Section]:
     if report.results.seeds.empty:
         return []
     save_frame(report.folder, "seeds", report.results.seeds)
-    caption = "95% of rows: a bootstrap interval over the evaluation rows, which says nothing about other seeds."
-    caption += " KS D: the distance behind FQ, over n rows of each side." * ("forget_rows" in report.results.seeds)
-    return [Section("Every seed", (TableItem(detail_tables.list_seeds(report.results), caption),))]
+    item = TableItem(detail_tables.list_seeds(report.results), detail_tables.explain_seeds(report.results))
+    return [Section("Every seed", (item,))]
 
 
 def _write_retain_free(report: Report) -> list[Section]:

@@ -11,6 +11,7 @@ from analysis import labels, paper
 from analysis.labels import REFERENCES, describe_method, describe_settings, join_names, method_label, split_label
 from analysis.load.goal_columns import Goals
 from analysis.number_format import DASH, format_number
+from analysis.stats import row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
@@ -20,15 +21,12 @@ from trainables.storage.names import EVALUATED, STOPPED
 
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
 ATTACKS_CAPTION = (
-    "What an attack brings back of what was removed, by the extraction strength of the forget rows (of sampled answers "
-    "by ROUGE-L recall): the gain, less the retain model's by the same attack, over what the target model has more; "
-    f"below 0 % the attack takes away. n: attacked seeds. {DASH}: hardly anything was removed, or the attack was not "
-    "made. docs/measuring.md explains the attacks."
+    "What an attack brings back of what was removed, by extraction strength (of sampled answers by ROUGE-L recall), "
+    f"over the n attacked seeds; {DASH}: hardly anything was removed, or not attacked. docs/measuring.md explains them."
 )
 OPEN_UNLEARNING_CAPTION = (
-    "Published: locuslab/open-unlearning, docs/repro.md, untuned baselines (learning rate 1e-5, ten epochs, one seed, "
-    "FQ as ln p). Here: the chosen setting of each method, mean over seeds; with --strategy paper it is the published "
-    "one."
+    "Published: locuslab/open-unlearning, docs/repro.md, untuned (learning rate 1e-5, ten epochs, one seed, FQ as "
+    "ln p). Here: the chosen setting of each method, mean over seeds."
 )
 
 
@@ -135,6 +133,17 @@ def list_seeds(results: Results) -> pd.DataFrame:
         line["95% of rows"] = f"{format_number(row['low'])} to {format_number(row['high'])}" if known else DASH
         rows.append(line | {"Trial": row["id"]})
     return _hide_strength(pd.DataFrame(rows, dtype="str"), results.runs)
+
+
+def explain_seeds(results: Results) -> str:
+    """Return what the columns of `list_seeds` mean."""
+    distance = " KS D: the distance between the two models' truth ratios, over n rows of each." * (
+        KS[0] in results.seeds
+    )
+    return (
+        f"95% of rows: percentile bootstrap interval of {results.goals.retention.short} over "
+        f"{row_bootstrap.RESAMPLES:,} resamples of the evaluation rows, which says nothing about other seeds.{distance}"
+    )
 
 
 def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:

@@ -73,11 +73,13 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
     if layout.only:
         is_method &= rows["method"].isin(layout.methods) & rows["rectifier"].isin(layout.rectifiers)
     rows = rows.loc[(is_reference & ~mixed) | (is_method & (mixed == layout.mixed))]
-    rows = rows.assign(target=[print_target(value) for value in rows["target"]], setting="", at="")
+    targets = ["" if pd.isna(target) else f"{target:g}" for target in rows["target"]]
+    rows = rows.assign(target=targets, setting="", at="")
     if layout.axis:
         rows = _select_lines(rows.loc[rows["rectifier"] == "gru"], layout)
     else:
-        rows.loc[~rows["chosen"], ["value", "sd", "strength", "relative_change"]] = math.nan
+        hidden = [name for name in ("value", "sd", "strength", "relative_change") if name in rows]
+        rows.loc[~rows["chosen"], hidden] = math.nan
         rows.loc[~rows["chosen"], "n"] = 0
         rows = rows.sort_values("chosen", ascending=False, kind="stable").drop_duplicates(KEY).sort_index()
     first = rows.loc[(rows["metric"] == layout.metrics[0]) & ~rows["method"].isin(REFERENCES)]
@@ -101,11 +103,6 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
         line = line.loc[line["at"] == (fixed if fixed in set(line["at"]) else line["at"].iloc[0])]
         kept.append(line.loc[line["other"] == line["other"].iloc[0]].sort_index())
     return pd.concat(kept)
-
-
-def print_target(target: float) -> str:
-    """Return a share of utility as text, empty where there is none."""
-    return "" if pd.isna(target) else max(f"{target:.2f}", f"{target:g}", key=len)
 
 
 def format_as(value: float, form: str) -> str:

@@ -11,7 +11,8 @@ import pandas as pd
 from analysis.labels import method_label, rectifier_name, split_label
 from analysis.load.goal_columns import ARROWS
 from analysis.number_format import DASH, format_number
-from analysis.stats.rectifier_comparison import EQUAL, STUDY, Comparison
+from analysis.stats.rectifier_comparison import EQUAL, MIXED, STUDY, Comparison
+from analysis.stats.significance import RESAMPLES
 from trainables.benchmarks import Goal
 
 
@@ -68,3 +69,16 @@ def _print_cost(cost: dict[Any, Any]) -> dict[str, str]:
     seconds = DASH if pd.isna(cost["seconds"]) else f"{cost['seconds']:.3g}"
     slower = "" if pd.isna(cost["slower"]) else f" (x {cost['slower']:.2f})"
     return {"s a step": seconds + slower, "GB": DASH if pd.isna(cost["memory"]) else f"{cost['memory'] / 1e9:.1f}"}
+
+
+def explain_rectifiers(comparison: Comparison) -> str:
+    """Return what the columns of `list_rectifiers` mean."""
+    mixed = any(goal.metric.startswith(MIXED) for goal in comparison.ranked)
+    seeds = ", ".join(map(str, comparison.results.rule.seeds))
+    chosen = f" Settings were chosen on seeds {seeds}, which count only where no others were run." * bool(seeds)
+    unmixed = " Unmixed: seeds at which a side keeps more utility than asked for." * mixed
+    return (
+        f"Change: against none, mean over n seeds, with its bootstrap interval (BCa, {RESAMPLES:,} resamples); rank: "
+        "mean over the seeds that all have; p: exact sign-flip test, adjusted by Holm over all rectifiers of a split, "
+        f"objective and goal; s a step: median, in brackets times none's.{unmixed}{chosen}"
+    )

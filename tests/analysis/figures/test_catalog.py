@@ -30,7 +30,7 @@ def test_figure_4_is_the_papers() -> None:
             number = numbers.get((backbone, split, method, side, "", "", "", metric))
             assert number == row[side] or (number is None and np.isnan(row[side]))
     figure = bars.draw(points)
-    assert panel_titles(figure)[-1] == "(h) Phi-1.5, forget10\n(10%)"  # the paper's caption of it is wrong
+    assert panel_titles(figure)[-1] == "(h) Phi-1.5, forget10 (10%)"  # the paper's caption of it is wrong
     bars_of: list[Any] = list(figure.axes[0].patches)  # seven methods alone, these w/ GRU, what lies between
     assert [round(bar.get_height(), 4) for bar in bars_of[:15:7]] == [-16.9281, -3.5161, 13.412]
     changes: list[Any] = sorted(figure.axes[0].texts, key=lambda text: text.xy[0])  # as in Table 2
