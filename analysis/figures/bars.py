@@ -36,7 +36,7 @@ WIDTH = 0.36
 """Of a bar, where the distance between methods is 1."""
 ROOM = 0.3
 """For the numbers, beyond bars and lines: this part of the values' span."""
-TITLE = 26
+TITLE = 28
 """Letters of a line of a panel's title, about as many as fit over two methods."""
 
 
@@ -73,7 +73,7 @@ def draw(points: pd.DataFrame) -> Figure:
     metrics, methods = panel_data.compared_columns(points), panel_data.list_methods(points)
     panels = [(place, column) for place in panel_data.list_places(points) for column in metrics]
     across = max(1, ACROSS // len(metrics)) * len(metrics)
-    figure, grid = wrap_panels(len(panels), across, 0.75 + 0.2 * len(methods), 1.9)
+    figure, grid = wrap_panels(len(panels), across, 0.75 + 0.2 * len(methods), 2.0)
     for number, (axes, (place, column)) in enumerate(zip(grid, panels, strict=True)):
         here = panel_data.at_place(points, place)
         _draw_panel(axes, here.loc[here["metric"] == column.metric], methods, column, "runs" in set(points["source"]))

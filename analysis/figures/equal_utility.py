@@ -28,8 +28,8 @@ def mixture_points(results: Results) -> pd.DataFrame:
     kind `mixture`: a mixture that was evaluated; `target`: the one that was found for a target.
     """
     trials = results.chosen_trials
-    mixtures = equal_utility.curve(trials).assign(kind="mixture")
-    found = equal_utility.targets(trials).assign(kind="target")
+    mixtures = equal_utility.list_mixtures(trials, "evaluations").assign(kind="mixture")
+    found = equal_utility.list_mixtures(trials, "targets").assign(kind="target")
     points = pd.concat([mixtures, found]).merge(trials[["id", "seed", *STUDY_COLUMNS]], on="id")
     order = sort_studies(points).rename(columns=SHORT).reindex(columns=COLUMNS)
     return order.dropna(subset=["model_utility"]).reset_index(drop=True)

@@ -13,8 +13,6 @@ from analysis.load.goal_columns import Column, find_goals
 from analysis.stats.tidy import SOURCE
 from trainables.config.method_tables import METHODS
 
-BACKBONES = {"llama": "Llama", "phi": "Phi", "zephyr": "Zephyr", "iclm": "ICLM"}
-
 
 def select_goals(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the measured goals of a tidy frame, with `source` (runs, paper)."""
@@ -55,10 +53,8 @@ def list_methods(points: pd.DataFrame) -> list[str]:
 
 
 def list_places(points: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return (backbone, split) of all panels in the paper's order: Llama before Phi, 5 % before 10 %."""
-    pairs = set(zip(points["backbone"], points["split"], strict=True))
-    known = list(BACKBONES)
-    return sorted(pairs, key=lambda pair: (known.index(pair[0]) if pair[0] in known else len(known), *pair))
+    """Return (backbone, split) of all panels by name, which is the paper's order: Llama first, 5 % before 10 %."""
+    return sorted(set(zip(points["backbone"], points["split"], strict=True)))
 
 
 def at_place(points: pd.DataFrame, place: tuple[str, str]) -> pd.DataFrame:
@@ -67,20 +63,21 @@ def at_place(points: pd.DataFrame, place: tuple[str, str]) -> pd.DataFrame:
 
 
 def place_title(place: tuple[str, str]) -> str:
-    """Return `Llama, forget05 (5%)`; the backbone is left out where it is not known."""
-    return ", ".join(filter(None, [BACKBONES.get(place[0], place[0]), split_label(place[1])]))
+    """Return `Phi-1.5, forget05 (5%)`; the backbone is left out where it is not known."""
+    return ", ".join(filter(None, [place[0], split_label(place[1])]))
 
 
 def sort_points(points: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """Return the rows by source and place, by metric as tables have these, by method, and by these columns."""
-    places, methods = list_places(points), order_methods(points["method"])
-    order = {"place": [places.index(pair) for pair in zip(points["backbone"], points["split"], strict=True)]}
+    orders = {"method": order_methods(points["method"])}
     if "metric" in points:
-        names = [column.metric for column in compared_columns(points)]
-        order["what"] = points["metric"].map(names.index).tolist()
-    order["who"] = points["method"].map(methods.index).tolist()
-    found = points.assign(**order).sort_values(["source", *order, *by], kind="stable", ignore_index=True)
-    return found.drop(columns=list(order))
+        orders = {"metric": [column.metric for column in compared_columns(points)]} | orders
+
+    def rank(column: pd.Series) -> pd.Series:
+        return column.map(orders[str(column.name)].index) if column.name in orders else column
+
+    keys = ["source", "backbone", "split", *orders, *by]
+    return points.sort_values(keys, key=rank, kind="stable", ignore_index=True)
 
 
 def order_settings(values: Iterable[str]) -> list[str]:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,13 +9,11 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from fontTools import subset
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from trainables.common.hidden_modules import replaced
 from trainables.config.method_tables import RECTIFIERS
 
 GREY = "#666666"
@@ -186,38 +178,6 @@ def add_legend(figure: Figure) -> None:
         figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, markerscale=0.8)
 
 
-@contextmanager
-def writing_beside() -> Iterator[None]:
-    """Let a process for each figure that is saved meanwhile write its files; at the end all are there.
-
-    What such a process could not write is written here. On Linux alone: elsewhere figures are written as always.
-    """
-    if sys.platform != "linux":
-        yield
-        return
-    started: list[tuple[int, Figure, Path]] = []
-    token = _WRITE.set(lambda *given: started.append((_fork(*given), *given)))
-    try:
-        yield
-    finally:
-        _WRITE.reset(token)
-    for process, figure, path in started:
-        if os.waitpid(process, 0)[1]:
-            _write_files(figure, path)
-
-
-def _fork(figure: Figure, path: Path) -> int:
-    """Return a process that writes the files and says nothing; its status is 1 if it could not."""
-    if process := os.fork():
-        return process
-    with suppress(BaseException):
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        sys.stderr = None  # which a thread of the report may have locked
-        _write_files(figure, path)
-        os._exit(0)
-    os._exit(1)
-
-
 def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:
     """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -225,16 +185,7 @@ def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -
         layout: Any = figure.get_layout_engine()
         layout.execute(figure)
     figure.set_layout_engine(None)  # the layout takes as long as the drawing: once for all three
-    _WRITE.get()(figure, folder / stem)
-    points.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")
-
-
-def _write_files(figure: Figure, path: Path) -> None:
-    # tables for shaping text, which is done; reading them takes half of a PDF's time. matplotlib passes no option on
-    unused = [*subset.Options().drop_tables, "GDEF", "GPOS", "GSUB"]
-    with mpl.rc_context(STYLE), replaced(subset.Options, "_drop_tables_default", unused):
+    with mpl.rc_context(STYLE):
         for kind, metadata in METADATA.items():
-            figure.savefig(f"{path}.{kind}", dpi=300, metadata=metadata)
-
-
-_WRITE: ContextVar[Callable[..., None]] = ContextVar("_WRITE", default=_write_files)
+            figure.savefig(folder / f"{stem}.{kind}", dpi=300, metadata=metadata)
+    points.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")

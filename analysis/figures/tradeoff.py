@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.transforms import ScaledTranslation, Transform
 
 from analysis.figures import panel_data
 from analysis.figures.style import (
@@ -44,8 +43,6 @@ CHOSEN: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markeredgewidth
 PAPER: dict[str, Any] = {"linestyle": "none", "markersize": 4.5, "markeredgewidth": 0.9, "alpha": 0.5}
 """How the paper's numbers look beside those of runs."""
 TRIAL: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
-NEAR, SIDEWAYS = 0.03, 9.0
-"""The share of a panel within which points count as one place, and by how many points arrows there stand apart."""
 CROWD = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
@@ -161,7 +158,6 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection 
 def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool) -> None:
     """Draw reference models as stars, chosen settings as markers, and arrows from each method to itself with GRU."""
     x, y = goals.removal.metric, goals.retention.metric
-    places = _place_side_by_side(axes, rows, goals)
     for row in rows.to_dict("records"):
         if row["method"] in REFERENCES:
             face = "black" if row["method"] == "original" else "white"
@@ -170,42 +166,16 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool) -> 
             axes.plot(row[x], row[y], **style, zorder=2.5)
             continue
         style = opaque(row["method"], row["rectifier"]) | (PAPER if faint else CHOSEN)
-        axes.plot(row[x], row[y], **style, transform=places[row["method"]], zorder=3 if faint else 6)
+        axes.plot(row[x], row[y], **style, zorder=3 if faint else 6)
         bars: dict[str, Any] = {"xerr": row.get(f"{x}_sd"), "yerr": row.get(f"{y}_sd"), "ecolor": colour(row["method"])}
-        axes.errorbar(row[x], row[y], **bars, fmt="none", elinewidth=0.7, transform=places[row["method"]], zorder=4)
+        axes.errorbar(row[x], row[y], **bars, fmt="none", elinewidth=0.7, zorder=4)
     for method, pair in rows.groupby("method"):
         ends = {row["rectifier"]: (row[x], row[y]) for row in pair.to_dict("records")}
         if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:
             style = {"arrowstyle": "-|>", "color": colour(str(method)), "linestyle": dashes(str(method))}
             style |= {"alpha": 0.45, "linewidth": 0.8, "shrinkA": 3.5} if faint else {"linewidth": 1.2, "shrinkA": 0}
             style |= {"shrinkB": 3.5}
-            at = places[str(method)]
-            axes.annotate("", ends["gru"], ends["none"], at, at, arrowprops=style, zorder=2.8 if faint else 5)
-
-
-def _place_side_by_side(axes: Axes, rows: pd.DataFrame, goals: Goals) -> dict[str, Transform]:
-    """Return each method's coordinates: upright arrows that would lie on one another move to the worse side, in points.
-
-    On MUSE most methods remove all there is to remove, alone and with GRU.
-    """
-    x, y = goals.removal.metric, goals.retention.metric
-    width, height = (NEAR * abs(high - low) for low, high in (axes.get_xlim(), axes.get_ylim()))
-    methods = rows.loc[~rows["method"].isin(REFERENCES)].groupby("method", sort=False)
-    boxes = {str(name): (*pair[x].agg(["min", "max"]), *pair[y].agg(["min", "max"])) for name, pair in methods}
-    shifts = {str(name): 0 for name, pair in methods if len(pair) == 1}  # no arrow
-    for name, (left, right, low, high) in boxes.items():
-        if name in shifts:
-            continue
-        near = {
-            shift
-            for other, shift in shifts.items()
-            if max(right, boxes[other][1]) - min(left, boxes[other][0]) < width
-            and low - height < boxes[other][3]
-            and boxes[other][2] < high + height
-        }
-        shifts[name] = next(shift for shift in range(len(boxes)) if shift not in near)
-    inch = axes.figure.dpi_scale_trans
-    return {name: axes.transData + ScaledTranslation(-SIDEWAYS * shift / 72, 0, inch) for name, shift in shifts.items()}
+            axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=2.8 if faint else 5)
 
 
 def _draw_front(axes: Axes, front: pd.DataFrame, goals: Goals) -> None:

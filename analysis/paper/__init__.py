@@ -1,8 +1,8 @@
 """The paper's published numbers as tidy tables, one CSV a table, exactly as printed (misprints included).
 
-Columns: `table`, `benchmark` (tofu, wmdp, muse), `backbone` (phi, llama, zephyr, iclm), `split` (forget05, forget10,
-bio_cyber, books), `method` (keys of METHODS in `trainables.config.method_tables`; `original` and `retain` are the
-models before unlearning and without the forget set), `rectifier` (none, gru, clip), `gamma` and `tau` (text; empty
+Columns: `table`, `benchmark` (tofu, wmdp, muse), `backbone` (names of `search_spaces.backbones`), `split` (forget05,
+forget10, bio_cyber, books), `method` (keys of METHODS in `trainables.config.method_tables`; `original` and `retain` are
+the models before unlearning and without the forget set), `rectifier` (none, gru, clip), `gamma` and `tau` (text; empty
 where the table does not vary them, `none` where it prints N/A), `target` (the share of utility that UWC keeps),
 `metric`, `value`, `bold`. `forget_quality` is the natural logarithm of the KS p-value. Besides, what the frames of runs
 have (`analysis.stats.tidy`): one run each (`n`), no `sd`, all `chosen`.

@@ -5,33 +5,23 @@ theta(w) = w theta_u + (1 - w) theta_org; a target is a share of the original mo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import pandas as pd
 
 from analysis.load.trials import evaluated
 
-TARGETS = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone", "unmixed"]
-CURVE = ["id", "weight", "model_utility", "forget_quality"]
+COLUMNS = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]
 
 
-def targets(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each calibrated trial and target, `id` first; `unmixed`: more than it is kept at w = 1."""
+def list_mixtures(runs: pd.DataFrame, part: Literal["targets", "evaluations"]) -> pd.DataFrame:
+    """Return one row for each calibrated trial and mixture, that for a target or each that was evaluated, `id` first.
+
+    `unmixed`: it is the trial's own model (w = 1), and keeps more than the target.
+    """
+    known = runs.loc[evaluated(runs) & runs["calibrated"].notna(), ["id", "calibrated"]]
     rows = [
-        {"id": trial, "monotone": found["monotone"], **target}
-        for trial, found in _calibrated(runs)
-        for target in found["targets"]
+        {"id": trial, "monotone": found["monotone"], **one} for trial, found in known.to_numpy() for one in found[part]
     ]
-    frame = pd.DataFrame(rows).reindex(columns=TARGETS)
+    frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
     return frame.assign(unmixed=(frame["weight"] == 1) & (frame["model_utility"] > frame["goal"]))
-
-
-def curve(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each calibrated trial and mixture that was evaluated, by rising w (0: original model)."""
-    rows = [{"id": trial, **point} for trial, found in _calibrated(runs) for point in found["evaluations"]]
-    return pd.DataFrame(rows).reindex(columns=CURVE).sort_values(["id", "weight"], ignore_index=True)
-
-
-def _calibrated(runs: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
-    known = runs.loc[evaluated(runs) & runs["calibrated"].notna()]
-    return list(zip(known["id"], known["calibrated"], strict=True))

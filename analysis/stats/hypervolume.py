@@ -28,10 +28,8 @@ def hypervolume(points: Iterable[tuple[float, float]], reference: tuple[float, f
 def describe_hypervolume(goals: Goals) -> str:
     """Return what the areas of a table are."""
     name, kept = goals.removal.short, goals.retention.short
-    units = "ln p" if goals.removal.metric == "forget_quality" else name
     return (
-        f"Hypervolume: the part of the plane of {name} and {kept} that some setting beats, bounded by the target "
-        f"model's {name} and {kept} 0, in units of {units} × {kept}."
+        f"Area of the plane of {name} and {kept} that some setting beats, above the target model's {name} and {kept} 0."
     )
 
 

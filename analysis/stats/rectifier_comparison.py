@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow
-import pyarrow.parquet
 
 from analysis.labels import order_rectifiers
+from analysis.load.trial_tables import read_trial_table
 from analysis.load.trials import evaluated
 from analysis.stats import equal_utility, row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, is_reported
-from analysis.stats.significance import KS, LEAST, LEVEL, bound_by_rows, count_ks_steps, holm, resolution
+from analysis.stats.significance import KS, LEVEL, compare_seeds, find_sign, holm, measure_gains, measure_ranks
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import RECTIFIERS
@@ -42,8 +40,6 @@ RETAIN_TERM = "retain term"
 
 Beside rectifiers that add the retain gradient (`adds_retain`) the plain objective alone would be no fair rival."""
 PEAK = "peak_memory_bytes"
-RESAMPLES, FLIPS, SEED = 2000, 2**14, 0
-"""Bootstrap samples; sign flips, all 2^n up to 14 seeds, else so many at random; the seed of both."""
 
 
 @dataclass(frozen=True)
@@ -80,28 +76,27 @@ class Comparison:
         if rows:
             frame["adjusted"] = frame.groupby(FAMILY)["p"].transform(holm)
             goals = {goal.metric: goal for goal in self.goals}
-            frame["sign"] = [_find_sign(row, goals[row["metric"]]) for row in frame.to_dict("records")]
+            frame["sign"] = [
+                math.nan
+                if math.isnan(row["p"])
+                else find_sign(row, goals[row["metric"]], clear=row["adjusted"] <= LEVEL)
+                for row in frame.to_dict("records")
+            ]
         return frame
 
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
         metric, mixed = goal.metric, goal.metric.startswith(MIXED)
+        row = compare_seeds(plain, other, goal, self.results.goals.retention, self._resampled)
+        row["value"] = row.pop("gru")
+        row |= measure_gains(row["gains"])
         seeds = sorted({*plain.index, *other.index})
         sides: list[Any] = [side.reindex(seeds) for side in (plain, other)]
-        measured = [side[metric].notna() for side in sides]
-        common: Any = measured[0] & measured[1]
-        before, after = (side.loc[common] for side in sides)
-        gains = (after[metric] - before[metric]).to_numpy(dtype=float)
-        row = {"metric": metric, "n": len(gains), "none": before[metric].mean(), "value": after[metric].mean()}
-        row |= {"difference": float(np.mean(gains)) if len(gains) else math.nan, "gains": gains.tolist()}
-        row |= measure_gains(tuple(gains.tolist()))
+        first, second = (side[metric].notna() for side in sides)
+        before, after = (side.loc[first & second] for side in sides)
         row["below"] = 0 if mixed else int((before["below"] | after["below"]).sum())
         row["unmixed"] = int((before[UNMIXED + metric] | after[UNMIXED + metric]).sum()) if mixed else 0
-        absent = common.index[~common] if (measured[0] | measured[1]).any() else []
+        absent = [seed for seed in seeds if not (first & second)[seed]] if (first | second).any() else []
         row["lacking"] = ", ".join(f"{seed:g} ({_explain(seed, sides, metric)})" for seed in absent)
-        if metric == "forget_quality":
-            row["ks_steps"] = count_ks_steps(before, after)
-        if goal == self.results.goals.retention:
-            row |= bound_by_rows(before["id"], after["id"], self._resampled)
         return row
 
     @cached_property
@@ -158,12 +153,8 @@ class Comparison:
         store = self.results.store
         if store is None or not isinstance(device, str) or device == "cpu":
             return math.nan
-        try:
-            store.fetch(path := store.trial(trial) / STEPS)
-            column = pyarrow.parquet.read_table(path, columns=[PEAK])[PEAK]
-            return float(max(column.to_pylist(), default=math.nan))
-        except (OSError, pyarrow.ArrowException):  # figures along training warn of such a file
-            return math.nan
+        table = read_trial_table(store, store.trial(trial) / STEPS, [PEAK])
+        return math.nan if table is None else float(max(table[PEAK].to_pylist(), default=math.nan))
 
 
 def compare(results: Results) -> Comparison:
@@ -185,7 +176,7 @@ def list_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
     if EXTRACTION.metric in found and EXTRACTION.metric not in {goal.metric for goal in goals}:
         goals += [EXTRACTION] * bool(found[EXTRACTION.metric].notna().any())
     found.loc[~evaluated(found), [goal.metric for goal in goals]] = math.nan
-    mixtures: Any = equal_utility.targets(found.drop_duplicates("id")).set_index("id")
+    mixtures: Any = equal_utility.list_mixtures(found.drop_duplicates("id"), "targets").set_index("id")
     for share in sorted(set(mixtures["target"].dropna())):
         at = mixtures.loc[mixtures["target"] == share]
         goal = Goal(f"{MIXED}{share:g}", "removal", "highest", f"FQ at {share:.0%} MU", "FQ at equal utility", 2)
@@ -233,69 +224,11 @@ def _find_settings(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows if same else [*rows, *equal], columns=columns)
 
 
-@lru_cache(maxsize=4096)
-def measure_gains(differences: tuple[float, ...]) -> Mapping[str, float]:
-    """Return `low`, `high`, `p` and `effect` of paired differences, NaN below LEAST of them.
-
-    low, high: 95 % BCa bootstrap interval of the mean over seeds (Efron, 1987), somewhat narrow for ten. p: exact
-    two-sided sign-flip permutation test of the mean (Fisher, 1935), at least 2 / 2^n. effect: Cohen's d_z, the mean
-    over the standard deviation, NaN where all are equal.
-    """
-    gains = np.array(differences, dtype=float)
-    if len(gains) < LEAST:
-        return dict.fromkeys(("low", "high", "p", "effect"), math.nan)
-    from scipy import stats
-
-    shared: dict[str, Any] = {"vectorized": True, "rng": SEED}
-    tested = stats.permutation_test((gains,), np.mean, permutation_type="samples", n_resamples=FLIPS, **shared)
-    mean = float(gains.mean())
-    if np.ptp(gains) <= 1e-12 * np.abs(gains).max():
-        return {"low": mean, "high": mean, "p": float(tested.pvalue), "effect": math.nan}
-    ends = stats.bootstrap((gains,), np.mean, n_resamples=RESAMPLES, confidence_level=1 - LEVEL, **shared)
-    low, high = map(float, ends.confidence_interval)
-    return {"low": low, "high": high, "p": float(tested.pvalue), "effect": mean / float(gains.std(ddof=1))}
-
-
-def measure_ranks(table: pd.DataFrame) -> dict[str, Any]:
-    """Return of a table's columns `ranks` (means over the rows, 1 the largest, ties averaged), `friedman`, `distance`.
-
-    friedman: p of Friedman's test that all columns rank alike. distance: Nemenyi's critical difference of two mean
-    ranks, q sqrt(k (k + 1) / 6 N) for N rows and k columns, q the quantile of the studentized range over sqrt(2):
-    Demsar (2006), Statistical Comparisons of Classifiers over Multiple Data Sets, section 3.2.2. NaN below LEAST rows.
-    """
-    rows, columns = table.shape
-    ranks = table.rank(axis=1, ascending=False)
-    found: dict[str, Any] = {"ranks": ranks.mean().to_dict(), "friedman": math.nan, "distance": math.nan}
-    if rows >= LEAST:
-        from scipy import stats
-
-        quantile = float(stats.studentized_range.ppf(1 - LEVEL, columns, np.inf)) / math.sqrt(2)
-        found["distance"] = quantile * math.sqrt(columns * (columns + 1) / (6 * rows))
-        if columns > 2 and np.ptp(ranks.to_numpy()) > 0:
-            found["friedman"] = float(stats.friedmanchisquare(*table.to_numpy().T).pvalue)
-    return found
-
-
-def count_least_seeds(rectifiers: int) -> int:
-    """Return from how many seeds on one of so many rectifiers can be significant: where m 2 / 2^n <= LEVEL."""
-    return max(LEAST, math.ceil(1 + math.log2(rectifiers / LEVEL)))
-
-
 def _groups(values: pd.DataFrame) -> list[tuple[dict[str, str], pd.DataFrame]]:
     return [
         (dict(zip(STUDY, map(str, key), strict=True)), group)  # type: ignore[arg-type]
         for key, group in values.groupby(STUDY, sort=False)
     ]
-
-
-def _find_sign(row: dict[Any, Any], goal: Goal) -> float:
-    if math.isnan(row["p"]):
-        return math.nan
-    if row["adjusted"] > LEVEL or abs(row["difference"]) < resolution(goal):
-        return 0.0
-    if row.get("ks_steps", math.nan) <= 1 + 1e-6 or row.get("rows_low", 1.0) <= 0 <= row.get("rows_high", 1.0):
-        return 0.0
-    return 1.0 if goal.gain(row["difference"]) > 0 else -1.0
 
 
 def _explain(seed: float, sides: list[Any], metric: str) -> str:

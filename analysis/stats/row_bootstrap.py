@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow
-import pyarrow.parquet
 from numpy.typing import NDArray
 
+from analysis.load.trial_tables import read_trial_table
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
 from trainables.storage.folder_storage import Storage
@@ -36,18 +35,14 @@ def resample_trials(trials: pd.DataFrame, store: Storage, halves: bool = False) 
 
 
 def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -> Array | None:
-    path = store.trial(trial["id"]) / ROWS
-    store.fetch(path)
-    kind, found = benchmarks.find(trial["benchmark.name"]), []
+    kind = benchmarks.find(trial["benchmark.name"])
     asked = trial["benchmark.tasks"] if isinstance(trial.get("benchmark.tasks"), list) else ()
     benchmark = Benchmark(name=kind.name, dialect=trial["benchmark.dialect"], tasks=tuple(asked))
-    try:
-        if path.is_file():
-            columns = ["task", "index", *kind.UTILITY_COLUMNS]
-            records = pyarrow.parquet.read_table(path, columns=columns).to_pylist()
-            found = kind.utility_parts(benchmark, benchmarks.every_other(records, 1) if halves else records)
-    except (OSError, ValueError, pyarrow.ArrowException) as damage:
-        log.warning("trials/%s/%s is damaged: %s", trial["id"], ROWS, damage)
+    table = read_trial_table(store, store.trial(trial["id"]) / ROWS, ["task", "index", *kind.UTILITY_COLUMNS])
+    if table is None:
+        return None
+    records = table.to_pylist()
+    found = kind.utility_parts(benchmark, benchmarks.every_other(records, 1) if halves else records)
     if not found:
         return None
     if not abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < SAME:

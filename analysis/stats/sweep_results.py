@@ -13,7 +13,6 @@ from analysis.load.trials import evaluated, load, references
 from analysis.stats import chosen_settings, row_bootstrap, significance
 from trainables.config.settings import Selection
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import WEIGHTS
 from trainables.storage.sweep_file import SweepFile
 
 
@@ -25,10 +24,6 @@ class Results:
     models: pd.DataFrame
     rule: Selection = chosen_settings.DEFAULT
     store: Storage | None = None
-
-    def is_kept(self, trial_id: str) -> bool:
-        """Return whether a trial's weights are in storage."""
-        return self.store is not None and self.store.exists(self.store.trial(trial_id) / WEIGHTS)
 
     @cached_property
     def goals(self) -> Goals:

@@ -23,8 +23,6 @@ SOURCE = "runs"
 """What stands in `table` where a frame comes from runs; else it is the name of a table of the paper."""
 CHECKS = ("reached", "monotone", "unmixed")
 """Metrics of a mixture of UWC: the share of its seeds for which each holds."""
-BACKBONES = {"Llama-2-7B-chat": "llama", "Phi-1.5": "phi", "Zephyr-7B-beta": "zephyr", "ICLM-7B": "iclm"}
-"""What the paper's tables call the backbones of `search_spaces.schema.backbones`; others keep their names."""
 
 
 def from_runs(results: Results) -> pd.DataFrame:
@@ -49,7 +47,7 @@ def from_runs(results: Results) -> pd.DataFrame:
     frame = frame.assign(
         table=SOURCE,
         benchmark=goals.benchmark,
-        backbone=BACKBONES.get(backbone, backbone),  # as the paper calls it
+        backbone=backbone,
         bold=False,
         other=[others.get(configuration, "") for configuration in frame["configuration"]],
         chosen=frame["configuration"].isin(results.chosen["configuration"]) | frame["method"].isin(REFERENCES),
@@ -114,7 +112,9 @@ def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFra
 
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each setting that was calibrated, target and metric."""
-    seeds = equal_utility.targets(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
+    seeds = (
+        equal_utility.list_mixtures(runs, "targets").merge(runs[["id", "configuration"]], on="id").drop(columns="id")
+    )
     metrics = [*TOFU_METRICS, "weight", *CHECKS]
     seeds[metrics] = seeds[metrics].astype(float)
     long = seeds.melt(["configuration", "target"], metrics, "metric", "value")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-
 import pandas as pd
-import pyarrow
-import pyarrow.parquet
 
 from analysis.labels import TASK_VECTORS
+from analysis.load.trial_tables import read_trial_table
 from analysis.stats.chosen_settings import SHORT
 from analysis.stats.sweep_results import Results
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import STEPS
-
-log = logging.getLogger(__name__)
 
 MEASURED = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
 MEASURED += ["loss"]
@@ -28,27 +23,15 @@ MOST = 250
 def load_steps(results: Results, store: Storage) -> pd.DataFrame:
     """Return one row for each step of every evaluated trial, all seeds, of the settings that the rule chose.
 
-    NaN: not measured. Task vectors have no such steps. Of other trials than the chosen settings' nothing is read. Files
-    that are missing or damaged are left out, with a warning where others are there.
+    NaN: not measured. Task vectors have no such steps. Trials whose file is missing or damaged are left out.
     """
     trials = results.chosen_trials.rename(columns=SHORT)
-    parts, missing = [], []
+    parts = []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
-        path = store.trial(trial["id"]) / STEPS
-        store.fetch(path)  # of an object store only small files are here so far
-        try:
-            with pyarrow.parquet.ParquetFile(path) as file:
-                table = file.read(columns=[name for name in ("step", *MEASURED) if name in file.schema_arrow.names])
-        except FileNotFoundError:
-            missing.append(trial["id"])
-        except (OSError, pyarrow.ArrowException) as damage:
-            log.warning("trials/%s/%s is damaged: %s", trial["id"], STEPS, damage)
-        else:
-            found = table.to_pandas().astype(float).assign(**{name: trial[name] for name in [*LINE, "seed", "id"]})
-            parts += [found] if "step" in found else []
-    if missing and parts:
-        example = f"{STEPS} is missing of {len(missing)} trials (such as {missing[0]})"
-        log.warning("%s: figures along training are without them", example)
+        table = read_trial_table(store, store.trial(trial["id"]) / STEPS, ["step", *MEASURED])
+        if table is not None and "step" in table.column_names:
+            found = table.to_pandas().astype(float)
+            parts.append(found.assign(**{name: trial[name] for name in [*LINE, "seed", "id"]}))
     return pd.concat([part.reindex(columns=COLUMNS) for part in parts]) if parts else pd.DataFrame(columns=COLUMNS)
 
 

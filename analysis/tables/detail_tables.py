@@ -9,8 +9,8 @@ import pandas as pd
 
 from analysis import labels, paper
 from analysis.labels import REFERENCES, describe_method, describe_settings, join_names, method_label, split_label
-from analysis.load.goal_columns import ARROWS, Goals
-from analysis.number_format import DASH, DECIMALS, format_number
+from analysis.load.goal_columns import Goals
+from analysis.number_format import DASH, format_number
 from analysis.stats import row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, varied
 from analysis.stats.significance import KS
@@ -21,15 +21,12 @@ from trainables.storage.names import EVALUATED, STOPPED
 
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
 ATTACKS_CAPTION = (
-    "What an attack brings back of what was removed, by the extraction strength of the forget rows (of sampled answers "
-    "by ROUGE-L recall): the gain, less the retain model's by the same attack, over what the target model has more; "
-    f"below 0 % the attack takes away. n: attacked seeds. {DASH}: hardly anything was removed, or the attack was not "
-    "made. docs/measuring.md explains the attacks."
+    "What an attack brings back of what was removed, by extraction strength (of sampled answers by ROUGE-L recall), "
+    f"over the n attacked seeds; {DASH}: hardly anything was removed, or not attacked. docs/measuring.md explains them."
 )
 OPEN_UNLEARNING_CAPTION = (
-    "Published: locuslab/open-unlearning, docs/repro.md, untuned baselines (learning rate 1e-5, ten epochs, one seed, "
-    "FQ as ln p). Here: the chosen setting of each method, mean over seeds; with --strategy paper it is the published "
-    "one."
+    "Published: locuslab/open-unlearning, docs/repro.md, untuned (learning rate 1e-5, ten epochs, one seed, FQ as "
+    "ln p). Here: the chosen setting of each method, mean over seeds."
 )
 
 
@@ -123,35 +120,6 @@ def list_open_unlearning(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def list_changes(results: Results) -> pd.DataFrame:
-    """Return `Results.tests` as texts: what GRU changes of each method and goal."""
-    goals = {goal.metric: goal for goal in results.goals.compared}
-    rows = []
-    for row in results.tests.to_dict("records"):
-        goal = goals[row["metric"]]
-        gains = [f"{gain:+.{goal.digits}f}" for gain in row["gains"]]
-        bounds, of_rows = (
-            DASH if pd.isna(row[low]) else f"{row[low]:+.{goal.digits}f} to {row[high]:+.{goal.digits}f}"
-            for low, high in (("low", "high"), ("rows_low", "rows_high"))
-        )
-        rows.append(
-            {
-                "Split": split_label(row["split"]),
-                "Method": method_label(row["method"]),
-                "Goal": goal.short + ARROWS[goal.best],
-                "Alone": format_number(row["none"]),
-                "w/ GRU": format_number(row["gru"]),
-                "Change": DASH if pd.isna(row["difference"]) else f"{row['difference']:+.{DECIMALS}f}",
-                "Seeds in common": f"{row['n']}",
-                "95% interval": bounds,
-                "Adjusted p": DASH if pd.isna(row["p"]) else f"{row['adjusted']:.2g}",
-                "Of rows": of_rows if pd.isna(row["ks_steps"]) else f"{row['ks_steps']:.1f} KS steps",
-                "By seed": ", ".join(gains) if len(gains) > 1 else DASH,
-            }
-        )
-    return pd.DataFrame(rows, dtype="str")
-
-
 def list_seeds(results: Results) -> pd.DataFrame:
     """Return `Results.seeds` as texts."""
     rows = []
@@ -168,18 +136,14 @@ def list_seeds(results: Results) -> pd.DataFrame:
 
 
 def explain_seeds(results: Results) -> str:
-    """Return what the columns of `list_seeds` mean, and for how many seeds there is no interval."""
-    frame, name = results.seeds, results.goals.retention.short
-    text = (
-        f"Every seed behind the main table. 95% of rows: percentile bootstrap interval of {name} "
-        f"({row_bootstrap.RESAMPLES:,} resamples of the evaluation rows, each task's among themselves): how far {name} "
-        "hangs on the rows it was measured on; it says nothing about other seeds."
+    """Return what the columns of `list_seeds` mean."""
+    distance = " KS D: the distance between the two models' truth ratios, over n rows of each." * (
+        KS[0] in results.seeds
     )
-    if KS[0] in frame:
-        text += " KS D: the largest distance between the two models' distributions of truth ratios, over n rows of each"
-        text += "; FQ is the natural logarithm of the exact p-value of this D at this n."
-    lacking = sum(frame["low"].isna())
-    return text + (f" No interval, for want of rows that give {name}: {lacking} of {len(frame)} seeds." * bool(lacking))
+    return (
+        f"95% of rows: percentile bootstrap interval of {results.goals.retention.short} over "
+        f"{row_bootstrap.RESAMPLES:,} resamples of the evaluation rows, which says nothing about other seeds.{distance}"
+    )
 
 
 def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:

@@ -1,7 +1,4 @@
-"""The type of a table's layout.
-
-`table_definitions` has the layouts, `select_numbers` takes the numbers for one, and `print_table.Grid` prints them.
-"""
+"""The type of a table's layout: `table_definitions` has the layouts, `print_table` prints tidy frames in them."""
 
 from __future__ import annotations
 
@@ -9,18 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from analysis.labels import REFERENCES
-from analysis.tables.markdown_latex import Heading
-
-PAPER_REFERENCES = {role: REFERENCES[role] for role in ("original", "retain")}
-
 
 class Measure(NamedTuple):
-    """A metric as a table prints it. `best`: which value the paper's table has in bold, None if it marks none."""
+    """A column of a table. `form`: the format of its numbers; `best`: which one is bold, None if none is."""
 
     metric: str
     head: str
-    decimals: int
+    form: str = ".4f"
     best: Literal["highest", "lowest"] | None = None
 
 
@@ -32,14 +24,15 @@ class Layout:
     caption: str
     measures: tuple[Measure, ...]
     methods: tuple[str, ...] = ()
-    """In the order of the rows."""
+    """In the order of the rows; others stand below them."""
     sweeps: Mapping[str, str] = field(default_factory=dict)
     """By backbone, the sweep that fills the table with `--strategy paper`."""
-    backbones: Mapping[str, str] = field(default_factory=dict)
-    splits: Mapping[str, str] = field(default_factory=dict)
-    """Splits, and backbones above, by their printed names; empty where the table has no such heads."""
     rectifiers: tuple[str, ...] = ("none", "gru")
-    references: Mapping[str, str] = field(default_factory=lambda: PAPER_REFERENCES)
+    references: tuple[str, ...] = ("original", "retain")
+    only: bool = False
+    """Whether the table is about its methods and rectifiers and no others."""
+    apart: tuple[str, ...] = ()
+    """Methods that have a table of their own."""
     compared: Literal["method", "column"] = "method"
     """The numbers among which the best is bold: those of one method, or a whole column."""
     axis: Literal["gamma", "tau"] | None = None
@@ -48,23 +41,9 @@ class Layout:
     """By method, the paper's value of the other setting, which is held."""
     mixed: bool = False
     """Whether the numbers are of UWC's mixtures."""
-    targets: tuple[float, ...] = ()
-    """The shares of utility that the paper's mixtures keep."""
-    kinds: tuple[Heading, ...] = ()
-    """Heads right above the columns."""
-    components: bool = False
-    """Whether what a method is combined with has a column of its own."""
-    only: bool = False
-    """Whether the table is about its methods and rectifiers and no others."""
-    apart: tuple[str, ...] = ()
-    """Methods that have a table of their own."""
     report: bool = False
-    """Whether it is the report's own: with every reference model and split of the sweep, and `notes` of its own."""
+    """Whether it is the report's own, whose CSV has one row for each row of the table."""
     notes: tuple[str, ...] = ()
-    extras: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Further columns, by head: the field of a method's last number, and its format."""
-    exact: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Further columns of the report's CSV: the field of a number and its metric."""
 
     @property
     def metrics(self) -> list[str]:

@@ -1,14 +1,15 @@
-"""Printed tables: cells, rows, heads and notes, as Markdown and LaTeX; pages have them as HTML (page/templates)."""
+"""Printed tables as Markdown, LaTeX and HTML: pandas lays them out, and writes each cell as told here."""
 
 from __future__ import annotations
 
+import html
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
 
-import jinja2
 import pandas as pd
+from markupsafe import Markup
+from pandas.io.formats.style import Styler
 
 BOLD = {
     "method": "Bold: the best of a method's rows in a column, as printed; a utility of 0 never is.",
@@ -18,79 +19,63 @@ BOLD = {
 TEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "%_&#"}
     | {"±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "—": "--", "‖": r"$\|$"}
-    | {"τ": r"$\tau$", "γ": r"$\gamma$", "≥": r"$\geq$"}
-    | {"θ": r"$\theta$", "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}"}
+    | {"τ": r"$\tau$", "γ": r"$\gamma$", "≥": r"$\geq$", "θ": r"$\theta$"}
+    | {"†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}"}
 )
-
-CODE = re.compile(r"`([^`]*)`")
-"""A command in a note."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A printed number; `sd` is empty with fewer than two seeds, `marks` are signs that the table's notes explain.
+    """A printed number. `marks`: signs that the notes explain; `spread`: ` ± SD (n = N)`, or what there is of it.
 
-    `n`: how many seeds, where the notes do not say it for all; `beside`: what stands in small type under the number.
+    `beside`: what stands in small type under the number.
     """
 
     text: str
-    sd: str = ""
     bold: bool = False
     marks: str = ""
-    n: str = ""
+    spread: str = ""
     beside: str = ""
-
-    @property
-    def spread(self) -> str:
-        """Return ` ± SD (n = N)`, or what there is of it."""
-        return (f" ± {self.sd}" if self.sd else "") + (f" (n = {self.n})" if self.n else "")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A printed row; `first` opens a new group (a rule above it), `under` is a method's row with GRU or clipping.
-
-    `more`: what stands between the label and the cells, under the table's further `stubs`.
-    """
-
-    label: str
-    first: bool
-    under: bool
-    more: tuple[str, ...] = ()
-    cells: tuple[Cell, ...] = ()
-
-
-class Heading(NamedTuple):
-    """A text over `width` columns, in Markdown `plain` if given; empty where a level has nothing to say of them."""
-
-    text: str
-    width: int = 1
-    plain: str = ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table as printed. `leaves`: heads of single columns of numbers; `levels`: heads above them, from the top.
+    """A table as printed: `cells` holds a `Cell` under heads of one or more levels; `notes` stand below it."""
 
-    `stubs`: the heads of the columns that hold no numbers. `notes` stand below the table, each opened by its sign.
-    """
-
-    leaves: tuple[str, ...]
-    levels: tuple[tuple[Heading, ...], ...]
-    rows: tuple[Row, ...]
+    cells: pd.DataFrame
     notes: tuple[str, ...] = ()
-    stubs: tuple[str, ...] = ("Method",)
+
+    @property
+    def html(self) -> Markup:
+        """Return the table, without its notes, as an element of a page."""
+        return Markup(_style(self.cells, _html, html.escape, "&emsp;").to_html(exclude_styles=True))
 
 
 def to_markdown(table: Table) -> str:
     """Return a pipe table, heads of all levels in one line, and its notes as paragraphs."""
-    spread = [[head.plain or head.text for head in level for _ in range(head.width)] for level in table.levels]
-    heads = [" ".join(filter(None, texts)) for texts in zip(*spread, table.leaves, strict=True)]
-    rows = [[row.label, *row.more, *map(_markdown, row.cells)] for row in table.rows]
-    grid = pd.DataFrame(rows, columns=[*table.stubs, *heads])
-    align = ["left"] * len(table.stubs) + ["right"] * len(heads)
-    text = grid.to_markdown(index=False, disable_numparse=True, colalign=align if table.rows else None)
+    texts = table.cells.map(_markdown)
+    texts.columns = pd.Index([" ".join(head) for head in table.cells.columns])
+    align = ["left", *["right"] * texts.shape[1]]
+    text = texts.rename_axis("Method").reset_index().to_markdown(index=False, disable_numparse=True, colalign=align)
     return "\n".join([f"{text}\n", *(f"{note}\n" for note in table.notes)])
+
+
+def to_latex(table: Table) -> str:
+    """Return a booktabs tabular, and its notes below it."""
+    styler = _style(table.cells, _latex, _escape_tex, r"\quad ")
+    columns = "l" + "r" * table.cells.shape[1]
+    tabular = styler.to_latex(hrules=True, multicol_align="c", column_format=columns)
+    notes = (re.sub("`([^`]*)`", r"\\texttt{\1}", _escape_tex(note)) for note in table.notes)
+    rest = "".join(f"\\par\\smallskip{{\\footnotesize\\raggedright {note}\\par}}\n" for note in notes)
+    return f"% needs \\usepackage{{booktabs}}\n{tabular}{rest}"
+
+
+def _style(cells: pd.DataFrame, write: Callable[[Cell], str], escape: Callable[[str], str], indent: str) -> Styler:
+    """Return a styler of the cells; what a method is combined with stands indented under it."""
+    styler = cells.rename_axis(columns=[*[None] * (cells.columns.nlevels - 1), "Method"]).style
+    styler.format(write).format_index(escape, axis="columns")
+    styler.format_index(lambda text: f"{indent * text.startswith('w/ ')}{escape(text)}", axis="index")
+    return styler
 
 
 def _markdown(cell: Cell) -> str:
@@ -98,12 +83,22 @@ def _markdown(cell: Cell) -> str:
     return text + cell.marks + cell.spread + (f" ({cell.beside})" if cell.beside else "")
 
 
-def to_latex(table: Table) -> str:
-    """Return a booktabs tabular in the layout of the paper's tables, and its notes below it."""
-    delimiters: dict[str, Any] = {"block_start_string": "<%", "block_end_string": "%>", "comment_start_string": "<#"}
-    delimiters |= {"variable_start_string": "<<", "variable_end_string": ">>"}
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=loader, trim_blocks=True, undefined=jinja2.StrictUndefined, **delimiters)
-    environment.filters["tex"] = lambda text: CODE.sub(r"\\texttt{\1}", text.translate(TEX))
-    text = environment.get_template("table.tex.j2").render(table=table)
-    return "\n".join(filter(None, text.splitlines())) + "\n"
+def _latex(cell: Cell) -> str:
+    text = rf"\textbf{{{_escape_tex(cell.text)}}}" if cell.bold else _escape_tex(cell.text)
+    text += (rf"\textsuperscript{{{_escape_tex(cell.marks)}}}" if cell.marks else "") + _escape_tex(cell.spread)
+    if not cell.beside:
+        return text
+    return (
+        rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{text}\\[-2pt]{{\scriptsize {_escape_tex(cell.beside)}}}\end{{tabular}}"
+    )
+
+
+def _html(cell: Cell) -> str:
+    text = f"<strong>{cell.text}</strong>" if cell.bold else cell.text
+    text += f"<sup>{cell.marks}</sup>" if cell.marks else ""
+    text += f'<span class="sd">{cell.spread}</span>' if cell.spread else ""
+    return text + (f'<br><span class="sd">{cell.beside}</span>' if cell.beside else "")
+
+
+def _escape_tex(text: str) -> str:
+    return text.translate(TEX)

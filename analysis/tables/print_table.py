@@ -1,26 +1,30 @@
-"""From the numbers of a table to its printed form: rows, heads, cells and notes in the table's layout."""
+"""From a tidy frame (of `paper` or `tidy`) to a table: the numbers of its layout, which are bold, and the paper's."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from analysis import labels, paper
-from analysis.labels import REFERENCES, method_label, order_names, rectifier_label, row_label, split_label
-from analysis.number_format import DASH, format_number, plain_setting
+from analysis import paper
+from analysis.labels import REFERENCES, describe_method, method_label, order_names, row_label
+from analysis.load.goal_columns import FLOOR, find_goals
+from analysis.number_format import DASH, plain_setting
 from analysis.stats.tidy import CHECKS
-from analysis.tables import fill_commands
 from analysis.tables.layout import Layout
-from analysis.tables.markdown_latex import BOLD, Cell, Heading, Row, Table
-from analysis.tables.select_numbers import KEY, target_text
+from analysis.tables.markdown_latex import BOLD, Cell, Table
+from trainables.config.method_tables import METHODS, RECTIFIERS
 
-COMPONENTS = {"none": "w/o GRU", "clip": "w/ GC"}
+KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
+"""The columns that tell the numbers of a table apart.
+
+`setting` is the value of gamma or tau in a table that varies it, empty in others.
+"""
+FIELDS = ("n", "strength", "relative_change")
+"""Columns of tidy frames that a layout may show as metrics."""
 MISPRINT = "¶"
 """The sign of a number that the paper cannot mean as it prints it."""
 DOUBTS = {
@@ -33,242 +37,225 @@ DOUBTS = {
 GREEK = {"gamma": "γ", "tau": "τ"}
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
 NOT_PUBLISHED = "The paper has no such numbers: they are of other models, splits or settings."
-Record = Mapping[Any, Any]
-PlannedRow = tuple[dict[str, str], Row]
-"""What of a number's key a row holds, and the row without its cells."""
-PlannedColumn = tuple[dict[str, str], str, tuple[str, str] | None]
-"""What of a number's key a column holds, its head, and which field it shows in which format, if not the value."""
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A layout and the numbers that it shows, arranged. `ours`: of runs; `whole`: every row and column of the paper's.
+def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
+    """Return the rows of a tidy frame that the table shows, with KEY, `printed`, `bold` by the paper's rule, `paper`.
 
-    `beside`: whether the paper's numbers are asked for under ours.
+    `paper` (without misprints of which the right value is known) and `difference` (ours less the paper's, as printed)
+    are NaN unless asked for, and where the paper has nothing for the same backbone, split, method, rectifier and
+    setting. `misprint` says what is wrong with the paper's printed value. `at` is the value of the setting that is
+    held while the axis varies.
     """
-
-    layout: Layout
-    rows: pd.DataFrame
-    ours: bool
-    whole: bool
-    beside: bool
-
-    @cached_property
-    def records(self) -> dict[tuple[str, ...], Record]:
-        """Return the numbers by their keys."""
-        rows = self.rows.assign(seeds=(self.rows["value"] * self.rows["n"]).round())  # how many a share is
-        return {tuple(record[name] for name in KEY): record for record in rows.to_dict("records")}
-
-    def find_record(self, key: dict[str, str]) -> Record:
-        """Return the number with this key, empty if there is none."""
-        return self.records.get(tuple(key.get(name, "") for name in KEY), {})
-
-    @cached_property
-    def compared(self) -> bool:
-        """Return whether a number of the paper stands beside one of ours."""
-        return self.beside and bool(self.rows["paper"].notna().any())
-
-    @cached_property
-    def usual_n(self) -> int | None:
-        """Return the number of seeds that most of the methods' numbers rest on, None without any or if not stated."""
-        if not self.ours or self.layout.report:
-            return None
-        usual = self.rows.loc[self._are_measured, "n"].mode()
-        return int(max(usual)) if len(usual) else None
-
-    @property
-    def _are_measured(self) -> pd.Series:
-        return pd.Series(~self.rows["method"].isin(REFERENCES) & (self.rows["n"] > 0))
-
-    @cached_property
-    def planned_rows(self) -> list[PlannedRow]:
-        """Return the rows: reference models, then methods in the order of the layout, others below them."""
-        rows, layout = self.rows, self.layout
-        studies = set(zip(rows["method"], rows["rectifier"], strict=True))
-        models = [name for name in layout.references if layout.report or (name, "none") in studies]
-        lines = [
-            ({"method": name, "rectifier": "none"}, Row(layout.references[name], place == 0, False))
-            for place, name in enumerate(models)
-        ]
-        present = set(rows["method"]) - set(REFERENCES)
-        order = dict.fromkeys([*layout.methods, *labels.order_methods(present)])
-        methods = [name for name in order if name in present or (self.whole and name in layout.methods)]
-        if layout.axis:
-            return [line for method in methods for line in self._axis_lines(method)]
-        return [*lines, *(line for method in methods for line in self._method_lines(method, methods[0]))]
-
-    def _method_lines(self, method: str, top: str) -> list[PlannedRow]:
-        """Return a method's rows: by the shares that mixtures keep, and by what it is combined with."""
-        layout, rows = self.layout, self.rows.loc[self.rows["method"] == method]
-        shares = [target_text(value) for value in layout.targets if self.whole]
-        lines = []
-        for target in dict.fromkeys([*shares, *sorted(set(rows["target"]))]) or [""]:
-            expected = {"none", *(layout.rectifiers if self.whole else ())}
-            for place, kind in enumerate(labels.order_rectifiers({*expected, *rows["rectifier"]})):
-                first = place == 0 and (layout.compared == "method" or method == top)
-                key = {"method": method, "rectifier": kind, "target": target}
-                if layout.components:
-                    more = (COMPONENTS.get(kind) or rectifier_label(kind),)
-                    lines.append((key, Row(method_label(method) if first else "", first, False, more)))
-                else:
-                    share = f" ({float(target):.0%})" if target else ""
-                    lines.append((key, Row(row_label(method, kind) + share, first, kind != "none")))
-        return lines
-
-    def _axis_lines(self, method: str) -> list[PlannedRow]:
-        """Return a method's rows where the columns are values of a setting: one for each measure."""
-        key = {"method": method, "rectifier": "gru"}
-        label = f"{method_label(method)} {rectifier_label('gru')}"
-        return [
-            (key | {"metric": measure.metric}, Row("" if place else label, place == 0, False, (measure.head,)))
-            for place, measure in enumerate(self.layout.measures)
-        ]
-
-    @cached_property
-    def groups(self) -> list[tuple[str, str]]:
-        """Return backbones and their splits in the order of the layout, others below them."""
-        layout, pairs = self.layout, set(zip(self.rows["backbone"], self.rows["split"], strict=True))
-        if self.whole:
-            known = {*layout.sweeps} & set(self.rows["backbone"])
-            pairs |= set(itertools.product(known, layout.splits))
-        backbones = order_names((name for name, _ in pairs), layout.backbones)
-        splits = order_names((split for _, split in pairs), layout.splits)
-        return [pair for pair in itertools.product(backbones, splits) if pair in pairs]
-
-    @cached_property
-    def planned_columns(self) -> list[PlannedColumn]:
-        """Return the columns: of each group the measures and extras, or the values of the axis."""
-        layout, leaves = self.layout, []
-        for backbone, split in self.groups:
-            key = {"backbone": backbone, "split": split}
-            if layout.axis:
-                leaves += [(key | {"setting": value}, text, None) for value, text in self._axis_values().items()]
-                continue
-            leaves += [(key | {"metric": measure.metric}, measure.head, None) for measure in layout.measures]
-            last = key | {"metric": layout.measures[-1].metric}
-            leaves += [(last, head, extra) for head, extra in layout.extras.items()]
-        return leaves
-
-    def _axis_values(self) -> dict[str, str]:
-        """Return the values of the axis in rising order, each as the paper prints it."""
-        published = paper.load_table(self.layout.table)[self.layout.axis]
-        texts = {plain_setting(text): text for text in published} | {"none": "N/A"}
-        values = {*self.rows["setting"], *(texts if self.whole else [])}
-        ordered = sorted(values, key=lambda value: float("inf") if value == "none" else float(value))
-        return {value: texts.get(value, value) for value in ordered}
-
-    def print_table(self, commands: Mapping[str, str]) -> Table:
-        """Return the table as printed; from `commands`, by backbone, those that fill its gaps are made."""
-        printed, gaps = [], set()
-        known = {key if self.layout.axis else key[2:5] for key in self.records}
-        for row_key, row in self.planned_rows:
-            cells = []
-            for column_key, _, extra in self.planned_columns:
-                key = row_key | column_key
-                cells.append(self._print_cell(key, extra))
-                name = tuple(key.get(part, "") for part in KEY)
-                planned = self.whole or (name if self.layout.axis else name[2:5]) in known
-                if self.ours and planned and cells[-1].text == DASH and key["method"] not in REFERENCES:
-                    gaps.add(key["backbone"])
-            printed.append(replace(row, cells=tuple(cells)))
-        marks = "".join(cell.marks for row in printed for cell in row.cells)
-        notes = [*self._list_notes(), *fill_commands.list_notes(self.layout, gaps, commands)]
-        notes += [f"{sign} {note}" for sign, note in DOUBTS.items() if sign in marks]
-        return Table(
-            leaves=tuple(head for _, head, _ in self.planned_columns),
-            levels=self._list_levels(),
-            rows=tuple(printed),
-            notes=(*notes, *self.layout.notes),
-            stubs=("Method", *["Metric"] * bool(self.layout.axis), *["Component"] * self.layout.components),
-        )
-
-    def _list_levels(self) -> tuple[tuple[Heading, ...], ...]:
-        """Return the levels of heads above the columns, without those that would say nothing."""
-        layout, groups = self.layout, self.groups
-        width = len(self.planned_columns) // max(1, len(groups))
-        backbones = Counter(backbone for backbone, _ in groups)
-        levels = []
-        if any(backbones) and (layout.backbones or len(backbones) > 1):
-            heads = [Heading(layout.backbones.get(name, name), width * count) for name, count in backbones.items()]
-            levels.append(tuple(heads))
-        if layout.report:
-            levels.append(tuple(Heading(split_label(split), width, split) for _, split in groups))
-        elif groups and not (len(groups) == 1 and (layout.axis or layout.components or not layout.splits)):
-            levels.append(tuple(Heading(layout.splits.get(split) or split, width) for _, split in groups))
-        if layout.axis:
-            levels.append((Heading(GREEK[layout.axis], len(self.planned_columns)),))
-        return (*levels, *([layout.kinds * len(groups)] if layout.kinds else []))
-
-    def _print_cell(self, key: dict[str, str], extra: tuple[str, str] | None) -> Cell:
-        record, is_method = self.find_record(key), key["method"] not in REFERENCES
-        if extra:
-            field, form = extra
-            value = record.get(field, 0 if field == "n" else float("nan"))
-            return Cell(format(value, form) if is_method and not pd.isna(value) else DASH)
-        decimals = next(measure.decimals for measure in self.layout.measures if measure.metric == key["metric"])
-        if pd.isna(record.get("value", float("nan"))):
-            return Cell(DASH)
-        unusual = self.usual_n is not None and record["n"] != self.usual_n and is_method
-        marks = self._find_doubts(key) if key.get("target") and key["metric"] == "forget_quality" else ""
-        marks += MISPRINT if isinstance(record["misprint"], str) and not self.compared else ""
-        return Cell(
-            text=format_number(record["value"], decimals),
-            sd="" if pd.isna(record["sd"]) else format_number(record["sd"], decimals),
-            bold=bool(record["bold"]),
-            marks=marks,
-            n=f"{record['n']}" if unusual else "",
-            beside=_print_difference(record, decimals) if self.compared else "",
-        )
-
-    def _find_doubts(self, key: dict[str, str]) -> str:
-        """Return the signs of what is doubtful about a mixture; none for the paper's numbers."""
-        reached, monotone, unmixed = (self.find_record(key | {"metric": name}).get("value") for name in CHECKS)
-        doubts = (reached is not None and reached < 1, monotone is not None and monotone < 1, bool(unmixed))
-        return "".join(sign for sign, holds in zip(DOUBTS, doubts, strict=True) if holds)
-
-    def _list_notes(self) -> list[str]:
-        """Return notes on what the numbers are: seeds, what is bold, what is held fixed, the paper's, misprints."""
-        notes, rows, axis = [], self.rows, self.layout.axis
-        if self.usual_n is not None:
-            notes.append("Numbers of one seed." if self.usual_n == 1 else f"Means over n = {self.usual_n} seeds ± sd.")
-            if any(rows.loc[self._are_measured, "n"] != self.usual_n):
-                notes[-1] = f"{notes[-1][:-1]} where no other n is given."
-            if any(rows["bold"]):
-                notes.append(BOLD[self.layout.compared])
-        fixed = rows.loc[rows["at"] != ""].drop_duplicates("method")
-        if len(fixed):
-            values = [f"{method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
-            notes.append(f"{axis} varies at one {self.layout.held_setting}: {', '.join(values)}.")
-        notes += [BESIDE if self.compared else NOT_PUBLISHED] * self.beside
-        misprints = sorted(set(rows["misprint"].dropna()))
-        how = "mended where the right value is known; the paper prints" if self.compared else ""
-        how = how or "as the paper prints it, which cannot be right"
-        return [*notes, *([f"{MISPRINT} {how}: {', '.join(misprints)}."] if misprints else [])]
-
-    def exact_frame(self) -> pd.DataFrame:
-        """Return the numbers unrounded, one row for each method and rectifier, columns `SPLIT.METRIC.STAT`."""
-        fields = {"mean": "value", "sd": "sd", "n": "n"}
-        printed = {f"{metric}.{stat}": (fields[stat], metric) for metric in self.layout.metrics for stat in fields}
-        columns, records = printed | dict(self.layout.exact), []
-        for key, _ in self.planned_rows:
-            is_method = key["method"] not in REFERENCES
-            rectifier = key["rectifier"] if is_method else ""
-            record: dict[str, Any] = {"method": key["method"], "rectifier": rectifier}
-            if self.layout.mixed:
-                record["target"] = float(key.get("target") or "nan")
-            record["label"] = row_label(key["method"], rectifier)
-            for (backbone, split), (name, (field, metric)) in itertools.product(self.groups, columns.items()):
-                found = self.find_record(key | {"backbone": backbone, "split": split, "metric": metric})
-                empty = 0.0 if field in ("n", "seeds") and (is_method or name in printed) else float("nan")
-                record[f"{split}.{name}"] = float(found.get(field, empty))
-            records.append(record)
-        return pd.DataFrame(records)
+    rows = _select(layout, frame)
+    forms = {measure.metric: measure.form for measure in layout.measures}
+    pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
+    rows["printed"] = [format_as(value, forms.get(metric, ".4f")) for value, metric in pairs]
+    rows["bold"] = _mark_best(layout, rows)
+    rows["paper"] = rows["difference"] = math.nan
+    if beside and len(rows) and layout.table in paper.TABLES:
+        published = _select(layout, paper.mended(layout.table))[[*KEY, "value", "misprint"]]
+        theirs = rows[KEY].merge(published, on=KEY, how="left").set_axis(rows.index)
+        if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
+            theirs = theirs.loc[rows["at"] == [layout.fixed.get(method, "") for method in rows["method"]]]
+        rows["paper"], rows["misprint"] = theirs["value"], theirs["misprint"]
+        rows["difference"] = (_read_printed(rows) - rows["paper"]).round(6)
+    return rows
 
 
-def _print_difference(record: Record, decimals: int) -> str:
-    """Return `paper -5.1004, +0.0204`, the difference being ours less the paper's."""
-    if pd.isna(record["paper"]):
-        return f"paper {DASH}"
-    theirs, difference = format_number(record["paper"], decimals), format_number(record["difference"], decimals)
-    sign = MISPRINT if isinstance(record["misprint"], str) else ""
-    return f"paper {theirs}{sign}, {'' if difference.startswith('-') else '+'}{difference}"
+def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of this table, `target` and `setting` as texts; `misprint` is None but for the paper's."""
+    rows = frame.assign(misprint=None)
+    for erratum in paper.ERRATA:
+        rows.loc[erratum.find_rows(rows), "misprint"] = erratum.description
+    is_reference, mixed = rows["method"].isin(layout.references), rows["target"].notna()
+    is_method = ~rows["method"].isin([*REFERENCES, *layout.apart])
+    if layout.only:
+        is_method &= rows["method"].isin(layout.methods) & rows["rectifier"].isin(layout.rectifiers)
+    rows = rows.loc[(is_reference & ~mixed) | (is_method & (mixed == layout.mixed))]
+    targets = ["" if pd.isna(target) else f"{target:g}" for target in rows["target"]]
+    rows = rows.assign(target=targets, setting="", at="")
+    if layout.axis:
+        rows = _select_lines(rows.loc[rows["rectifier"] == "gru"], layout)
+    else:
+        hidden = [name for name in ("value", "sd", "strength", "relative_change") if name in rows]
+        rows.loc[~rows["chosen"], hidden] = math.nan
+        rows.loc[~rows["chosen"], "n"] = 0
+        rows = rows.sort_values("chosen", ascending=False, kind="stable").drop_duplicates(KEY).sort_index()
+    first = rows.loc[(rows["metric"] == layout.metrics[0]) & ~rows["method"].isin(REFERENCES)]
+    fields = [first.assign(metric=name, value=first[name], sd=math.nan) for name in FIELDS if name in layout.metrics]
+    rows = pd.concat([rows, *fields], ignore_index=True)
+    shown = [*layout.metrics, *[*CHECKS, "weight"] * layout.mixed]
+    return rows.loc[rows["metric"].isin(shown)].reset_index(drop=True)
+
+
+def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
+    """Return each method's rows along the axis, at one value of the other setting (`at`).
+
+    That is the paper's where the sweep has it, else the chosen row's; the paper's own rows do not name it.
+    """
+    settings = [plain_setting(value) for value in rows[layout.axis or ""]]
+    rows = rows.assign(setting=settings, at=[plain_setting(value) for value in rows[layout.held_setting]])
+    kept = [rows.iloc[:0]]
+    for _, line in rows.groupby(["backbone", "split", "method"], sort=False):
+        line = line.sort_values("chosen", ascending=False, kind="stable")
+        fixed = layout.fixed.get(line["method"].iloc[0], "")
+        line = line.loc[line["at"] == (fixed if fixed in set(line["at"]) else line["at"].iloc[0])]
+        kept.append(line.loc[line["other"] == line["other"].iloc[0]].sort_index())
+    return pd.concat(kept)
+
+
+def format_as(value: float, form: str) -> str:
+    """Return a number in this format, a dash for NaN; zero has no sign."""
+    return DASH if pd.isna(value) else format(value, f"z{form}")
+
+
+def _read_printed(rows: pd.DataFrame) -> pd.Series:
+    """Return the numbers as they are printed."""
+    return pd.Series(pd.to_numeric(rows["printed"], errors="coerce"))
+
+
+def _mark_best(layout: Layout, rows: pd.DataFrame) -> pd.Series:
+    """Return, as a mask, which values are the best among those they compete with, compared as printed.
+
+    A value without a rival is not marked, nor is a utility of `goals.FLOOR`.
+    """
+    signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
+    values = _read_printed(rows)
+    score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(REFERENCES))
+    among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
+    groups = score.groupby([rows[name] for name in among])
+    kept = [find_goals(name).retention.metric for name in rows["benchmark"].unique()]
+    lost = rows["metric"].isin(kept) & (values == FLOOR)
+    return (score == groups.transform("max")) & groups.transform("count").gt(1) & ~lost
+
+
+def print_table(layout: Layout, rows: pd.DataFrame, ours: bool, beside: bool) -> Table:
+    """Return the rows of `select_numbers` as a table. `ours`: of runs; `beside`: with the paper's numbers asked for."""
+    usual = _find_usual_count(rows) if ours and not layout.report else None
+    compared = bool(rows["paper"].notna().any())
+    down, across = ["method", "target", "rectifier"], ["backbone", "split", "metric"]
+    if layout.axis:
+        down, across = ["method", "metric"], ["backbone", "split", "setting"]
+    values = {tuple(row[name] for name in KEY): row["value"] for row in rows.to_dict("records")}
+    shown = rows.loc[rows["metric"].isin(layout.metrics)]
+    cells = {}
+    for row in shown.to_dict("records"):
+        place = tuple(row[name] for name in down), tuple(row[name] for name in across)
+        cells[place] = _print_cell(row, layout, usual, _find_doubts(row, values), compared)
+    keys = shown[down]
+    if not layout.axis:  # above `w/ GRU` stands its method
+        keys = pd.concat([keys, keys.assign(rectifier="none")])
+    lines, columns = _sort_keys(keys, layout), _sort_keys(shown[across], layout)
+    grid = [[cells.get((line, column), Cell(DASH)) for column in columns] for line in lines]
+    labels = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
+    marks = "".join(cell.marks for cell in cells.values())
+    doubts = [f"{sign} {note}" for sign, note in DOUBTS.items() if sign in marks]
+    notes = (*_list_notes(layout, rows, usual, beside), *doubts, *layout.notes)
+    return Table(pd.DataFrame(grid, index=labels, columns=_head_columns(columns, layout)), notes)
+
+
+def _find_usual_count(rows: pd.DataFrame) -> int | None:
+    """Return the number of seeds that most of the methods' numbers rest on, None without any."""
+    counts = rows.loc[~rows["method"].isin(REFERENCES) & (rows["n"] > 0), "n"].mode()
+    return int(counts.max()) if len(counts) else None
+
+
+def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
+    """Return the different rows in the order of the table: as its layout names things, others below."""
+    orders: dict[str, Any] = {
+        "backbone": layout.sweeps,
+        "method": [*REFERENCES, *layout.methods, *METHODS],
+        "rectifier": RECTIFIERS,
+        "metric": layout.metrics,
+    }
+
+    def rank(column: pd.Series) -> pd.Series:
+        if column.name == "setting":
+            return pd.Series(pd.to_numeric(column, errors="coerce")).fillna(math.inf)
+        return column.map(order_names(column, orders.get(str(column.name), ())).index)
+
+    ordered = keys.drop_duplicates().sort_values(list(keys), key=rank)
+    return list(ordered.itertuples(index=False, name=None))
+
+
+def _label_row(key: Mapping[str, str], layout: Layout) -> str:
+    if layout.axis:
+        head = next(measure.head for measure in layout.measures if measure.metric == key["metric"])
+        return f"{describe_method(key['method'], 'gru')}, {head}"
+    share = f" ({float(key['target']):.0%})" if key["target"] else ""
+    return row_label(key["method"], key["rectifier"]) + share
+
+
+def _head_columns(columns: list[tuple[str, ...]], layout: Layout) -> pd.MultiIndex:
+    """Return the heads: the backbone where there are several, the split, and a measure or a value of the axis."""
+    leaves = {measure.metric: measure.head for measure in layout.measures}
+    several = len({backbone for backbone, *_ in columns}) > 1
+    heads = []
+    for backbone, split, leaf in columns:
+        text = f"{GREEK[layout.axis]} {leaf}" if layout.axis else leaves[leaf]
+        heads.append((*[backbone] * several, split, text))
+    return pd.MultiIndex.from_tuples(heads, names=[None] * (2 + several))
+
+
+def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubts: str, compared: bool) -> Cell:
+    """Return a number's cell. `usual`: how many seeds the notes state; `compared`: with the paper's number."""
+    if row["printed"] == DASH:
+        return Cell(DASH)
+    form = next(measure.form for measure in layout.measures if measure.metric == row["metric"])
+    unusual = usual is not None and row["n"] != usual and row["method"] not in REFERENCES
+    spread = "" if pd.isna(row["sd"]) else f" ± {format_as(row['sd'], form)}"
+    spread += f" (n = {row['n']})" if unusual else ""
+    sign = MISPRINT if isinstance(row["misprint"], str) else ""
+    if not compared:
+        return Cell(row["printed"], bool(row["bold"]), doubts + sign, spread)
+    change = "" if pd.isna(row["paper"]) else f", {format(row['difference'], f'+z{form}')}"
+    beside = f"paper {format_as(row['paper'], form)}{sign}{change}"
+    return Cell(row["printed"], bool(row["bold"]), doubts, spread, beside)
+
+
+def _find_doubts(row: Mapping[Any, Any], values: Mapping[tuple[Any, ...], float]) -> str:
+    """Return the signs of what is doubtful about the FQ of a mixture; none for the paper's numbers."""
+    if not row["target"] or row["metric"] != "forget_quality":
+        return ""
+    key = {name: row[name] for name in KEY}
+    reached, monotone, unmixed = (values.get(tuple((key | {"metric": name}).values())) for name in CHECKS)
+    doubts = (reached is not None and reached < 1, monotone is not None and monotone < 1, bool(unmixed))
+    return "".join(sign for sign, holds in zip(DOUBTS, doubts, strict=True) if holds)
+
+
+def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None, beside: bool) -> list[str]:
+    """Return notes on what the numbers are: seeds, what is bold, what is held fixed, the paper's, misprints."""
+    notes, compared = [], bool(rows["paper"].notna().any())
+    if usual is not None:
+        notes.append("Numbers of one seed." if usual == 1 else f"Means over n = {usual} seeds ± sd.")
+        if any((rows["n"] != usual) & (rows["n"] > 0) & ~rows["method"].isin(REFERENCES)):
+            notes[-1] = f"{notes[-1][:-1]} where no other n is given."
+        if any(rows["bold"]):
+            notes.append(BOLD[layout.compared])
+    fixed = rows.loc[rows["at"] != ""].drop_duplicates("method")
+    if len(fixed):
+        values = [f"{method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
+        notes.append(f"{layout.axis} varies at one {layout.held_setting}: {', '.join(values)}.")
+    notes += [BESIDE if compared else NOT_PUBLISHED] * beside
+    misprints = sorted(set(rows["misprint"].dropna()))
+    how = "mended where the right value is known; the paper prints"
+    how = how if compared else "as the paper prints it, which cannot be right"
+    return [*notes, *([f"{MISPRINT} {how}: {', '.join(misprints)}."] if misprints else [])]
+
+
+def widen(layout: Layout, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the numbers unrounded, one row for each method, rectifier and target, columns `SPLIT.METRIC.STAT`."""
+    down, stats = ["method", "target", "rectifier"], {"value": "mean", "sd": "sd", "n": "n"}
+    wide = rows.pivot(index=down, columns=["split", "metric"], values=list(stats))
+    metrics = [*layout.metrics, *sorted(set(rows["metric"]) - set(layout.metrics))]
+    columns = itertools.product(sorted(set(rows["split"])), metrics, stats)
+    order = [(stat, split, metric) for split, metric, stat in columns if (stat, split, metric) in wide]
+    found = wide.reindex(index=_sort_keys(pd.DataFrame(rows[down]), layout), columns=order).astype(float)
+    found.columns = [f"{split}.{metric}.{stats[stat]}" for stat, split, metric in order]
+    found = found.reset_index()
+    found["target"] = pd.to_numeric(found["target"])
+    found["rectifier"] = found["rectifier"].mask(found["method"].isin(REFERENCES), "")
+    names = zip(found["method"], found["rectifier"], strict=True)
+    found.insert(3, "label", [row_label(method, rectifier) for method, rectifier in names])
+    return found if layout.mixed else found.drop(columns="target")

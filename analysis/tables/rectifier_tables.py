@@ -11,7 +11,8 @@ import pandas as pd
 from analysis.labels import method_label, rectifier_name, split_label
 from analysis.load.goal_columns import ARROWS
 from analysis.number_format import DASH, format_number
-from analysis.stats.rectifier_comparison import EQUAL, MIXED, RESAMPLES, STUDY, Comparison
+from analysis.stats.rectifier_comparison import EQUAL, MIXED, STUDY, Comparison
+from analysis.stats.significance import RESAMPLES
 from trainables.benchmarks import Goal
 
 
@@ -73,20 +74,11 @@ def _print_cost(cost: dict[Any, Any]) -> dict[str, str]:
 def explain_rectifiers(comparison: Comparison) -> str:
     """Return what the columns of `list_rectifiers` mean."""
     mixed = any(goal.metric.startswith(MIXED) for goal in comparison.ranked)
-    rule = comparison.results.rule
-    equal = EQUAL in set(comparison.values["basis"])
-    texts = [
-        "Rank: mean over the seeds that all have, 1 is best. Change: against none, mean over the n seeds that both",
-        f"have. 95% interval: bootstrap over these seeds (BCa, {RESAMPLES:,} resamples). d_z: the change over the",
-        "standard deviation of the seeds' changes. p: exact sign-flip permutation test, adjusted by Holm over all",
-        f"rectifiers of one split, objective{', settings' * equal} and goal: each such family has a 5% chance of a",
-        "false find. s a step: median over seeds, in brackets times none's.",
-    ]
-    if equal:
-        texts.append("as none: all settings but the rectifier's own are those chosen without a rectifier.")
-    if mixed:
-        texts.append("Unmixed: seeds at which a side keeps more utility than asked for, so that it was not mixed.")
-    if rule.seeds:
-        seeds = ", ".join(map(str, rule.seeds))
-        texts.append(f"Settings were chosen on seeds {seeds}, which are not counted where others were run.")
-    return " ".join(texts)
+    seeds = ", ".join(map(str, comparison.results.rule.seeds))
+    chosen = f" Settings were chosen on seeds {seeds}, which count only where no others were run." * bool(seeds)
+    unmixed = " Unmixed: seeds at which a side keeps more utility than asked for." * mixed
+    return (
+        f"Change: against none, mean over n seeds, with its bootstrap interval (BCa, {RESAMPLES:,} resamples); rank: "
+        "mean over the seeds that all have; p: exact sign-flip test, adjusted by Holm over all rectifiers of a split, "
+        f"objective and goal; s a step: median, in brackets times none's.{unmixed}{chosen}"
+    )

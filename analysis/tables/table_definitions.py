@@ -1,4 +1,4 @@
-"""The layouts in which `print_table.Grid` prints tidy frames: the paper's tables, and the report's own."""
+"""The layouts in which `print_table` prints tidy frames: the paper's tables, and the report's own."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from pydantic import TypeAdapter
 
 from analysis.labels import REFERENCES, method_label
 from analysis.load.goal_columns import TOFU, Goals
-from analysis.number_format import DECIMALS
 from analysis.stats.chosen_settings import rule_text
 from analysis.stats.sweep_results import Results
-from analysis.stats.tidy import CHECKS
 from analysis.tables.layout import Layout, Measure
 from analysis.tables.markdown_latex import BOLD
-from trainables import benchmarks
 
 _FIELDS = tomllib.loads(Path(__file__).with_name("table_definitions.toml").read_text(encoding="utf-8"))
 LAYOUTS = {table: TypeAdapter(Layout).validate_python({"table": table, **given}) for table, given in _FIELDS.items()}
@@ -31,38 +28,35 @@ def uwc_layout(method: str) -> Layout:
 
 def main_layout(results: Results) -> Layout:
     """Return the layout of a report's main table: one row for each method and under it those with a rectifier."""
-    goals = results.goals
-    splits = sorted({*results.runs["benchmark.split"].dropna(), *results.models["split"]})
-    has_retain = not splits or any(map(benchmarks.find(goals.benchmark).retain_role, splits))
-    roles = {"original", *results.models["role"]} | ({"retain"} if has_retain else set())
     return Layout(
         table="main",
         caption="Main table",
-        measures=_goal_measures(goals),
-        references={role: name for role, name in REFERENCES.items() if role in roles},
+        measures=list_measures(results.goals),
+        references=tuple(REFERENCES),
         report=True,
-        notes=(BOLD["method"], rule_text(goals, results.rule)),
+        notes=(BOLD["method"], rule_text(results.goals, results.rule)),
     )
 
 
-def _goal_measures(goals: Goals) -> tuple[Measure, ...]:
-    return tuple(Measure(column.metric, column.head, DECIMALS, column.best) for column in goals.columns)
+def list_measures(goals: Goals) -> tuple[Measure, ...]:
+    """Return what a benchmark's tables show, the goals first."""
+    return tuple(Measure(column.metric, column.head, best=column.best) for column in goals.columns)
 
 
 RETAIN_FREE = Layout(
     table="retain_free",
     caption="Without retain data",
-    measures=_goal_measures(TOFU),
+    measures=(
+        *list_measures(TOFU),
+        Measure("n", "n", "g"),
+        Measure("strength", "strength", "g"),
+        Measure("relative_change", "change", ".2%"),
+    ),
     methods=LAYOUTS["tofu_retain_free"].methods,
     rectifiers=("none",),
     compared="column",
     only=True,
     report=True,
-    extras={"n": ("n", "g"), "strength": ("strength", "g"), "change": ("relative_change", ".2%")},
-    exact={
-        "relative_change.mean": ("relative_change", "model_utility"),
-        "strength.chosen": ("strength", "model_utility"),
-    },
     notes=(
         f"Methods without retain data and without a rectifier; means over n seeds. {BOLD['column']} strength: stg of "
         "TRU, strength of TV, the best of each method by the report's rule. "
@@ -72,12 +66,10 @@ RETAIN_FREE = Layout(
 UWC = Layout(
     table="uwc",
     caption="At equal utility (UWC)",
-    measures=tuple(one._replace(best=None) if one.metric == "model_utility" else one for one in _goal_measures(TOFU)),
-    references={"original": REFERENCES["original"]},
+    measures=tuple(one._replace(best=None) if one.metric == "model_utility" else one for one in list_measures(TOFU)),
+    references=("original",),
     mixed=True,
     report=True,
-    exact={f"seeds.{check}": ("seeds", check) for check in CHECKS}
-    | {"weight.mean": ("value", "weight"), "weight.sd": ("sd", "weight"), "weight.n": ("n", "weight")},
     notes=(
         "UWC mixes an unlearned model with the original one, w of the former and 1 - w of the latter, until MU is the "
         "given share of the original's; w is in the CSV. The settings are those of the main table, with and without "

@@ -1,6 +1,5 @@
 """Fixtures of the analysis: reports do not write their figures."""
 
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +18,21 @@ from analysis.figures import (
     tradeoff,
     training,
 )
-from analysis.page import detail_sections, interactive, paper_layout_sections, paper_only_report
+from analysis.report import page
 
 DRAWING = (attacks, bars, heatmap, sensitivity, task_vector_strength, tradeoff, training, equal_utility)
 
 
 @pytest.fixture(autouse=True)
 def _undrawn_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave an empty picture in the place of each figure of a report, which take most of its time, and no libraries.
+    """Leave an empty picture in the place of each figure of a report, which take most of its time; no interactive.
 
     A test that asks for `drawn_figures` has them, and has their files if it asks for `written_figures`.
     """
     if "written_figures" in request.fixturenames:
         return
-    bundled: Future[str] = Future()
-    bundled.set_result("")
-    monkeypatch.setattr(interactive, "bundle_script", lambda: bundled)  # its libraries take seconds
-    for module in (detail_sections, paper_layout_sections, paper_only_report):
-        monkeypatch.setattr(module, "save_figure", _save_points)
+    monkeypatch.setattr(report, "write_interactive", lambda *_: False)  # its libraries take seconds
+    monkeypatch.setattr(page, "save_figure", _save_points)
     if "drawn_figures" in request.fixturenames:
         return
     build = report.build

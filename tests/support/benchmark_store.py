@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from analysis import report
-from analysis.page import detail_sections
+from analysis.report import sections
 from tests.support.sweep_store import SETTINGS, grid, read, write_sweep, write_trial
 from trainables import benchmarks
 from trainables.storage.folder_storage import Storage
@@ -78,10 +77,10 @@ def write_store(store: Path, name: str, **given: Any) -> Path:
 
 def report_tables(folder: Path) -> dict[str, str]:
     """Return the tables of the report of a store's only sweep by their names."""
-    made = detail_sections.Report(folder / "written", read(folder), Storage(folder))
+    made = sections.Report(folder / "written", read(folder), Storage(folder))
     (made.folder / "tables").mkdir(parents=True)
-    detail_sections.write_main(made)
-    report.write_lists(made)
+    sections.write_main(made)
+    sections._write_lists(made)
     return {path.name: path.read_text() for path in (made.folder / "tables").iterdir()}
 
 

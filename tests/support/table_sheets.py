@@ -4,7 +4,7 @@ from analysis.stats import tidy
 from analysis.stats.sweep_results import Results
 from analysis.tables import paper_tables, table_definitions
 from analysis.tables.layout import Layout
-from analysis.tables.markdown_latex import Row, Table
+from analysis.tables.markdown_latex import Cell, Table
 from analysis.tables.paper_tables import Sheet, make_sheet
 
 
@@ -13,11 +13,11 @@ def layout_sheet(results: Results, layout: Layout | None = None) -> Sheet:
     return make_sheet(layout or table_definitions.main_layout(results), tidy.from_runs(results))
 
 
-def paper_sheets(results: Results, command: str = "", with_paper: bool = False) -> list[Sheet]:
-    filling = paper_tables.FillingSweep(results, tidy.from_runs(results), command)
+def paper_sheets(results: Results, with_paper: bool = False) -> list[Sheet]:
+    filling = paper_tables.FillingSweep(results, tidy.from_runs(results))
     return paper_tables.make_sheets({"sweep": filling}, with_paper)
 
 
-def find_row(table: Table, label: str, below: int = 0) -> Row:
-    """Return the row so many lines below the one with this label."""
-    return table.rows[[row.label for row in table.rows].index(label) + below]
+def find_row(table: Table, label: str, below: int = 0) -> list[Cell]:
+    """Return the cells of the row so many lines below the one with this label."""
+    return list(table.cells.iloc[list(table.cells.index).index(label) + below])

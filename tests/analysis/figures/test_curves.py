@@ -20,7 +20,7 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
     assert len(points) == len(numbers) == 54
     different = []
     for row in points.to_dict("records"):
-        key = ("llama", "forget05", row["method"], "gru", "", row["setting"], "", row["metric"])
+        key = ("Llama-2-7B-chat", "forget05", row["method"], "gru", "", row["setting"], "", row["metric"])
         if numbers[key] != row["value"]:
             different.append((numbers[key], row["value"]))
     assert sorted(different) == [(-2.9534, -2.9538), (14.0316, -14.0316)]
@@ -28,7 +28,7 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
     curve, alone = (np.asarray(line.get_xydata()) for line in upper.lines[:2])
     assert curve[:, 0].tolist() == list(range(8))
     assert curve[0, 1] == -29.6514
-    assert alone.tolist() == [[8, numbers["llama", "forget05", "ga", "gru", "", "none", "", FQ]]]
+    assert alone.tolist() == [[8, numbers["Llama-2-7B-chat", "forget05", "ga", "gru", "", "none", "", FQ]]]
     ticks = [tick.get_text() for tick in lower.get_xticklabels()]
     assert ticks == ["0.001", "0.01", "0.1", "1", "2", "3", "10", "100", "none"]
 
@@ -66,13 +66,13 @@ def test_uwc_is_drawn_over_its_targets() -> None:
     line = points.loc[(points["split"] == "forget10") & (points["method"] == "npo") & (points["rectifier"] == "gru")]
     targets = ("0.85", "0.90", "0.95")
     assert line["setting"].tolist() == [float(target) for target in targets]
-    expected = [numbers["phi", "forget10", "npo", "gru", "", "", target, FQ] for target in targets]
+    expected = [numbers["Phi-1.5", "forget10", "npo", "gru", "", "", target, FQ] for target in targets]
     assert line["value"].tolist() == expected
     left, right = sensitivity.draw(points).axes
     curves = [np.asarray(line.get_ydata()).tolist() for line in right.lines if np.size(line.get_xdata()) == 3]
     assert len(curves) == 4  # GA and NPO, alone and w/ GRU
     assert expected in curves
-    original = numbers["phi", "forget05", "original", "none", "", "", "", FQ]
+    original = numbers["Phi-1.5", "forget05", "original", "none", "", "", "", FQ]
     assert np.asarray(left.lines[0].get_ydata()).tolist() == [original, original]
     one = sensitivity.target_points(pd.DataFrame(frame.loc[frame["target"].isna() | (frame["target"] == 0.9)]))
     assert len(one) == 2 * (1 + 4)

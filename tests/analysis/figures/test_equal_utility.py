@@ -38,8 +38,8 @@ def test_uwc_notes_and_csv(results: Results) -> None:
     csv = layout_sheet(results, table_definitions.UWC).csv.set_index(["method", "rectifier", "target"])
     npo = csv.loc[("npo", "gru", 0.95)]
     assert npo["forget05.weight.mean"] == pytest.approx(np.sqrt(0.05 * 0.9 / 0.1))
-    assert npo[[f"forget05.seeds.{name}" for name in ("reached", "monotone", "unmixed")]].tolist() == [1, 1, 0]
-    assert csv.loc[("npo", "gru", 0.85), "forget05.seeds.unmixed"] == 2
+    assert npo[[f"forget05.{name}.mean" for name in ("reached", "monotone", "unmixed")]].tolist() == [0.5, 0.5, 0]
+    assert csv.loc[("npo", "gru", 0.85), "forget05.unmixed.mean"] == 1
 
 
 def test_uwc_shows_the_setting_of_the_main_table(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from analysis import report
 from analysis.figures import attacks as drawing
-from analysis.prose.verdict import describe_attacks
+from analysis.report.verdict import describe_attacks
 from analysis.stats import attacks
 from analysis.tables import detail_tables
 from tests.support import sweep_store
@@ -62,16 +62,9 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path) -> None:
         {"Split": "forget05 (5%)", "Method": "GD", "n": "1", "the nf4": "—", "the relearn": "4 %"},
         {"Split": "forget05 (5%)", "Method": "NPO w/ GRU", "n": "2", "the nf4": "20 ± 14 %", "the relearn": "60 ± 0 %"},
     ]
-    assert "—: hardly anything was removed" in detail_tables.ATTACKS_CAPTION
     assert describe_attacks(means) == [
-        "Attacks that teach none of the measured rows bring back up to 20% of what was removed, by extraction "
-        "strength: of NPO w/ GRU (2 seeds), by the nf4. Relearning the rows themselves brings back up to 60% "
-        "(NPO w/ GRU). Attacked: 2 chosen settings."
-    ]
-    low = last.assign(share=last["share"].clip(upper=0.03))
-    assert describe_attacks(low) == [
-        "No attack made brings back more than 5% of what was removed: the relearn and the nf4. "
-        "Attacked: 2 chosen settings."
+        "Of what was removed, attacks bring back up to 20% (NPO w/ GRU, the nf4), relearning up to 60% (NPO w/ GRU, "
+        "the relearn)."
     ]
     assert describe_attacks(last.assign(share=float("nan"))) == describe_attacks(last.iloc[:0]) == []
     figure = drawing.draw(last)
@@ -90,9 +83,7 @@ def test_the_report_says_whether_it_lasts(copy: Path, tmp_path: Path) -> None:
     folder = report.build("tiny", copy, tmp_path / "out")
     page = (folder / "index.html").read_text()
     assert "Does it last" in page
-    assert (
-        "bring back up to 25% of what was removed, by extraction strength: of NPO w/ GRU (1 seed), by the nf4." in page
-    )
+    assert "Of what was removed, attacks bring back up to 25% (NPO w/ GRU, the nf4)." in page
     assert pd.read_csv(folder / "tables" / "attacks.csv")["share"].tolist() == [0.25]
     assert "bring back up to 25%" in (folder / "tables" / "verdict.md").read_text()
     assert (folder / "figures" / "attacks-forget05.svg").is_file()

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.prose import verdict
+from analysis.report import verdict
 from analysis.stats import row_bootstrap, significance
 from analysis.stats.sweep_results import Results
-from analysis.tables import detail_tables
-from tests.support.sweep_store import GRU, NONE, calibrated, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, NONE, read, write_sweep, write_trial
 from trainables import benchmarks
 from trainables.config.settings import Benchmark
 from trainables.storage.atomic_files import write_rows
@@ -45,12 +44,8 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     assert 0.01 < quality["p"] < 0.1
     assert quality["adjusted"] == quality["p"]  # MU's differences are all equal: no test
     assert np.isnan([utility["p"], utility["low"], utility["high"]]).all()
-    assert verdict.describe_tests(results.tests) == (
-        "1 of 1 differences are significant at 5% (two-sided paired t tests over the seeds, p adjusted by Holm); "
-        "1 more cannot be tested."
-    )
-    row = detail_tables.list_changes(results).iloc[0]
-    assert row[["Change", "95% interval", "Adjusted p"]].tolist() == ["+3.0000", "+1.04 to +4.96", "0.013"]
+    row = verdict.tabulate_differences(results, None).iloc[0]
+    assert row.tolist() == ["GA w/ GRU", "FQ ↑", "-16.8000", "-13.8000", "+3.00", "+1.04 to +4.96", "5", "better"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +77,6 @@ def test_forget_quality_counts_beyond_one_step_of_its_lattice(tmp_path: Path, ro
     quality = results.tests.to_dict("records")[0]
     assert quality["ks_steps"] == pytest.approx(abs(rows))
     assert quality["sign"] == sign
-    assert detail_tables.list_changes(results).iloc[0]["Of rows"] == f"{abs(rows):.1f} KS steps"
 
 
 @pytest.mark.parametrize(("gain", "sign"), [(0.0, 0), (0.02, 1)])
@@ -113,21 +107,13 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
     assert (utility["rows_low"] <= 0 <= utility["rows_high"]) == (sign == 0)
     assert utility["rows_low"] - 1e-4 <= utility["difference"] <= utility["rows_high"] + 1e-4  # which is rounded
     assert utility["sign"] == sign
-    rule = verdict.state_rule(results.tests, results.goals)
-    assert ", of MU it is beyond the 95% interval that the evaluation rows leave and every seed moved" in rule
-    assert rule.endswith("Where the KS distance is missing (1 of 1 comparisons), FQ counts by its seeds alone.")
-    (tmp_path / "trials" / ids[-1] / ROWS).unlink()
-    rule = verdict.state_rule(read(tmp_path).tests, results.goals)
-    assert "95% interval that the evaluation rows" not in rule
-    assert rule.endswith("Where the evaluation rows are missing (1 of 1 comparisons), MU counts by its seeds alone.")
 
 
 def test_one_seed_has_no_verdict(tmp_path: Path) -> None:
     results = sweep_of(tmp_path, [-9.0], [-1.0])
     assert np.isnan(results.tests["sign"].to_numpy()).all()
-    (first,) = verdict.write_verdict(results)
-    assert first.startswith("No verdict on GRU: no method ran with two seeds both alone and with GRU, so any")
-    assert not [text for text in verdict.explain_verdict(results) if "better" in text]
+    assert "but 1 seed on both sides gives no verdict" in verdict.write_verdict(results, None)
+    assert set(verdict.tabulate_differences(results, None)["Clear?"]) == {"too few seeds"}
 
 
 def test_without_a_seed_in_common_means_are_of_all(tmp_path: Path) -> None:
@@ -150,28 +136,3 @@ def test_holm(values: list[float]) -> None:
                 break
             rejected += 1
         assert (adjusted.dropna() < level).sum() == rejected
-
-
-def test_the_verdict_at_equal_utility(tmp_path: Path) -> None:
-    """On the made-up lines of `calibrated` GA gains 5 times w; NPO loses by GRU, and misses a target."""
-    ids = [write_trial(tmp_path, "ga0", fq=-14.0, mu=0.1, calibration=calibrated(-14.0, 0.1))]
-    ids.append(write_trial(tmp_path, "ga1", rectifier=GRU, fq=-9.0, mu=0.1, calibration=calibrated(-9.0, 0.1)))
-    ids.append(write_trial(tmp_path, "npo0", "npo", fq=-9.0, mu=0.1, calibration=calibrated(-9.0, 0.1)))
-    missed = calibrated(-9.5, 0.1, missed=(0.95,))
-    ids.append(write_trial(tmp_path, "npo1", "npo", GRU, fq=-9.5, mu=0.1, calibration=missed))
-    write_sweep(tmp_path, ids, splits=("forget05",))
-    assert verdict.compare_at_equal_utility(read(tmp_path)) == [
-        "At equal utility on forget05 (5%) (UWC: mixed back to 85%, 90% and 95% of the original model's MU) FQ is "
-        "higher with GRU in 3 of 5 pairs of a method and share, lower in 2. 1 of 6 pairs are left out: a side missed "
-        "its target, needed no mixing, or has no FQ. One seed, no verdict."
-    ]
-
-
-def test_no_verdict_at_equal_utility_without_forget_quality(tmp_path: Path) -> None:
-    """On WMDP mixtures have no FQ to compare."""
-    mixed = {"weight": 0.5, "mmlu": 0.5, "wmdp_bio": 0.3, "target": 0.9, "goal": 0.5, "reached": True}
-    given = {"calibration": {"monotone": True, "evaluations": [], "targets": [mixed]}, "benchmark": "wmdp"}
-    values = {"wmdp_bio": 0.3, "wmdp_cyber": 0.3, "mmlu": 0.5}
-    ids = [write_trial(tmp_path, side["name"], rectifier=side, metrics=values, **given) for side in (NONE, GRU)]
-    write_sweep(tmp_path, ids, splits=("forget05",))
-    assert not verdict.compare_at_equal_utility(read(tmp_path))

@@ -1,30 +1,24 @@
-"""A sweep's results in the paper's layouts: cells, the paper's numbers with them, what is missing, and the commands."""
+"""A sweep's results in the paper's layouts: cells, the paper's numbers with them, and what is missing."""
 
-import json
-import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from analysis import paper, report
+from analysis import report
 from analysis.number_format import DASH
-from analysis.stats import tidy
 from analysis.tables import table_definitions
 from analysis.tables.layout import Layout
-from analysis.tables.markdown_latex import Cell, to_latex
-from analysis.tables.paper_tables import make_sheet
+from analysis.tables.markdown_latex import Cell, to_latex, to_markdown
 from search_spaces.schema import sweep as spaces
 from tests.analysis.tables.test_paper_tables import compiled
 from tests.support import sweep_store
 from tests.support.benchmark_store import write_store as write_benchmark
-from tests.support.starts import in_process
 from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
 from tests.support.table_sheets import find_row, paper_sheets
 
 LLAMA = "Llama-2-7B-chat"
-COMMAND = "python -m platform.sweep tofu_llama --strategy grid --only method=ga --set models=DIR --seeds 0,1 --new"
 
 
 def write_llama(store: Path, backbone: str = LLAMA) -> Results:
@@ -43,50 +37,31 @@ def write_llama(store: Path, backbone: str = LLAMA) -> Results:
 
 
 def test_cells_from_runs_and_the_papers_beside(tmp_path: Path) -> None:
-    sheets = paper_sheets(write_llama(tmp_path), command=COMMAND, with_paper=True)
-    assert [one.name for one in sheets] == ["tofu_main"]
-    table = sheets[0].table
-    assert [[head.text for head in level] for level in table.levels] == [["LLaMA2-7B"], ["5%", "10%"]]
+    (sheet,) = paper_sheets(write_llama(tmp_path), with_paper=True)
+    assert sheet.name == "tofu_main"
+    table = sheet.table
+    heads = [(split, goal) for split in ("forget05", "forget10") for goal in ("FQ ↑", "MU ↑")]
+    assert list(table.cells.columns) == heads
     plain, rectified = find_row(table, "GA"), find_row(table, "GA", 1)
     # means of -16 and -15, of 0 and 0.1; the paper's are -16.9281 and 0.0000
-    assert plain.cells[0] == Cell("-15.5000", "0.7071", False, beside="paper -16.9281, +1.4281")
-    assert plain.cells[1].beside == "paper 0.0000, +0.0500"
-    assert rectified.cells[0] == Cell("-3.0000", "0.7071", True, beside="paper -3.5161, +0.5161")
-    assert rectified.cells[3] == Cell("0.5500", "0.0707", True, beside="paper 0.3108, +0.2392")
-    numbers = sheets[0].numbers
-    ga = numbers.loc[(numbers["method"] == "ga") & (numbers["rectifier"] == "none")]
+    assert plain[0] == Cell("-15.5000", False, "", " ± 0.7071", "paper -16.9281, +1.4281")
+    assert plain[1].beside == "paper 0.0000, +0.0500"
+    assert rectified[0] == Cell("-3.0000", True, "", " ± 0.7071", "paper -3.5161, +0.5161")
+    assert rectified[3] == Cell("0.5500", True, "", " ± 0.0707", "paper 0.3108, +0.2392")
+    assert find_row(table, "WGA")[0].spread == " (n = 1)"
+    assert {cell.text for cell in find_row(table, "NPO")} == {DASH}
+    ga = sheet.numbers.loc[(sheet.numbers["method"] == "ga") & (sheet.numbers["rectifier"] == "none")]
     assert ga["difference"].round(4).tolist()[:2] == [1.4281, 0.05]
-
-
-def test_the_whole_table_has_dashes_and_the_command_that_fills_them(tmp_path: Path) -> None:
-    table = paper_sheets(write_llama(tmp_path), command=COMMAND)[0].table
-    assert {cell.text for cell in find_row(table, "NPO").cells} == {DASH}
-    (note,) = [note for note in table.notes if note.startswith(DASH)]
-    assert note.endswith(
-        "`python -m platform.sweep tofu_llama --set models=DIR --seeds 0,1 --retry-failed --strategy paper --resume`"
-    )
-
-
-def test_the_command_runs_what_is_missing(tmp_path: Path) -> None:
-    table = paper_sheets(write_llama(tmp_path), command="python -m platform.sweep tofu_llama")[0].table
-    command = next(note for note in table.notes if "`" in note).split("`")[1]
-    parts = [*shlex.split(command)[3:], "--dry-run", "--json", "--storage", str(tmp_path / "new")]
-    done = in_process(*parts)
-    assert done.exit_code == 0, done.stderr
-    studies = {study["study"] for study in json.loads(done.stdout)["studies"]}
-    methods = ("ga", "wga", "npo", "gd", "npo_kl", "npo_gd", "simnpo_gd")
-    sides = [f"{method}/{side}" for method in methods for side in ("none", "gru")]
-    assert studies == {f"{split}/{side}" for split in ("forget05", "forget10") for side in sides}
 
 
 def test_another_model_or_dialect_has_nothing_of_the_papers_beside(tmp_path: Path) -> None:
     for backbone in ("Llama-3.2-1B-Instruct", ""):
         table = paper_sheets(write_llama(tmp_path / f"at{backbone}", backbone), with_paper=True)[0].table
-        assert not any(cell.beside or cell.marks for line in table.rows for cell in line.cells)
-        assert [one.label for one in table.rows][2:] == ["GA", "w/ GRU", "WGA", "NPO"]
+        assert not any(cell.beside or cell.marks for cell in table.cells.to_numpy().flat)
+        assert list(table.cells.index)[2:] == ["GA", "w/ GRU", "WGA", "NPO"]
     results = write_llama(tmp_path)
     other = results.with_runs(results.runs.assign(**{"benchmark.dialect": "open-unlearning"}))
-    assert paper_sheets(other, with_paper=True)[0].table == paper_sheets(results)[0].table
+    assert to_markdown(paper_sheets(other, True)[0].table) == to_markdown(paper_sheets(results)[0].table)
 
 
 def write_line(store: Path, gamma: float) -> Results:
@@ -103,11 +78,14 @@ def write_line(store: Path, gamma: float) -> Results:
 def test_a_line_over_tau(tmp_path: Path) -> None:
     (found,) = paper_sheets(write_line(tmp_path, 0.8), with_paper=True)
     table = found.table
-    assert (found.name, table.leaves) == ("tofu_tau", ("0.001", "1.0", "N/A"))
-    assert [cell.text for cell in find_row(table, "GA w/ GRU").cells] == ["0.0000", "-1.0000", "-2.0000"]
-    assert find_row(table, "GA w/ GRU").cells[2].beside == "paper -3.5161, +1.5161"
-    assert [cell.text for cell in find_row(table, "NPO w/ GRU").cells] == [DASH, "-9.0000", DASH]
+    assert found.name == "tofu_tau"
+    assert [leaf for *_, leaf in table.cells.columns] == ["τ 0.001", "τ 1", "τ none"]
+    assert [cell.text for cell in find_row(table, "GA w/ GRU, FQ ↑")] == ["0.0000", "-1.0000", "-2.0000"]
+    assert find_row(table, "GA w/ GRU, FQ ↑")[2].beside == "paper -3.5161, +1.5161"
+    assert [cell.text for cell in find_row(table, "NPO w/ GRU, FQ ↑")] == [DASH, "-9.0000", DASH]
     assert any("tau varies at one gamma: GA 0.8, NPO 0.8." in note for note in table.notes)
+    (found,) = paper_sheets(write_line(tmp_path / "other", 0.3), with_paper=True)
+    assert not any(found.numbers["paper"].notna()), "at another gamma it is not the paper's"
 
 
 def test_a_misprint_is_mended_beside_our_number(tmp_path: Path) -> None:
@@ -119,20 +97,9 @@ def test_a_misprint_is_mended_beside_our_number(tmp_path: Path) -> None:
     ]
     write_sweep(tmp_path, trials, name="tofu_tau", splits=("forget05",), backbone=LLAMA)
     (found,) = paper_sheets(read(tmp_path), with_paper=True)
-    cells = find_row(found.table, "GD w/ GRU").cells
+    cells = find_row(found.table, "GD w/ GRU, FQ ↑")
     assert [cell.beside for cell in cells] == ["paper -14.0316¶, +1.0316", "paper -15.1577, +0.1577"]
     assert any("the paper prints: 14.0316 (the minus sign is missing" in note for note in found.table.notes)
-
-
-def test_a_line_at_another_gamma_is_not_the_papers_and_one_of_its_own_sweep_is_whole(tmp_path: Path) -> None:
-    (found,) = paper_sheets(write_line(tmp_path / "other", 0.3), with_paper=True)
-    assert not any(found.numbers["paper"].notna())
-    (found,) = paper_sheets(write_line(tmp_path / "own", 0.8), command="python -m platform.sweep tofu_tau")
-    assert (
-        found.table.leaves
-        == make_sheet(table_definitions.LAYOUTS["tofu_tau"], paper.load_table("tofu_tau")).table.leaves
-    )
-    assert any("`python -m platform.sweep tofu_tau --strategy paper --resume`" in note for note in found.table.notes)
 
 
 def write_ablation(store: Path) -> str:
@@ -159,8 +126,8 @@ def write_ablation(store: Path) -> str:
 def test_a_sweep_has_the_tables_of_what_it_varied(
     write: Callable[[Path], str], names: list[str], tmp_path: Path
 ) -> None:
-    name = write(tmp_path)
-    sheets = paper_sheets(read(tmp_path), command=f"python -m platform.sweep {name}", with_paper=True)
+    write(tmp_path)
+    sheets = paper_sheets(read(tmp_path), with_paper=True)
     assert [one.name for one in sheets] == names
     if shutil.which("pdflatex") and sheets:
         compiled(tmp_path, [to_latex(one.table) for one in sheets])
@@ -176,7 +143,7 @@ def test_sweeps_are_those_that_fill_the_table(layout: Layout) -> None:
     for backbone, name in layout.sweeps.items():
         sweep = spaces.load_sweep(name)
         assert sweep.backbone is not None
-        assert tidy.BACKBONES[sweep.backbone.name] == backbone
+        assert sweep.backbone.name == backbone
         assert set(layout.methods) <= set(sweep.axes["method"])
 
 

@@ -69,8 +69,8 @@ def test_bold(
     results, frame = two_rows
     values = pd.Series([{"none": plain, "gru": gru}[name] for name in frame["rectifier"]], frame.index)
     values = values.where(frame["metric"] == metric, frame["value"])
-    rows = make_sheet(table_definitions.main_layout(results), frame.assign(value=values)).table.rows[-2:]
-    cells = [row.cells[metric == "model_utility"] for row in rows]
+    table = make_sheet(table_definitions.main_layout(results), frame.assign(value=values)).table
+    cells = list(table.cells.iloc[-2:, int(metric == "model_utility")])
     assert [cell.bold for cell in cells] == bold
     assert [cell.text for cell in cells] == texts
 
@@ -80,8 +80,18 @@ def test_rectifiers_beside_gru_have_rows_of_their_own(tmp_path: Path) -> None:
     kinds: list[dict[str, Any]] = [{"name": name} for name in ("none", "clip", "agem", "pcgrad", "blur", "gru", "mine")]
     trials = [write_trial(tmp_path, f"{n}", rectifier=NONE | kind, fq=-1.0, mu=0.5) for n, kind in enumerate(kinds)]
     write_sweep(tmp_path, trials[::-1], splits=("forget05",))
-    labels = [row.label for row in layout_sheet(read(tmp_path)).table.rows]
-    assert labels == ["Original", "Retrain", "GA", "w/ clip", "w/ A-GEM", "w/ PCGrad", "w/ BLUR", "w/ GRU", "w/ mine"]
+    labels = layout_sheet(read(tmp_path)).table.cells.index
+    assert list(labels) == [
+        "Original",
+        "Retrain",
+        "GA",
+        "w/ clip",
+        "w/ A-GEM",
+        "w/ PCGrad",
+        "w/ BLUR",
+        "w/ GRU",
+        "w/ mine",
+    ]
 
 
 def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:

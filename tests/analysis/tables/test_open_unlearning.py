@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from analysis import paper, report
-from analysis.page.paper_layout_sections import Source
+from analysis.report import Source
 from analysis.tables import detail_tables
 from tests.support import sweep_store
 from tests.support.sweep_store import write_sweep, write_trial

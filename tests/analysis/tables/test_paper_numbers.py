@@ -98,7 +98,7 @@ def test_erratum_is_off_the_lattice_as_printed_and_on_it_as_corrected(erratum: E
 
 # (b) tables that must agree
 
-LLAMA = {"backbone": "llama", "split": "forget05"}
+LLAMA = {"backbone": "Llama-2-7B-chat", "split": "forget05"}
 SAME = [
     *[("tofu_tau", {"tau": "none"}, "tofu_main", {}, method) for method in ("ga", "npo", "gd")],
     *[("tofu_tau", {"tau": "1.0"}, "tofu_gamma", {"gamma": "0.8"}, method) for method in ("ga", "npo")],

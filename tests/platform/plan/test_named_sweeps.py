@@ -54,8 +54,8 @@ def test_one_trial_of_paper_for_each_cell_of_its_table(table: str, store: Storag
 
 
 def _backbone(name: str) -> str:
-    known = {"tofu_phi": "phi", "wmdp": "zephyr", "muse": "iclm"}
-    return next((label for start, label in known.items() if name.startswith(start)), "llama")
+    known = {"tofu_phi": "Phi-1.5", "wmdp": "Zephyr-7B-beta", "muse": "ICLM-7B"}
+    return next((label for start, label in known.items() if name.startswith(start)), "Llama-2-7B-chat")
 
 
 def _fills(trial: Trial, row: dict[str, Any]) -> bool:

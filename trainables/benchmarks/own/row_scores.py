@@ -99,14 +99,6 @@ def _cut_row(encoder: Encoder, name: str, number: int, row: Row) -> Iterator[Ite
     yield Item(name, 0, number, 0, row, replace(whole, input_ids=ids, ending=ending))
 
 
-def generate_rows(network: Any, encoder: Encoder, rows: Sequence[tuple[Row, int]], *, token_budget: int) -> list[str]:
-    """Return a model's greedy text of each row, of a text of its block of that number: what ROUGE is measured on."""
-    asked: list[Scored] = [(list(_cut_row(encoder, "forget", 0, row))[block], [], {}) for row, block in rows]
-    _answer_questions(network, encoder, [one for one in asked if not one[0].row.is_text], token_budget)
-    _continue_texts(network, encoder.tokenizer, [one for one in asked if one[0].row.is_text], token_budget)
-    return [row["generation"] for _, _, row in asked]
-
-
 def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str, Any]:
     """Return the record of an item, with the losses and hits that measures read. Hits are of the answer itself."""
     if not np.isfinite(losses).all():

@@ -11,7 +11,6 @@ import pandas
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation
-from trainables.benchmarks.own import row_files
 from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
@@ -85,18 +84,6 @@ def _continuous_values(records: Sequence[Mapping[str, Any]]) -> pandas.Series:
     frame = pandas.DataFrame(records, columns=["task", "index", *CONTINUOUS]).set_index(["task", "index"])
     values: Any = frame.stack()
     return values.explode().dropna().astype(float)
-
-
-def answer_rows(trial: Trial, model: Model, rows: Sequence[tuple[row_files.Row, int]]) -> list[str]:
-    """Return what a model answers to own rows as it is measured in the trial's evaluation (row_scores.generate_rows).
-
-    Raises InputError if the model cannot be loaded.
-    """
-    from trainables.benchmarks.own.row_scores import generate_rows
-
-    network, tokenizer, _ = _load(trial, model, "model")
-    encoder = benchmarks.find(trial.benchmark.name).make_encoder(trial.benchmark, tokenizer)
-    return generate_rows(network, encoder, rows, token_budget=trial.resources.evaluation_tokens)
 
 
 def _load(trial: Trial, model: Model, field: str) -> tuple[Any, Any, float]:

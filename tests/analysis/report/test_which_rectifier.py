@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis import report
-from analysis.page import detail_sections
-from analysis.prose.which_rectifier import explain_rectifiers, summarise_rectifiers
+from analysis.report import sections, verdict
 from analysis.stats.rectifier_comparison import EQUAL, compare
 from analysis.stats.sweep_results import Results
 from analysis.tables.rectifier_tables import list_rectifiers
@@ -30,51 +29,31 @@ def shifted(*, tuned: bool = False, **shifts: float) -> Value:
     return value
 
 
-SEEDS = "Over 10 seeds, each at its own best settings"
-TWO = "2 comparisons (an objective on a split each)"
-
-
 @pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (shifted(), "clearly changed by none of them"),
-        (shifted(gru=5.0, ga_blur=4.0), "better with GRU for GA and NPO, with BLUR for GA"),
-        (shifted(gru=-5.0, npo_blur=4.0), "better with BLUR for NPO, worse with GRU for GA and NPO"),
-        (shifted(gru=-5.0, sago=-5.0), "worse with GRU and SAGO for GA and NPO"),
-    ],
+    ("shifts", "better", "worse"),
+    [({}, 0, 0), ({"gru": 5.0, "ga_blur": 4.0}, 3, 0), ({"gru": -5.0, "npo_blur": 4.0}, 1, 2)],
 )
-def test_the_sentence_counts_what_the_tests_find(tmp_path: Path, value: Value, words: str) -> None:
-    found = compare(write_arena(tmp_path, value, methods=METHODS))
-    same = "MU is clearly changed by none of them (p below 0.05 after Holm)."
-    assert summarise_rectifiers(found) == [f"{SEEDS}, in {TWO}, against none: FQ is {words}; {same}"]
+def test_the_sentence_counts_what_the_tests_find(
+    tmp_path: Path, shifts: dict[str, float], better: int, worse: int
+) -> None:
+    value = shifted(tuned=False, **shifts)
+    results = write_arena(tmp_path, value, methods=METHODS)
+    told = verdict.write_verdict(results, compare(results))
+    assert told.startswith(
+        f"With a rectifier, FQ is clearly better in {better} and worse in {worse} of 6 comparisons, MU"
+    )
+    clear = verdict.tabulate_differences(results, compare(results))
+    assert clear["Clear?"].tolist().count("better") == better
+    assert clear["Clear?"].tolist().count("worse") == worse
 
 
-@pytest.mark.parametrize(("seeds", "verdict"), [(3, False), (6, False), (7, True)])
-def test_too_few_seeds_give_no_verdict(tmp_path: Path, seeds: int, verdict: bool) -> None:
+@pytest.mark.parametrize(("seeds", "clear"), [(3, False), (6, False), (7, True)])
+def test_too_few_seeds_give_no_verdict(tmp_path: Path, seeds: int, clear: bool) -> None:
     """Three rectifiers take seven: 3 x 2 / 2^6 is above 5 %, 3 x 2 / 2^7 below."""
-    found = compare(write_arena(tmp_path, shifted(gru=5.0), seeds={1e-3: range(seeds)}))
-    (text,) = summarise_rectifiers(found)
-    start = f"Over {seeds} seeds, each at its own best settings"
-    none = ": no verdict. Among 3 rectifiers a significant difference takes 7 seeds."
-    better = ", against none: FQ is better with GRU; MU is clearly changed by none of them (p below 0.05 after Holm)."
-    assert text == start + (better if verdict else none)
-
-
-def test_what_the_section_says_beside(tmp_path: Path) -> None:
-    def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float] | None:
-        gone = name == "blur" and seed == 4
-        quality, _ = shifted(tuned=True)(method, name, seed, lr) or (0.0, 0.0)
-        return None if gone else (quality, 0.5 if name == "sago" else 0.85)
-
-    seeds = {1e-3: range(10), 2e-3: range(10)}
-    found = compare(write_arena(tmp_path, value, seeds=seeds))
-    first, second, cost, below, lacking = explain_rectifiers(found)
-    assert first.startswith("Over 9 to 10 seeds, each at its own best training.lr, against none: FQ is clearly")
-    assert second.startswith("Over 9 to 10 seeds, all at the training.lr chosen without a rectifier, against none: FQ")
-    assert "FQ is worse with GRU" in second
-    assert cost == "A training step takes 1 times as long as without a rectifier."
-    assert below.startswith("10 of the 49 models keep less than 90% of the original model's MU: ")
-    assert lacking == "Without a pair: NPO w/ BLUR on forget05: seeds 4 (with it: diverged)."
+    results = write_arena(tmp_path, shifted(gru=5.0), seeds={1e-3: range(seeds)})
+    told = verdict.write_verdict(results, compare(results))
+    assert ("FQ is clearly better in 1 and worse in 0 of 3" in told) == clear
+    assert (f"{seeds} seeds on both sides give no verdict, which takes 7 " in told) == (seeds == 3)
 
 
 def test_tables_rank_and_name_all(tmp_path: Path) -> None:
@@ -103,8 +82,8 @@ def test_the_report_has_the_part_where_there_are_several(tmp_path: Path, drawn_f
     results: Results = write_arena(tmp_path, shifted(gru=5.0), methods=METHODS)
     page = write_report(tmp_path)
     assert "<summary>Which rectifier helps</summary>" in page
-    sentence = summarise_rectifiers(compare(results))[0]
-    assert (tmp_path / "report/tables/verdict.md").read_text().splitlines()[-1] == sentence
+    sentence = verdict.write_verdict(results, compare(results))
+    assert (tmp_path / "report/tables/verdict.md").read_text().splitlines()[0] == sentence
     rows = pd.read_csv(tmp_path / "report/tables/rectifiers.csv")
     assert set(rows["rectifier"]) == set(NAMES[1:])
     assert {"gains", "low", "adjusted", "effect", "slower", "memory"} <= set(rows)
@@ -117,5 +96,5 @@ def test_one_rectifier_or_no_plain_method_has_no_such_part(
 ) -> None:
     """What GRU alone changes is the verdict's, which is not said twice."""
     results = write_arena(tmp_path, shifted(), names=names, seeds={1e-3: range(3)})
-    assert detail_sections.Report(tmp_path, results, Storage(tmp_path)).rectifiers is None
+    assert sections.Report(tmp_path, results, Storage(tmp_path)).rectifiers is None
     assert "Which rectifier helps" not in write_report(tmp_path)

@@ -32,7 +32,7 @@ for a layout that took two passes."""
 
 MEASURE = """<script>
 for (const part of document.querySelectorAll('details')) part.open = true
-const drawn = [...document.querySelectorAll('figure svg')].filter(e => e.getClientRects().length)
+const drawn = [...document.querySelectorAll('figure img')]
 document.body.dataset.widths = drawn.map(e => e.getBoundingClientRect().width)
 document.body.dataset.fits = document.documentElement.scrollWidth <= window.innerWidth
 </script>"""

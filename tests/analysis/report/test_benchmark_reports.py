@@ -3,15 +3,12 @@
 import re
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from analysis import report
 from analysis.figures import tradeoff
 from analysis.load import goal_columns
-from analysis.prose import verdict
 from tests.support import benchmark_store
 from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, report_tables, write_store
 from tests.support.sweep_store import grid, read
@@ -51,11 +48,9 @@ SHOWN = {
     },
 }
 VERDICTS = {
-    "muse": "On news, with GRU VerbMem is worse for GA and NPO; KnowMem-U is better for NPO, worse for GA; KnowMem-R "
-    "is better for GA and NPO.",
-    "wmdp": "On bio_cyber, with GRU Bio is better for NPO, worse for GA; Cyber is worse for GA and NPO; MMLU is better "
-    "for GA and NPO.",
-    "own": "On own rows, with GRU ES is better for NPO, worse for GA; utility is better for GA and NPO.",
+    "muse": "VerbMem is clearly better in 0 and worse in 2 of 2 comparisons, KnowMem-U is clearly better in 1",
+    "wmdp": "Bio is clearly better in 1 and worse in 1 of 2 comparisons, Cyber is clearly better in 0 and worse in 2",
+    "own": "ES is clearly better in 1 and worse in 1 of 2 comparisons, utility is clearly better in 2",
 }
 REMOVAL = {
     "muse": "removal (mean of VerbMem and KnowMem-U, less is more)",
@@ -69,21 +64,21 @@ def test_the_report_has_the_goals_of_the_benchmark(name: str, tmp_path: Path) ->
     done = CliRunner().invoke(report.app, [name, "--storage", str(write_store(tmp_path, name))])
     assert (done.exit_code, done.stderr) == (0, "")
     split = benchmark_store.SPLITS[name]
-    assert grid(done.stdout)[0] == ["Method", *(f"{split} {head}" for head in HEADS[name])]
-    assert main_rows(done.stdout) == SHOWN[name]
+    folder = tmp_path / f"reports/{name}-0a1b2c3d"
+    main = (folder / "tables/main.md").read_text()
+    assert grid(main)[0] == ["Method", *(f"{split} {head}" for head in HEADS[name])]
+    assert main_rows(main) == SHOWN[name]
     what = goal_columns.find_goals(name)
     rule = f"the most {REMOVAL[name]} among those with at least 90% of the target model's {what.retention.short}"
     assert rule in done.stdout
     assert SAME_ROWS in done.stdout
-    folder = tmp_path / f"reports/{name}-0a1b2c3d"
     page = (folder / "index.html").read_text()
     for words in (VERDICTS[name], rule.replace("'", "&#39;"), SAME_ROWS, "no space left", "12 of 13 trials finished"):
         assert words in page, words
     assert "forget quality" not in page
     assert "FQ" not in re.sub(r"base64,[^\"]+", "", page)  # of heat maps
     assert ("Retrain: a model trained without" in page) == (name == "muse")
-    assert ("Which rows can still be got out is not known" in page) == (name == "own")
-    assert "None of the measured" not in page
+    assert ("Before and after trial" in page) == (name == "own")
     assert ("PrivLeak: how far membership inference" in page) == (name == "muse")
     assert r"$\downarrow$" in (folder / "tables/main.tex").read_text()
 
@@ -99,39 +94,6 @@ def test_load_has_the_metrics_as_columns(name: str, tmp_path: Path) -> None:
     columns = report_tables(tmp_path)["trials.csv"].splitlines()[0].split(",")
     assert set(expected) < set(columns)
     assert not {"choice.removal", "choice.utility", "halves", "chosen_step"} & set(columns)
-
-
-@pytest.mark.parametrize(
-    ("signs", "text"),
-    [
-        (
-            [(1, 0, 0), (0, 1, 1), (1, -1, 0)],
-            "Of 3 comparisons, GRU helped in 2 (at least one of VerbMem, KnowMem-U and KnowMem-R clearly better, "
-            "none worse) and traded one goal for another in 1.",
-        ),
-        (
-            [(-1, 0, 0), (0, 0, 0)],
-            "Of 2 comparisons, GRU helped in none, made it worse in 1 and changed nothing clearly in 1.",
-        ),
-        (
-            [(np.nan, 0, 1), (1, 1, 1)],
-            "GRU helped in the only comparison (at least one of VerbMem, KnowMem-U and KnowMem-R clearly better, none "
-            "worse). Each",
-        ),
-        ([(1, -0.2, 0)], "GRU improved one goal in the only comparison (another became worse, by too little to count)"),
-        ([(np.nan, 0, 1)], "No verdict: no comparison has all goals"),
-    ],
-)
-def test_kinds_of_changes_of_three_goals(signs: list[tuple[float, ...]], text: str) -> None:
-    """A goal that is worse by too little to count is no harm, but nobody calls that help."""
-    goals = goal_columns.find_goals("muse")
-    rows = [
-        {"split": "news", "method": f"{place}", "metric": goal.metric, "n": 2, "p": np.nan, "adjusted": np.nan}
-        | {"sign": sign if sign != sign else float(round(sign)), "difference": goal.gain(sign)}
-        for place, one in enumerate(signs)
-        for goal, sign in zip(goals.compared, one, strict=True)
-    ]
-    assert verdict.summarise_tests(pd.DataFrame(rows), goals).startswith(text)
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

@@ -1,7 +1,5 @@
 """A report of several sweeps: they fill the paper's tables and figures together, or stand side by side."""
 
-import json
-import re
 from pathlib import Path
 
 import pandas as pd
@@ -35,18 +33,18 @@ def test_two_sweeps_fill_the_papers_tables_and_its_figure(tmp_path: Path, drawn_
         assert text.strip() in done.stdout
     heads, _, *rows = grid(main)
     assert heads[1::2] == [
-        f"{backbone} {split} FQ ↑" for backbone in ("Phi-1.5", "LLaMA2-7B") for split in ("5%", "10%")
+        f"{backbone} {split} FQ ↑" for backbone in ("Phi-1.5", "Llama-2-7B-chat") for split in ("forget05", "forget10")
     ]
     assert [row[1::2] for row in rows if row[0] == "GA"] == [["-28.0000"] * 2 + ["-16.0000"] * 2]
-    assert "SimNPO+GD" in [row[0] for row in rows]
-    assert "`python -m platform.sweep tofu_llama --strategy paper --resume`" in main
-    assert "`python -m platform.sweep tofu_phi_tru --strategy paper --resume`" in free
     points = pd.read_csv(folder / "figures/pairs.csv")
     panels = points.loc[points["method"] == "ga", ["backbone", "split", "metric"]].drop_duplicates()
     assert len(panels) == 8
     page = (folder / "index.html").read_text()
-    verdict = "<strong>tofu_phi</strong>: No chosen setting keeps 90%"
-    for words in (verdict, "<h3>Table 2. TOFU: methods", "Wang et al.", "4 of 4 trials", "tofu_phi: forget10</label>"):
+    for words in (
+        "tofu_phi: With GRU, FQ is better in 2 and worse in 0 of 2",
+        "<h3>Table 2. TOFU: methods",
+        "4 of 4 trials",
+    ):
         assert words in page, words
 
 
@@ -56,19 +54,6 @@ def test_other_sweeps_of_one_benchmark_stand_side_by_side_and_those_of_two_apart
     benchmark_store.write_store(tmp_path, "own")
     folder = report.build(["quickstart", "own", "tofu_tiny"], tmp_path)
     heads = grid((folder / "tables/tofu_main.md").read_text())[0]
-    assert heads[1::4] == ["quickstart 5% FQ ↑", "tofu_tiny 5% FQ ↑"]
-    assert grid((folder / "tables/main.md").read_text())[0][1] == "ES ↓"
+    assert heads[1::4] == ["quickstart forget05 FQ ↑", "tofu_tiny forget05 FQ ↑"]
+    assert grid((folder / "tables/main.md").read_text())[0][1] == "own ES ↓"
     assert {path.stem for path in (folder / "figures").glob("*.csv")} >= {"tofu-pairs", "own-pairs", "tofu-arrows"}
-
-
-def test_trials_of_sweeps_are_shown_together_each_with_its_own_choice_though_one_has_none_yet(tmp_path: Path) -> None:
-    for key, gamma, fq in (("a", 0.8, -9.0), ("b", 0.4, -5.0), ("c", 0.05, -12.0)):
-        write_trial(tmp_path, key * 12, "ga", GRU | {"gamma": gamma}, fq=fq, mu=0.85)
-    write_sweep(tmp_path, ["a" * 12, "b" * 12], "tofu_tiny")
-    write_sweep(tmp_path, ["a" * 12, "c" * 12], "wide")
-    write_sweep(tmp_path, ["f" * 12], "quickstart")  # its only trial has not begun
-    page = (report.build(["quickstart", "tofu_tiny", "wide"], tmp_path) / "index.html").read_text()
-    (data,) = re.findall(r'id="answers-data">(.*?)</script>', page, re.DOTALL)
-    found = {(row["id"][0], row["split"]): row["chosen"] for row in json.loads(data)["trials"]}
-    tiny, wide = (f"{name}: forget05" for name in ("tofu_tiny", "wide"))
-    assert found == {("a", tiny): False, ("b", tiny): True, ("a", wide): True, ("c", wide): False}

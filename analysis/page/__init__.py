@@ -1,1 +1,0 @@
-"""The report's page: sections and HTML. It imports every package of analysis."""

@@ -1,0 +1,124 @@
+"""`python -m analysis.report NAME ...`: tables, figures and one page about sweeps. It imports all of analysis."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from analysis.figures import catalog
+from analysis.load.opening import find_sweep, open_storage
+from analysis.report import several, verdict
+from analysis.report.interactive import write_interactive
+from analysis.report.own import write_own
+from analysis.report.page import Section, TableItem, save_frame, save_picture, write_page, writing_to
+from analysis.report.requests import write_requests
+from analysis.report.sections import Report, Source, write_main, write_sections
+from analysis.stats.sweep_results import read_results
+from trainables.common import cli
+from trainables.common.wording import format_count
+from trainables.storage.sweep_file import SweepFile
+
+
+def build(
+    name: str | Sequence[str],
+    storage: str | Path = "runs",
+    output: str | Path | None = None,
+    source: Source = Source.RUNS,
+    say: Callable[[str], object] = str,
+) -> Path:
+    """Write the report of a sweep, or of several together, and return its folder: index.html, tables/, figures/.
+
+    `say` is told what it does. `source`: with the paper's numbers beside the runs' (both), or the paper's alone.
+
+    The folder is STORAGE/reports/NAME-HASH, of several NAME-HASH+NAME-HASH, unless `output` says otherwise. Raise
+    InputError if a sweep or the storage cannot be read or the folder cannot be written; trials that failed are
+    reported, never an error.
+    """
+    names = list(dict.fromkeys([name] if isinstance(name, str) else name))
+    if source == Source.PAPER:
+        return several.write_paper(names, storage, Path(output) if output else None)
+    store, both = open_storage(storage), source == Source.BOTH
+    found = {sweep.label: sweep for sweep in (find_sweep(one, store) for one in names)}
+    called = [sweep.name for sweep in found.values()]
+    sweeps = {sweep.name if called.count(sweep.name) == 1 else sweep.label: sweep for sweep in found.values()}
+    folder = Path(output) if output else store.root / "reports" / "+".join(found)
+    say(f"reading {format_count(sum(len(sweep.trials) for sweep in found.values()), 'trial')} of {' '.join(found)}")
+    results = {name: read_results(sweep, store) for name, sweep in sweeps.items()}
+    say(f"drawing figures and writing tables to {folder}")
+    whose = "" if source == Source.RUNS else f" --source {source}"
+    command = f"python -m analysis.report {' '.join(found)}{cli.spell_storage(str(storage))}{whose}"
+    with writing_to(folder):
+        if len(sweeps) > 1:
+            several.write_several(sweeps, results, folder, both, command)
+        else:
+            ((label, sweep),) = sweeps.items()
+            _write_single(Report(folder, results[label], store), sweep, both, str(storage), command)
+    if output is None:
+        store.push_parts(folder)
+    return folder
+
+
+def _write_single(report: Report, sweep: SweepFile, both: bool, storage: str, command: str) -> None:
+    """Write all parts of one sweep's report, and the page of them."""
+    results, folder, comparison = report.results, report.folder, report.rectifiers
+    tradeoff, main = save_picture(folder, catalog.draw_tradeoff(results)), write_main(report)
+    ship, before_after, rows = write_own(report, storage)
+    lead = [*ship, verdict.write_verdict(results, comparison), *verdict.describe_attacks(report.attacks)]
+    notes = verdict.list_notes(results)
+    opened = [Section("", (*before_after, main), (tradeoff,)), *write_requests(report)]
+    said = [*lead, *(f"- {note}" for note in notes)]
+    save_frame(folder, "differences", verdict.list_differences(results, comparison))
+    differences = verdict.tabulate_differences(results, comparison)
+    if len(differences):
+        opened.append(Section("What a rectifier changes", (TableItem(differences, verdict.CLEAR),)))
+        said += ["", differences.to_markdown(index=False, disable_numparse=True)]
+    (folder / "tables" / "verdict.md").write_text("\n".join(said) + "\n", encoding="utf-8")
+    created = sweep.time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    write_page(
+        folder,
+        title=sweep.title.partition(": ")[0],
+        subtitle=f"{sweep.label} · {created} · {verdict.count_trials(results.runs)}",
+        lead=lead,
+        notes=notes,
+        opened=opened,
+        folded=[*rows, *write_sections(report, sweep, both)],
+        commands=[*sweep.commands, command],
+        interactive=write_interactive(results, folder),
+    )
+
+
+@cli.command
+def main(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="Sweep: NAME (its newest) or NAME-HASH. Several fill the paper's tables together.",
+        ),
+    ],
+    storage: cli.StorageOption = cli.DEFAULT_STORAGE,
+    output: Path | None = typer.Option(None, help="Where to write; none: STORAGE/reports/NAME-HASH."),
+    source: Source = typer.Option(Source.RUNS, help="Whose numbers; paper needs no storage."),
+) -> int:
+    """Write the tables, figures and index.html of a sweep or of several; print verdict, tables and where they are.
+
+    Example: python -m analysis.report tofu_llama tofu_phi
+    """
+    with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
+        folder = build(names, storage, output, source, status.update)
+    printed = ("verdict", "main", "retain_free", "uwc") if len(names) == 1 else ("several",)
+    printed = ("paper",) if source == Source.PAPER else printed
+    for path in (folder / "tables" / f"{stem}.md" for stem in printed):
+        if path.exists():
+            typer.echo(path.read_text(encoding="utf-8"))
+    typer.echo(f"report: {folder / 'index.html'}")
+    return 0
+
+
+app = cli.make_app(main)

@@ -1,0 +1,67 @@
+"""figures/tradeoff.html: every trial of the trade-off's figure, to point at, drawn by Vega-Lite."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from analysis.labels import method_label, rectifier_name
+from analysis.load.goal_columns import full_title
+from analysis.load.trials import evaluated
+from analysis.stats.chosen_settings import SHORT, varied
+from analysis.stats.sweep_results import Results
+
+
+def write_interactive(results: Results, folder: Path) -> bool:
+    """Write figures/tradeoff.html, which needs no network; return whether there were two trials to show."""
+    goals, x, y = results.goals, results.goals.removal, results.goals.retention
+    shown = evaluated(results.runs) & results.runs[[x.metric, y.metric]].notna().all(axis=1)
+    if sum(shown) < 2:
+        return False
+    columns = [
+        "split",
+        "method",
+        "rectifier",
+        "gamma",
+        "tau",
+        "strength",
+        *varied(results.runs),
+        *goals.metrics,
+        x.metric,
+    ]
+    trials = results.runs.loc[shown].rename(columns=SHORT)[list(dict.fromkeys([*columns, "seed", "id"]))]
+    trials = trials.assign(method=trials["method"].map(method_label), rectifier=trials["rectifier"].map(rectifier_name))
+    trials["chosen"] = trials["id"].isin(results.chosen_trials["id"])
+    axes: dict[str, Any] = {
+        axis: {"field": goal.metric, "type": "quantitative", "title": full_title(goal)}
+        for axis, goal in (("x", x), ("y", y))
+    }
+    axes["x"]["scale"] = {"zero": False, "reverse": x.best == "lowest"}
+    axes["y"]["scale"] = {"zero": False}
+    picture = {
+        "data": {"values": json.loads(trials.to_json(orient="records").replace("<", "‹"))},  # ends no script element
+        "facet": {"field": "split", "title": None},
+        "columns": 2,
+        "spec": {
+            "width": 480,
+            "height": 400,
+            "mark": {"type": "point", "filled": True, "tooltip": {"content": "data"}},
+            "params": [
+                {"name": "legend", "select": {"type": "point", "fields": ["method"]}, "bind": "legend"},
+                {"name": "zoom", "select": "interval", "bind": "scales"},
+            ],
+            "encoding": axes
+            | {
+                "color": {"field": "method", "title": "Method"},
+                "shape": {"field": "rectifier", "title": "Rectifier"},
+                "size": {"condition": {"test": "datum.chosen", "value": 180}, "value": 50},
+                "opacity": {"condition": {"param": "legend", "value": 0.9}, "value": 0.05},
+            },
+        },
+    }
+    page = vl_convert.vegalite_to_html(picture, bundle=True)
+    (folder / "figures" / "tradeoff.html").write_text(page, encoding="utf-8")
+    return True

@@ -1,0 +1,272 @@
+"""The parts of a report on one sweep: each writes its files and returns the sections that the page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import paper
+from analysis.figures import catalog, equal_utility
+from analysis.figures.catalog import Picture
+from analysis.labels import OTHER_REFERENCES, REFERENCES
+from analysis.load.goal_columns import full_title
+from analysis.load.trials import CHOICE, settings
+from analysis.report.page import Section, TableItem, save_frame, save_picture
+from analysis.stats import attacks, hypervolume, rectifier_comparison, task_vector_strength, tidy, training_curves
+from analysis.stats.importance import LEAST_SETTINGS, list_points, measure_importance
+from analysis.stats.sweep_results import Results
+from analysis.tables import detail_tables, paper_tables, rectifier_tables, table_definitions
+from analysis.tables.layout import Layout
+from analysis.tables.markdown_latex import Table
+from analysis.tables.paper_tables import FillingSweep, Sheet, make_sheet
+from analysis.tables.table_definitions import LAYOUTS
+from trainables.storage.folder_storage import Storage
+from trainables.storage.sweep_file import SweepFile
+
+MOST_PICTURES = 6
+"""Studies whose settings are drawn; importance.csv has all."""
+MOST_FAILURES = 50
+"""Trials without a result that the page lists; failures.csv has all."""
+
+
+class Source(StrEnum):
+    """Whose numbers a report shows."""
+
+    RUNS = "runs"
+    PAPER = "paper"
+    BOTH = "both"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report's folder, and what its parts are made from: the sweep's results and their storage."""
+
+    folder: Path
+    results: Results
+    store: Storage
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """Return the sweep's results as one long frame."""
+        return tidy.from_runs(self.results)
+
+    @cached_property
+    def attacks(self) -> pd.DataFrame:
+        """Return what attacks on the chosen trials brought back: `attacks.mean_shares`."""
+        return attacks.mean_shares(self.results)
+
+    @cached_property
+    def rectifiers(self) -> rectifier_comparison.Comparison | None:
+        """Return what rectifiers change; None where no objective has two of them and none: the verdict is on one."""
+        studies = self.results.chosen.groupby(["benchmark.split", "method"])["rectifier.name"]
+        if not any("none" in set(names) and len(set(names)) > 2 for _, names in studies):
+            return None
+        found = rectifier_comparison.compare(self.results)
+        return None if found.differences.empty else found
+
+    def save_table(self, layout: Layout, frame: pd.DataFrame) -> Table:
+        """Write a tidy frame in this layout as tables/NAME.csv, .md and .tex, and return it as printed."""
+        sheet = make_sheet(layout, frame)
+        sheet.save(self.folder / "tables")
+        return sheet.table
+
+    def save_pictures(self, pictures: Iterable[Picture]) -> tuple[Picture, ...]:
+        """Write pictures and return them."""
+        return tuple(save_picture(self.folder, picture) for picture in pictures)
+
+
+def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
+    """Write tables/ and figures/ of all that the sweep has, and return its sections in the page's order.
+
+    `both`: with the paper's numbers beside the runs'.
+    """
+    parts = [_write_rectifiers, _write_attacks, _write_hypervolume, _write_importance, _write_seeds]
+    parts += [_write_retain_free, _write_calibration]
+    return [
+        *(section for write in parts for section in write(report)),
+        *_write_paper(report, sweep, both),
+        *_write_training(report),
+        *_write_lists(report),
+    ]
+
+
+def write_main(report: Report) -> TableItem:
+    """Write the main table, which stands beside the picture."""
+    layout = table_definitions.main_layout(report.results)
+    table = report.save_table(layout, report.frame)
+    roles = set(report.results.models["role"])
+    others = "".join(f"; {REFERENCES[role]}: {text}" for role, text in OTHER_REFERENCES.items() if role in roles)
+    explained = f"{report.results.goals.explanation} Original: the target model, before unlearning{others}."
+    return TableItem(table, f"{explained} Means over seeds ± sd; —: no result.")
+
+
+def _write_rectifiers(report: Report) -> list[Section]:
+    """Every rectifier against none, where there are several."""
+    comparison = report.rectifiers
+    if comparison is None:
+        return []
+    keys = ["split", "method", "rectifier"]
+    save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.costs, on=keys))
+    save_frame(report.folder, "rectifier_ranks", comparison.ranks)
+    found = [(goal, rectifier_tables.list_rectifiers(comparison, goal)) for goal in comparison.ranked]
+    items = [TableItem(frame, title=full_title(goal)) for goal, frame in found]
+    items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))
+    pictures = report.save_pictures(catalog.draw_rectifiers(comparison))
+    return [Section("Which rectifier helps", tuple(items), pictures)]
+
+
+def _write_attacks(report: Report) -> list[Section]:
+    """What attacks bring back of what the chosen trials removed, where any was attacked."""
+    if report.attacks.empty:
+        return []
+    save_frame(report.folder, "attacks", report.attacks)
+    last = attacks.last_steps(report.attacks)
+    item = TableItem(detail_tables.list_attacks(last), detail_tables.ATTACKS_CAPTION)
+    return [Section("Does it last", (item,), report.save_pictures(catalog.draw_attacks(last)))]
+
+
+def _write_hypervolume(report: Report) -> list[Section]:
+    frame = hypervolume.measure_hypervolume(report.results)
+    if frame.empty:
+        return []
+    save_frame(report.folder, "hypervolume", frame)
+    caption = (
+        f"{hypervolume.describe_hypervolume(report.results.goals)} Over all settings of the methods that were run "
+        "with and without GRU: more settings cover more by themselves, so unequal numbers do not compare."
+    )
+    table = TableItem(detail_tables.list_volumes(frame, report.results.goals), caption)
+    return [Section("Area under the Pareto front", (table,))]
+
+
+def _write_importance(report: Report) -> list[Section]:
+    """Studies with enough settings to say which of them matter; pictures of those that varied several."""
+    shares, goals = measure_importance(report.results.runs), report.results.goals
+    if shares.empty:
+        return []
+    save_frame(report.folder, "importance", shares)
+    caption = (
+        "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
+        f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {LEAST_SETTINGS} settings are left out."
+    )
+    pictures = []
+    for study, points in list_points(report.results.runs):
+        own = shares.loc[(shares[list(study)] == pd.Series(study)).all(axis=1)]
+        if own["setting"].nunique() > 1 and len(pictures) < MOST_PICTURES:
+            pictures.append(catalog.draw_slices(points, goals, own))
+    table = TableItem(detail_tables.list_importance(shares, goals), caption)
+    return [Section("Which setting matters", (table,), report.save_pictures(pictures))]
+
+
+def _write_seeds(report: Report) -> list[Section]:
+    if report.results.seeds.empty:
+        return []
+    save_frame(report.folder, "seeds", report.results.seeds)
+    item = TableItem(detail_tables.list_seeds(report.results), detail_tables.explain_seeds(report.results))
+    return [Section("Every seed", (item,))]
+
+
+def _write_retain_free(report: Report) -> list[Section]:
+    """Task vectors, which are over FQ and MU: of sweeps on TOFU only."""
+    if report.results.goals.benchmark != "tofu" or not detail_tables.has_task_vectors(report.results.runs):
+        return []
+    points = task_vector_strength.strength_points(report.results)
+    counts = points.groupby("method")["strength"].nunique()
+    pictures = report.save_pictures([catalog.draw_strengths(points)] if max(counts, default=0) > 1 else [])
+    free = report.results.with_runs(paper_tables.retain_free_trials(report.results.runs))
+    table = report.save_table(table_definitions.RETAIN_FREE, tidy.from_runs(free))
+    return [Section("Without retain data", (TableItem(table),), pictures)]
+
+
+def _write_calibration(report: Report) -> list[Section]:
+    """UWC, which is over FQ and MU: of sweeps on TOFU only."""
+    if report.results.goals.benchmark != "tofu" or not any(report.results.chosen_trials["calibrated"].notna()):
+        return []
+    pictures = report.save_pictures(catalog.draw_mixtures(equal_utility.mixture_points(report.results)))
+    table = report.save_table(table_definitions.UWC, report.frame)
+    caption = "Mixtures are measured on all evaluation rows." if report.results.rule.halves else ""
+    return [Section(table_definitions.UWC.caption, (TableItem(table, caption),), pictures)]
+
+
+def save_paper_parts(
+    sweeps: dict[str, FillingSweep], folder: Path, both: bool, stem: str = ""
+) -> tuple[list[Sheet], list[Picture]]:
+    """Write into tables/ and draw what sweeps of one benchmark, by their labels, have of the paper's.
+
+    `stem` begins the names of the pictures' files.
+    """
+    sheets = paper_tables.make_sheets(sweeps, both)
+    for sheet in sheets:
+        sheet.save(folder / "tables")
+    frames = {
+        kind: tidy.join(
+            {label: one.frame for label, one in sweeps.items()},
+            {name for table in tables for name in LAYOUTS[table].sweeps.values()},
+        )
+        for kind, tables in catalog.PAPER.items()
+    }
+    beside = both and all(tidy.in_paper_dialect(one.results.runs) for one in sweeps.values())
+    drawn = catalog.draw_sweeps(frames, beside, several=len(sweeps) > 1)
+    return sheets, [picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn]
+
+
+def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
+    """Return the paper's tables and figures, filled from runs; `both`: with the numbers that others publish."""
+    sheets, drawn = save_paper_parts({sweep.label: FillingSweep(report.results, report.frame)}, report.folder, both)
+    found = []
+    peers = detail_tables.list_open_unlearning(report.results) if both else pd.DataFrame()
+    if len(peers):
+        item = TableItem(peers, detail_tables.OPEN_UNLEARNING_CAPTION)
+        found.append(Section("Beside open-unlearning's numbers", (item,)))
+    text = f"Numbered and named as in {paper.CITATION}."
+    if both:
+        text += " Under each number the paper's, and the difference to it, where the paper has one."
+    if sheets or drawn:
+        tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in sheets)
+        found.append(Section("In the paper's layout", tables, report.save_pictures(drawn), text))
+    return found
+
+
+def _write_training(report: Report) -> list[Section]:
+    steps = training_curves.load_steps(report.results, report.store)
+    pictures = report.save_pictures(catalog.draw_training(steps))
+    return [Section("Along training", figures=pictures)] if pictures else []
+
+
+def _write_lists(report: Report) -> list[Section]:
+    """The chosen settings, trials without a result, reference models, and what the trials were run with.
+
+    tables/trials.csv has every trial.
+    """
+    results, runs, rule, folder = report.results, report.results.runs, report.results.rule, report.folder
+    chosen, failures = detail_tables.list_chosen(results), detail_tables.list_failures(results)
+    save_frame(folder, "chosen", chosen)
+    save_frame(folder, "failures", failures)
+    hidden = ["configuration", "calibrated", "twins", *([] if rule.halves else [*CHOICE, "halves"])]
+    hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
+    save_frame(folder, "trials", runs.drop(columns=hidden))
+    sections = [Section("Chosen settings", (TableItem(chosen, "Chosen by the rule under the main table."),))]
+    if len(failures):
+        count, more = len(failures), len(failures) - MOST_FAILURES
+        caption = f"and {more} more (tables/failures.csv)" if more > 0 else ""
+        item = TableItem(failures.head(MOST_FAILURES), caption)
+        sections.append(Section(f"Trials without a result, and stopped ones: {count}", (item,)))
+    if len(results.models):
+        models = detail_tables.list_models(results.models, results.goals)
+        sections.append(Section("Reference models", (TableItem(models),)))
+    ran_on = [str(name) for name in runs if str(name).startswith(("versions.", "topology."))]
+    given = settings(runs).join(runs.set_index("configuration")["seed"])
+    for title, frame in (("Settings", given), ("Versions and machines", runs[[*ran_on, "commit", "dirty"]])):
+        table = pd.DataFrame({title: frame.columns, "": [_join_values(frame[name]) for name in frame]})
+        sections.append(Section(f"{title} of the trials", (TableItem(table),)))
+    return sections
+
+
+def _join_values(column: Iterable[Any]) -> str:
+    texts = sorted({"none" if value is None or value != value else detail_tables.plain_text(value) for value in column})
+    return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")

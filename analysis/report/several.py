@@ -1,0 +1,106 @@
+"""Reports that lay several sweeps, or the paper's own tables, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from analysis import paper
+from analysis.figures import catalog
+from analysis.labels import join_names
+from analysis.report import verdict
+from analysis.report.page import Section, TableItem, save_picture, write_page, writing_to
+from analysis.report.sections import save_paper_parts
+from analysis.stats import tidy
+from analysis.stats.sweep_results import Results
+from analysis.tables import paper_tables
+from analysis.tables.markdown_latex import to_markdown
+from analysis.tables.paper_tables import FillingSweep, Sheet, make_sheet
+from analysis.tables.table_definitions import LAYOUTS, main_layout
+from trainables.common.errors import InputError, closest
+from trainables.storage.sweep_file import NAME_AND_HASH, SweepFile
+
+
+def write_several(
+    sweeps: dict[str, SweepFile], results: dict[str, Results], folder: Path, both: bool, command: str
+) -> None:
+    """Write tables/, figures/ and index.html of sweeps; `both`: with the paper's numbers beside the runs'."""
+    filling = {}
+    for label, sweep in sweeps.items():
+        own = results[label]
+        if sweep.backbone not in paper_tables.tables_of_sweep(label).values():  # its columns are called by the sweep
+            own = own.with_runs(own.runs.assign(backbone=label))
+        filling[label] = FillingSweep(own, tidy.from_runs(own))
+    lead = [
+        f"{label}: {verdict.write_verdict(one, None)} {verdict.count_trials(one.runs)}."
+        for label, one in results.items()
+    ]
+    benchmarks = dict.fromkeys(one.results.goals.benchmark for one in filling.values())
+    sections, sheets = [], []
+    for benchmark in benchmarks:
+        here = {label: one for label, one in filling.items() if one.results.goals.benchmark == benchmark}
+        filled, drawn = save_paper_parts(here, folder, both, f"{benchmark}-" * (len(benchmarks) > 1))
+        if not filled:
+            filled = [_make_main(here)]
+            filled[0].save(folder / "tables")
+        pictures = tuple(save_picture(folder, picture) for picture in drawn)
+        sections.append(Section(benchmark.upper(), _list_items(filled), pictures))
+        sheets += filled
+    _write_texts(folder / "tables/several.md", lead, sheets)
+    commands = [*(typed for sweep in sweeps.values() for typed in sweep.commands), command]
+    write_page(folder, title=join_names(sweeps), lead=lead, opened=sections, commands=commands)
+
+
+def _make_main(sweeps: dict[str, FillingSweep]) -> Sheet:
+    """Return the main table of sweeps side by side: of a benchmark that the paper has no table of."""
+    layout = main_layout(next(iter(sweeps.values())).results)
+    frame = tidy.join({label: one.frame for label, one in sweeps.items()})
+    return make_sheet(replace(layout, report=False), frame)
+
+
+def _list_items(sheets: Sequence[Sheet]) -> tuple[TableItem, ...]:
+    return tuple(TableItem(sheet.table, title=sheet.title) for sheet in sheets)
+
+
+def _write_texts(path: Path, lead: Sequence[str], sheets: Sequence[Sheet]) -> None:
+    tables = [f"## {sheet.title}\n\n{to_markdown(sheet.table)}" for sheet in sheets]
+    path.write_text("\n\n".join([*lead, *tables]), encoding="utf-8")
+
+
+def write_paper(names: Sequence[str], storage: str | Path, output: Path | None) -> Path:
+    """Write the paper's tables for sweeps, figures and a page of them, and return their folder.
+
+    Nothing is read from the storage, which need not exist. Raise InputError on a sweep that the paper has no table of,
+    or a storage that is no folder without an `output`.
+    """
+    sweeps = [match["name"] if (match := NAME_AND_HASH.fullmatch(name)) else name for name in names]
+    known = sorted({name for layout in LAYOUTS.values() for name in layout.sweeps.values()})
+    filled: dict[str, str] = {}
+    for name in sweeps:
+        tables = paper_tables.tables_of_sweep(name)
+        if not tables:
+            raise InputError(f"NAME {name}: the paper has no table of this sweep; {closest(name, known)}")
+        for table, backbone in tables.items():
+            filled[table] = backbone if filled.get(table, backbone) == backbone else ""
+    if output is None and "://" in str(storage):
+        raise InputError(f"--storage {storage}: the paper's tables go into a folder; say which with --output DIR")
+    folder = output or Path(storage) / "reports" / f"{'+'.join(sweeps)}-paper"
+    if filled.get("tofu_main") == "":
+        filled["tofu_retain_free"] = ""
+    ordered = {table: filled[table] for table in paper.TABLES if table in filled}
+    sheets, pictures = paper_tables.published_sheets(ordered), []
+    kinds = dict.fromkeys(table.partition("_")[0] for table in ordered)
+    for kind in kinds:
+        here = {table: backbone for table, backbone in ordered.items() if table.partition("_")[0] == kind}
+        ending = f"-{kind}" if len(kinds) > 1 else ""
+        pictures += [one._replace(stem=f"{one.stem}{ending}") for one in catalog.draw_paper(here)]
+    lead = [f"The numbers of {paper.CITATION} for {join_names(sweeps)}, as printed; ¶ marks what cannot be right."]
+    with writing_to(folder):
+        for sheet in sheets:
+            sheet.save(folder / "tables")
+        figures = tuple(save_picture(folder, picture) for picture in pictures)
+        _write_texts(folder / "tables/paper.md", lead, sheets)
+        sections = [Section("", _list_items(sheets)), Section("Figures of these numbers", figures=figures)]
+        write_page(folder, title=f"{join_names(sweeps)}: the paper's tables", lead=lead, opened=sections)
+    return folder

@@ -1,0 +1,201 @@
+"""A report's answer: one sentence, the table behind it, and what a reader has to know before believing it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from analysis.labels import describe_method, rectifier_name, split_label
+from analysis.load.goal_columns import ARROWS
+from analysis.load.trials import evaluated
+from analysis.number_format import DASH, format_number
+from analysis.stats.chosen_settings import STUDY_COLUMNS
+from analysis.stats.rectifier_comparison import OWN, Comparison
+from analysis.stats.significance import LEAST, LEVEL, SIDES, count_least_seeds
+from analysis.stats.sweep_results import Results
+from analysis.stats.task_vector_strength import strength_points, utility_at_equal_quality
+from analysis.tables.detail_tables import HALVES, has_task_vectors
+from trainables.storage.names import STOPPED
+
+STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
+MOST_ROWS = 24
+"""Differences up to which the table has all of them; of more it has the clear ones, and tables/differences.csv all."""
+CLEAR = (
+    "Clear: over the seeds that both sides have, the 95% interval is without 0 (below five seeds: all moved alike; of "
+    "several rectifiers: p is below 0.05 after Holm), and the difference exceeds the measure's resolution, a step of "
+    "the KS test and what the rows leave open. Of many differences the table has the clear ones; tables/differences.csv"
+    " has all."
+)
+"""What the table of differences says below it."""
+
+
+def count_trials(runs: pd.DataFrame) -> str:
+    """Return `18 of 24 trials finished, 2 failed, 1 diverged`."""
+    numbers = runs["status"].value_counts()
+    rest = [(-int(count), STATUSES.get(str(status), status)) for status, count in numbers.items()]
+    texts = [f"{-count} {status}" for count, status in sorted(rest) if status != "finished"]
+    return ", ".join([f"{numbers.get('finished', 0)} of {len(runs)} trials finished", *texts])
+
+
+def list_differences(results: Results, comparison: Comparison | None) -> pd.DataFrame:
+    """Return what rectifiers change of each method and goal: those of `comparison`, without one GRU alone.
+
+    Columns: of `significance.tests`, with `rectifier` and `value`, the mean with it.
+    """
+    if comparison is None:
+        return results.tests.rename(columns={"gru": "value"}).assign(rectifier="gru")
+    rows = comparison.differences
+    ranked = [goal.metric for goal in comparison.ranked]
+    return rows.loc[(rows["basis"] == OWN) & rows["metric"].isin(ranked) & (rows["n"] > 0)]
+
+
+def tabulate_differences(results: Results, comparison: Comparison | None) -> pd.DataFrame:
+    """Return `list_differences` as texts, one row for each method and goal, and whether each is clear."""
+    goals = {goal.metric: goal for goal in (comparison.ranked if comparison else results.goals.compared)}
+    found, rows = list_differences(results, comparison), []
+    several = len(set(found["split"])) > 1
+    shown = found if len(found) <= MOST_ROWS else found.loc[found["sign"].isin([-1.0, 1.0])]
+    for row in shown.to_dict("records"):
+        goal = goals[row["metric"]]
+        line = {"Split": split_label(row["split"])} if several else {}
+        line |= {"Method": describe_method(row["method"], row["rectifier"]), "Goal": goal.short + ARROWS[goal.best]}
+        line |= {"Without": format_number(row["none"]), "With": format_number(row["value"])}
+        line["Difference"] = DASH if pd.isna(row["difference"]) else f"{row['difference']:+.{goal.digits}f}"
+        ends = [f"{row[end]:+.{goal.digits}f}" for end in ("low", "high")]
+        line["95% interval"] = DASH if pd.isna(row["low"]) else " to ".join(ends)
+        line["Seeds"] = f"{row['n']}"
+        line["Clear?"] = {1.0: "better", -1.0: "worse", 0.0: "no"}.get(row["sign"], "too few seeds")
+        rows.append(line)
+    return pd.DataFrame(rows, dtype="str")
+
+
+def write_verdict(results: Results, comparison: Comparison | None) -> str:
+    """Return the answer in one sentence: on rectifiers, or of a sweep of task vectors alone on TRU against TV."""
+    if collapsed := _explain_collapse(results):
+        return collapsed
+    if results.chosen.empty:
+        return "No verdict: no trial has finished with a result, so nothing can be said yet."
+    found = list_differences(results, comparison).dropna(subset=["difference"])
+    if found.empty and results.goals.benchmark == "tofu" and has_task_vectors(results.runs):
+        return compare_task_vectors(strength_points(results))
+    if found.empty:
+        return "No verdict on GRU: no method has finished both with and without it."
+    goals = comparison.ranked if comparison else results.goals.compared
+    known = found.loc[found["sign"].notna()]
+    counted, how, texts = (found, "", []) if known.empty else (known, "clearly ", [])
+    for goal in goals:
+        rows = counted.loc[counted["metric"] == goal.metric]
+        signs = goal.gain(1) * rows["difference"] if known.empty else rows["sign"]
+        if len(rows):
+            counts = f"better in {sum(signs > 0)} and worse in {sum(signs < 0)} of {len(rows)} comparisons"
+            texts.append(f"{goal.short} is {how}{counts}")
+    names = set(counted["rectifier"])
+    start = f"With {rectifier_name(str(*names)) if len(names) == 1 else 'a rectifier'}, {', '.join(texts)}"
+    seeds = " to ".join(dict.fromkeys(str(count) for count in (min(counted["n"]), max(counted["n"]))))
+    seeds, gives = ("1 seed", "gives") if seeds == "1" else (f"{seeds} seeds", "give")
+    if known.empty:
+        least = count_least_seeds(len(names)) if comparison else 2
+        return (
+            f"{start}, but {seeds} on both sides {gives} no verdict, which takes {least} (--seeds 0,1,2,3,4 runs five)."
+        )
+    few = f", too few for a test, which takes {LEAST}" if max(known["n"]) < LEAST else ""
+    return f"{start} ({seeds} each{few})."
+
+
+def compare_task_vectors(points: pd.DataFrame) -> str:
+    """Return in how many comparisons at equal FQ TRU keeps more MU than TV, from `strength_points`."""
+    strengths = points.loc[points["kind"] == "strength"]
+    splits = [utility_at_equal_quality(points, split) for split in sorted(set(strengths["split"]))]
+    levels = pd.concat(splits) if splits else pd.DataFrame()
+    if levels.empty:
+        return "No verdict on TRU and TV: they reach no FQ above the original model's in common."
+    more, less = (sum(levels["tru"] > levels["tv"]), sum(levels["tru"] < levels["tv"]))
+    single = " (one seed: no verdict)" if max(strengths["n"]) < 2 else ""
+    return f"At equal FQ TRU keeps more MU than TV in {more} of {len(levels)} comparisons and less in {less}{single}."
+
+
+def _explain_collapse(results: Results) -> str:
+    """Return that every trial that ran to its end or diverged has collapsed, and what to try; else nothing."""
+    runs, kept = results.runs, results.goals.retention
+    ended = runs.loc[evaluated(runs) | (runs["status"] == "diverged")]
+    gone = ended["status"].isin(["collapsed", "diverged"]) | (ended[kept.metric].round(kept.digits) == 0)
+    originals = results.models.loc[results.models["role"] == "original", kept.metric]
+    if ended.empty or not gone.all():
+        return ""
+    if len(originals) and (originals.round(kept.digits) == 0).all():
+        return f"No verdict: the target model's {kept.short} is 0 before unlearning, so there is none to keep."
+    if ended["strength"].notna().all():
+        return "Every trial collapsed: try a smaller strength."
+    return (
+        f"Every trial collapsed: try a smaller learning rate, --set training.lr={ended['training.lr'].min() / 10:.1g}."
+    )
+
+
+def describe_attacks(points: pd.DataFrame) -> list[str]:
+    """Return how much attacks bring back at most, of `attacks.mean_shares`, relearning apart; nothing without any."""
+    parts = []
+    known: Any = points.dropna(subset=["share"]) if len(points) else points
+    for taught, rows in known.groupby(known["attack"] == "relearn") if len(known) else ():
+        worst = rows.loc[rows["share"].idxmax()]
+        whose = f"{describe_method(worst['method'], worst['rectifier'])}, {worst['title']}"
+        parts.append(f"{'relearning ' if taught else ''}up to {worst['share']:.0%} ({whose})")
+    return [f"Of what was removed, attacks bring back {', '.join(parts)}."] if parts else []
+
+
+def list_notes(results: Results) -> list[str]:
+    """Return what a reader must know before believing the verdict, a sentence each."""
+    runs, chosen, rule, name = results.runs, results.chosen, results.rule, results.goals.retention.short
+    notes = [*_judge_chosen(results)] if len(chosen) else []
+    if set(chosen["n"]) == {1}:
+        notes.append("Every number is one seed: a difference of any size may be chance.")
+    if ended := sum(runs["status"].isin(["collapsed", STOPPED])):
+        notes.append(f"Trials that collapsed or that the search stopped are shown as they were then: {ended}.")
+    for limit in sorted(set(runs.reindex(columns=["benchmark.limit"])["benchmark.limit"].dropna())):
+        most = f"at most {limit:g} rows of each task (benchmark.limit)"
+        notes.append(f"Evaluated on {most}: this tests the set-up, and its numbers compare with no others.")
+    tries = {side: max(rows["settings"]) for side, rows in results.pairs.groupby("rectifier.name")}
+    if tries and tries["gru"] > tries["none"]:
+        how = "other rows than those shown" if rule.halves else "the numbers shown, which favours GRU"
+        most = f"the best of up to {tries['gru']} settings is shown, without it of {tries['none']}"
+        notes.append(f"With GRU {most}, chosen on {how}.")
+    if rule.halves and (without := sum(evaluated(runs) & ~runs["halves"])):
+        notes.append(f"Evaluated trials without {HALVES}, are left out: {without}.")
+    for model in results.models.to_dict("records"):
+        evaluation = f"{model['split']}: the {model['role']} model's evaluation {model['evaluation']}"
+        if model["status"] != "finished":
+            notes.append(f"{evaluation} is {model['status']}.")
+        elif rule.halves and not model["halves"]:
+            notes.append(f"{evaluation} has no {HALVES}.")
+    for split, rows in chosen.loc[chosen["bar"].isna()].groupby("benchmark.split"):
+        if rule.rule == "utility_floor":
+            known = "0" if rows["choice.original"].iloc[0] == 0 else "not known"
+            notes.append(f"{split}: the original model's {name} is {known}, so the highest {name} was chosen.")
+    return notes
+
+
+def _judge_chosen(results: Results) -> Iterator[str]:
+    """Yield whether the chosen settings keep utility enough, forget enough, and improve on the original model."""
+    goals, chosen = results.goals, results.chosen
+    bounded = chosen.loc[chosen["bar"].notna()]
+    if results.rule.rule == "utility_floor" and not bounded["kept"].all():
+        kept = f"{sum(bounded['kept'])} of {len(bounded)} chosen settings keep {results.rule.share:.0%}"
+        yield f"{kept} of the original model's {goals.retention.short}: below that, forgetting is damage."
+    if goals.benchmark == "tofu" and max(chosen["forget_quality"], default=0) < (enough := math.log(LEVEL)):
+        best: Any = chosen.loc[chosen["forget_quality"].idxmax()]
+        whose = (
+            f"{format_number(best['forget_quality'], 2)} ({describe_method(best['method'], best['rectifier.name'])})"
+        )
+        least = f"a model that never saw the rows cannot be told from one with {enough:.2f} or more (p = {LEVEL:g})"
+        yield f"No chosen setting forgets enough: the best FQ is {whose}, and {least}."
+    originals: Any = results.models.loc[results.models["role"] == "original"].set_index("split")
+    beaten = chosen["benchmark.split"].isin(originals.index) & chosen["rectifier.name"].isin(SIDES)
+    for goal in goals.compared:
+        before = chosen["benchmark.split"].map(originals[goal.metric])
+        beaten &= goal.gain(1) * (chosen[goal.metric] - before) <= 0
+    if sum(beaten):
+        names = chosen.loc[beaten, STUDY_COLUMNS].to_numpy()
+        listed = ", ".join(f"{describe_method(method, rectifier)} on {split}" for split, method, rectifier in names)
+        yield f"No better than the original model on any goal: {listed}."
