@@ -88,13 +88,13 @@ def open_client(place: str) -> Iterator[Any]:
 
     Raises InputError where nothing answers in time.
     """
-    from ray.exceptions import AuthenticationError
-    from ray.job_submission import JobSubmissionClient
-
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         os.environ.pop(name, None)  # Ray would take them over the address that it is given
     if Path(TOKEN).expanduser().exists():  # it is the one that `ray up` has sent to the cluster
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+    from ray.exceptions import AuthenticationError  # below the variables: Ray reads them when it is imported
+    from ray.job_submission import JobSubmissionClient
+
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
