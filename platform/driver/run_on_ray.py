@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
@@ -24,16 +23,16 @@ from platform.driver.trial_callback import TrialCallback
 from platform.plan.remaining_time import count_gpus
 from platform.preparation import prepare
 from platform.preparation.hub_download import Hub
-from platform.schedule.dashboard_journal import Journal, sync_journal
 from platform.schedule.placement import Placement, resources_of_trial
 from platform.schedule.ray_failures import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
 from platform.schedule.ray_session import start_session
-from platform.schedule.searcher import Queue, Studies, Study, read_goals
+from platform.schedule.searcher import Queue, Studies
+from platform.schedule.study import Study, read_goals
 from platform.state import disk, kept_weights, manifest
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, planned_utilities
 from platform.state.typed_commands import resume_command
-from platform.tracking.background import Mirror, start_mirror
+from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
 from trainables.storage.folder_storage import Storage
@@ -73,9 +72,11 @@ def prepare_and_tune(
     sweep = manifest.write_manifest(state, store, command)
     mirror = start_mirror(sweep, store)
     if state.outstanding:
-        _tune(state, store, mirror, stopper, placement, options)
-        if (journal := Journal(sweep, store).path).is_file():
-            store.try_push(journal)
+        try:
+            _tune(state, store, mirror, stopper, placement, options)
+        except KeyboardInterrupt:
+            mirror.interrupt()
+            raise
         for trial in state.left:
             key = trial.follows
             if key and store.has(key) and not store.has_weights(key):
@@ -152,9 +153,5 @@ def make_searcher(
         space = plan.spaces[name]
         ways: dict[str, Any] = {"search": search, "floor": floor, "histories": histories}
         studies.append(Study(space, known, budget, finished, unfinished, **ways))
-    sweep = manifest.load_manifest(plan.name, store)
-    with contextlib.suppress(Exception):  # it is a view, which stops no sweep
-        sync_journal(sweep, store)
-    begin = partial(manifest.list_trial, plan, store)
-    searcher = Studies(studies, shared, lambda: stopper.reason, begin, Journal(sweep, store).try_add)
+    searcher = Studies(studies, shared, lambda: stopper.reason, partial(manifest.list_trial, plan, store))
     return searcher, searcher.left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
 
@@ -16,11 +17,12 @@ from platform.state.limits import Stopper
 from platform.state.spent_gpu_seconds import load_spent, record_spent
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, has_references, scan
 from platform.state.typed_commands import spell_command, storage_option
-from platform.tracking.background import Mirror, start_mirror
+from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common import provenance
 from trainables.common.errors import first_line
 from trainables.common.wording import format_count
 from trainables.storage.folder_storage import Storage
+from trainables.storage.trial_files import remove_leftovers
 
 
 def run(state: SweepState, store: Storage, command: str, options: Options) -> int:
@@ -35,6 +37,7 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     if warning := state.warning():
         print_line(f"warning: {warning}")
     stopper = Stopper(options.gpu_hours, load_spent(state, store))
+    _remove_leftovers(plan, store)
     if state.outstanding and stopper.reason:
         return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
     if state.outstanding or plan.sweep.export or not has_references(plan, store) or list_to_attack(plan, store):
@@ -59,6 +62,14 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     if lacking:
         print_line(f"{format_count(lacking, 'trial')} without a result that can be read; --resume runs them again")
     return int(status or lacking > 0)
+
+
+def _remove_leftovers(plan: Plan, store: Storage) -> None:
+    """Remove what starts that were killed have left: Tune's state, and checkpoints of trials that have a result."""
+    for old in (store.root / "ray").glob(f"{plan.name}-*"):
+        shutil.rmtree(old, ignore_errors=True)
+    for trial_id in filter(store.has, (trial.id() for trial in plan.trials)):
+        remove_leftovers(store.trial(trial_id))
 
 
 def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:

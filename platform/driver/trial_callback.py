@@ -11,7 +11,7 @@ from platform.driver.running_counts import Counts, Waiting
 from platform.schedule.ray_failures import StatelessCallback, read_cause
 from platform.state import disk
 from platform.state.limits import Stopper
-from platform.tracking.background import Mirror
+from platform.tracking.mirror import Mirror
 from trainables import benchmarks
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial

@@ -16,7 +16,7 @@ from platform.schedule.placement import Placement
 from platform.state import manifest
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState, scan
-from platform.tracking.background import Mirror
+from platform.tracking.mirror import Mirror
 from tests.support import machines, starts
 from tests.support.machines import Machine
 from tests.support.small_sweep import Small
