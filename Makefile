@@ -10,7 +10,7 @@ SUPPORTED := (3, 11) <= sys.version_info[:2] < (3, 14)
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: setup lock quickstart test test-all test-faults rehearsal rehearsal-slurm lint bench clean distclean help
 
-setup: $(STAMP) .venv/bin/unlearn  ## make .venv with every dependency at the versions of constraints.txt; TORCH=cpu: without CUDA
+setup: $(STAMP)  ## make .venv with every dependency at the versions of constraints.txt; TORCH=cpu: without CUDA
 
 # uv installs; where it is not on the PATH, pip brings it into .venv first. It takes the wheels that pip is told of.
 # -I keeps the root off sys.path, so that pip and venv never meet our package named platform.
@@ -22,9 +22,6 @@ $(STAMP): pyproject.toml constraints.txt
 	@uv=$$(command -v uv) || { $(PY) -I -m pip install -qq --disable-pip-version-check -c constraints.txt uv && uv=.venv/bin/uv; }; \
 	  UV_FIND_LINKS="$${UV_FIND_LINKS-$$PIP_FIND_LINKS}" $$uv pip install -q --compile-bytecode --python $(PY) $(TORCH:%=--torch-backend=%) -c constraints.txt -e '.[test]'
 	@touch $@
-
-.venv/bin/unlearn: | $(STAMP)
-	@ln -sf "$(CURDIR)/platform/unlearn.sh" $@
 
 lock: setup  ## write constraints.txt again from pyproject.toml; ARGS=--upgrade takes newer versions
 	@uv=$$(command -v uv) || uv=.venv/bin/uv; $$uv pip compile -q --universal --extra test --extra postgresql \
@@ -77,4 +74,4 @@ help:  ## this list
 	@echo '  ROUNDS=1 SEED=100                        of test-faults: rounds of each fault, and the first seed'
 	@echo '  SCRIPT=rectify ARGS="--ranks 1"          of bench: one script alone'
 	@echo
-	@echo 'Next: source .venv/bin/activate, then python -m platform.sweep --list (or, from any folder, unlearn -h)'
+	@echo 'Next: source .venv/bin/activate, then python -m platform.sweep --list'

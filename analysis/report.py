@@ -14,7 +14,7 @@ from rich.console import Console
 
 from analysis.figures import catalog
 from analysis.figures.style import writing_beside
-from analysis.load.opening import find_sweep, open_storage
+from analysis.load.opening import open_storage
 from analysis.load.trials import CHOICE, settings
 from analysis.page import (
     detail_sections,
@@ -37,8 +37,6 @@ from analysis.tables import detail_tables
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.common.wording import format_count
-from trainables.storage import atomic_files
-from trainables.storage.bundle import write_bundle
 from trainables.storage.sweep_file import SweepFile
 
 
@@ -185,27 +183,17 @@ def main(
         typer.Argument(
             metavar="NAME...",
             help="Sweep: NAME (its newest) or NAME-HASH. Several fill the paper's tables together.",
-            autocompletion=cli.list_stored_sweeps,
         ),
     ],
     storage: cli.StorageOption = cli.DEFAULT_STORAGE,
     output: Path | None = typer.Option(None, help="Where to write; none: STORAGE/reports/NAME-HASH."),
     source: Source = typer.Option(Source.RUNS, help="Whose numbers; paper needs no storage."),
     show_rows: Annotated[bool, typer.Option("--show-rows", help="own: the rows that can still be got out.")] = False,
-    bundle: Annotated[
-        Path | None, typer.Option(metavar="FILE.zip", help="Write the report and its numbers into one file, too.")
-    ] = None,
 ) -> int:
     """Write the tables, figures and index.html of a sweep or of several; print verdict, tables and where they are.
 
     Example: python -m analysis.report tofu_llama tofu_phi
     """
-    if bundle is not None:
-        if len(names) > 1 or output is not None or source == Source.PAPER or show_rows:
-            others = "further names, --output, --source paper and --show-rows"
-            raise InputError(f"--bundle: for the report of one sweep in its storage; leave out {others}")
-        open_storage(storage)  # first: where there is none, no folder is made for the bundle
-        atomic_files.check_writable(bundle, "--bundle")
     with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
         folder = build(names, storage, output, source, status.update, show_rows)
     printed = ("verdict", "main", "retain_free", "uwc") if len(names) == 1 else ("several",)
@@ -214,10 +202,6 @@ def main(
         if path.exists():
             typer.echo(path.read_text(encoding="utf-8"))
     typer.echo(f"report: {folder / 'index.html'}")
-    if bundle is not None:
-        store = open_storage(storage)
-        write_bundle(find_sweep(names[0], store), store, folder, bundle)
-        typer.echo(f"bundle: {bundle}, which names the paths that its commands and configurations name")
     return 0
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from platform.driver.chosen_trials import select_chosen
 from platform.driver.dry_run import describe_plan, format_lines
-from platform.driver.list_settings import print_fields
 from platform.driver.start_options import Options
 from platform.driver.start_or_resume import start_sweep
 from platform.plan import overrides
@@ -24,53 +20,39 @@ from platform.schedule import capacity
 from platform.schedule.ray_environment import LOCAL, resolve_address
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState, scan, warn_of_shared
-from platform.state.typed_commands import drop_options, replace_settings, spell_command, split_arguments
 from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, closest
-from trainables.common.redaction import redact
-from trainables.config.settings import Calibration
-from trainables.storage.bundle import read_commands
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
 STOPPED, INTERRUPTED = 3, 130
 """Exit statuses after which no sweep on a further backbone begins."""
-WHICH_TRIALS = "Which trials"
 look, choose, where, again = (
     partial(typer.Option, rich_help_panel=group)
-    for group in ("Look before", WHICH_TRIALS, "Where, and within what", "After an earlier start")
+    for group in ("Look before", "Which trials", "Where, and within what", "After an earlier start")
 )
 """Options, by their groups in --help."""
 
 
 @cli.command
 def main(
-    name: Annotated[
-        str | None, typer.Argument(help="Sweep to run; --list names them.", autocompletion=sweep_names)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Sweep to run; --list names them.")] = None,
     list_: Annotated[bool, look("--list", help="List the sweeps.")] = False,
-    fields: Annotated[bool, look("--fields", help="List what --set takes, and what reads it.")] = False,
     dry_run: Annotated[bool, look("--dry-run", help="Say what would run, and touch nothing.")] = False,
-    as_json: Annotated[bool, look("--json", help="With --list, --fields or --dry-run: JSON.")] = False,
+    as_json: Annotated[bool, look("--json", help="With --list or --dry-run: JSON.")] = False,
     only: Annotated[list[str] | None, choose(metavar="FIELD=V1,V2", help="These trials only.")] = None,
     set_: Annotated[list[str] | None, choose("--set", metavar="PATH=V1,V2", help="In every trial.")] = None,
     seeds: Annotated[str | None, choose(metavar="0,1,2", help="Seeds.")] = None,
-    chosen: Annotated[bool, choose("--chosen", help="Chosen settings only; selection.seeds choose.")] = False,
     strategy: Annotated[str, choose(help="grid, paper or optuna.")] = "grid",
     trials: Annotated[int | None, choose(min=1, help="optuna: points of each study.")] = None,
-    sampler: Annotated[str | None, choose(help="optuna: tpe, nsga2, nsga3, gp, random or qmc.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-    bundle: Annotated[
-        Path | None, where("--from", metavar="FILE.zip", help="The sweep of a report's --bundle, again.")
-    ] = None,
     cluster: Annotated[
         str | None, where(metavar="FILE", help="File of ray up or KubeRay: run there, show here.")
     ] = None,
     address: Annotated[str | None, where(help="A running Ray cluster.")] = None,
     max_concurrent: Annotated[int | None, where(min=1, help="Trials at a time.")] = None,
     gpu_hours: Annotated[float | None, where(help="No new trial beyond so many in all its starts.")] = None,
-    disk_budget: Annotated[str | None, where(metavar="20GB", help="Size of the whole storage.")] = None,
     kept: Annotated[str, where("--keep", help="Weights: pareto, best, all or none.")] = "pareto",
     resume: Annotated[bool, again("--resume", help="Run what is missing of an unfinished sweep.")] = False,
     new: Annotated[bool, again("--new", help="Set old results aside and run again.")] = False,
@@ -83,15 +65,9 @@ def main(
     """
     if list_:
         return _print_sweeps(as_json)
-    if fields:
-        return print_fields(_find_sweep(name), as_json=as_json)
-    if bundle is not None:
-        return _repeat_sweep(bundle, name, as_json=as_json)
-    given = {"seed": seeds, "search.sampler": sampler}
-    settings = [*(set_ or []), *(f"{path}={text}" for path, text in given.items() if text is not None)]
-    budget = disk.parse_size(disk_budget)
-    options = Options(gpu_hours, budget, address, max_concurrent, kept, resume, new, retry_failed, reason)
-    options.check(strategy, {"--trials": trials, "--sampler": sampler}, cluster)
+    settings = [*(set_ or []), *([] if seeds is None else [f"seed={seeds}"])]
+    options = Options(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, tuple(settings))
+    options.check(strategy, trials, cluster)
     if cluster is not None:
         from platform.cluster import submit
 
@@ -99,48 +75,11 @@ def main(
     sweeps = [overrides.apply(_find_sweep(name), each) for each in overrides.split_backbones(settings)]
     store = _open_storage(location, dry_run)
     plans = [make_plan(sweep, store, strategy=strategy, only=only, budget=trials) for sweep in sweeps]
-    plans = [_select_chosen(plan, store, only) for plan in plans] if chosen else plans
     if dry_run:
         found = [_describe_plan(plan, store, options, as_json=as_json) for plan in plans]
         print(json.dumps(found if found[1:] else found[0], indent=2) if as_json else "\n".join(found))
         return 0
     return _run_plans(plans, store, options)
-
-
-def _repeat_sweep(file: Path, name: str | None, *, as_json: bool) -> int:
-    """Run the commands of a bundle with what is typed beside `--from`; return the highest exit status."""
-    if name is not None:
-        raise InputError(f"--from: the bundle names its sweep; leave '{name}' out")
-    label, commands = read_commands(file)
-    if as_json and commands[1:]:
-        raise InputError(
-            f"--json: {label} was run by {len(commands)} commands, each with its own plan; leave --json out"
-        )
-    app, status, typed = cli.make_app(main), 0, drop_options(sys.argv[1:], ("--from",))
-    given: list[Any] = [one for one in typer.main.get_command(app).params if one.opts[0].startswith("--")]
-    others = [one for one in given if one.rich_help_panel != WHICH_TRIALS]  # such as --storage, --cluster, --resume
-    taking, flags = ([word for one in others if one.is_flag == flag for word in one.opts] for flag in (False, True))
-    for command in commands:
-        sys.argv[1:] = replace_settings(drop_options(split_arguments(command), taking, flags), typed)
-        shown = redact(shlex.join(sys.argv[1:]))
-        print(f"{label}: {spell_command('platform.sweep')} {shown}", file=sys.stderr, flush=True)
-        try:
-            app(sys.argv[1:])
-        except SystemExit as end:
-            status = max(status, end.code if isinstance(end.code, int) else 0)
-        if status in (INTERRUPTED, STOPPED):
-            break
-    return status
-
-
-def _select_chosen(plan: Plan, store: Storage, only: list[str] | None) -> Plan:
-    """Return the part of a plan with the settings that are chosen on `selection.seeds`. Raise InputError without."""
-    sweep, seeds = plan.sweep, plan.sweep.selection.seeds
-    if not seeds or plan.strategy != "grid":
-        raise InputError("--chosen: for --strategy grid, of a sweep with selection.seeds: --set selection.seeds=0,1,2")
-    update: dict[str, Any] = {"axes": {**sweep.axes, "seed": seeds}}
-    searched = [sweep.model_copy(update=update), sweep.model_copy(update=update | {"calibration": Calibration()})]
-    return select_chosen(plan, [make_plan(one, store, only=only) for one in searched], store)
 
 
 def _open_storage(location: str, dry_run: bool) -> Storage:
@@ -181,15 +120,11 @@ def _find_shortages(plan: Plan, options: Options) -> list[str]:
 
 
 def _check_plan(plan: Plan, store: Storage, options: Options) -> tuple[SweepState, int, int]:
-    """Return a plan's state, how many trials run at a time, and how many results are set aside.
-
-    Raises InputError where what is left exceeds the disk budget.
-    """
+    """Return a plan's state, how many trials run at a time, and how many results are set aside."""
     state = scan(plan, store, options.retry)
     aside = len(state.outcomes) + len(state.damaged) if options.new else 0
     state = warn_of_shared(SweepState(state.plan, {}), store) if options.new else state
     slots = capacity.count_slots(plan.sweep.resources, state.outstanding, options.max_concurrent, options.address)
-    disk.check_budget(state, store, options.keep, options.disk_bytes, slots)
     return state, slots, aside
 
 

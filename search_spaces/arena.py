@@ -1,10 +1,11 @@
 """Which rectifier helps: all of them on objectives without and, where they suit it, with a retain term.
 
-Two starts, the first searches learning rates on the seeds that settings are chosen on, the second runs the chosen
-settings, and those of no rectifier's learning rate, on ten others, which alone are reported:
+The first start searches learning rates on the seeds that settings are chosen on. Then a start for each method and
+rectifier runs the chosen setting, which the report lists, on ten others, which alone are reported:
 
     python -m platform.sweep arena
-    python -m platform.sweep arena --chosen --seeds 10,11,12,13,14,15,16,17,18,19 --set calibration.targets=0.9
+    python -m platform.sweep arena --only method=npo --only rectifier.name=none,gru --set training.lr=1e-3 \
+        --seeds 10,11,12,13,14,15,16,17,18,19 --set calibration.targets=0.9
 
 All have as many optimizer steps. A rule that adds the retain gradient takes the forget terms alone, so that its rival
 is the objective with a retain term; on such an objective it is left out. Settings are chosen on one half of the

@@ -19,7 +19,7 @@ from typing import Any
 
 from platform.cluster import connect_to_jobs
 from platform.cluster.connect_to_jobs import Cluster
-from platform.state.typed_commands import drop_options, resume_command, spell_command
+from platform.state.typed_commands import drop_options, resume_command
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
 
@@ -126,7 +126,7 @@ def _find_job(client: Any, name: str, arguments: list[str], cluster: Cluster) ->
             continue
         if resume_command(typed) == resume_command(shlex.join(arguments)):
             return job.submission_id
-        attach = f"{spell_command('platform.sweep')} {typed} --cluster {shlex.quote(cluster.place)}"
+        attach = f"python -m platform.sweep {typed} --cluster {shlex.quote(cluster.place)}"
         raise InputError(
             f"--cluster: {job.submission_id} runs {name} with other arguments; attach to it with: {attach}; or stop it "
             f"with: {cluster.stop_command(job.submission_id)}"
@@ -176,5 +176,5 @@ def _fetch_report(cluster: Cluster, log: str) -> None:
 
 def _resume_hint(cluster: Cluster, job: str) -> str:
     """Return how to see a job again, and how to stop it."""
-    again = f"{spell_command('platform.sweep')} {shlex.join(sys.argv[1:])}"
+    again = f"python -m platform.sweep {shlex.join(sys.argv[1:])}"
     return f"{job} goes on. See it again: {again}\nstop it: {cluster.stop_command(job)}"

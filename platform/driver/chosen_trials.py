@@ -1,22 +1,19 @@
-"""The trials that the rule chooses: exported and attacked at a sweep's end, and run again on other seeds (--chosen)."""
+"""The trials that the rule chooses: exported and attacked at a sweep's end."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from platform.plan.costs import estimate_budget
 from platform.plan.plan import Plan
 from platform.state.trial_outcomes import planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.selection import Candidate
-from trainables.common.errors import InputError, last_line
-from trainables.config.settings import Calibration, Rectifier
+from trainables.common.errors import last_line
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
 from trainables.robustness.came_back import read_attacks
@@ -126,32 +123,6 @@ def list_to_attack(plan: Plan, store: Storage) -> list[Trial]:
     return found
 
 
-def select_chosen(plan: Plan, searches: Sequence[Plan], store: Storage) -> Plan:
-    """Return the part of a plan with the settings that the rule chooses of each study of `searches`, whatever the seed.
-
-    Also those with all but the rectifier's settings as chosen without a rectifier: equal settings compare, too. The
-    searches are plans of the same sweep on the seeds that settings are chosen on, with and without a calibration. Raise
-    InputError if none of their trials has finished.
-    """
-    trials = {trial.id(): trial for search in searches for trial in search.trials}
-    every = replace(searches[0], trials=tuple(trials.values()))
-    chosen = {trial.study(): trial for trial in choose_trials(every, store)}
-    if not chosen:
-        seeds = ",".join(map(str, plan.sweep.selection.seeds))
-        raise InputError(f"--chosen: no trial on the seeds {seeds} has finished; leave --chosen and --seeds out first")
-    kept = set()
-    for trial in chosen.values():
-        plain = chosen.get(trial.model_copy(update={"rectifier": Rectifier()}).study(), trial)
-        kept |= {_settings(trial), _settings(plain.model_copy(update={"rectifier": trial.rectifier}))}
-    left = tuple(trial for trial in plan.trials if _settings(trial) in kept)
-    return replace(plan, trials=left, costs=estimate_budget(plan.sweep, left, plan.shape))
-
-
-def _settings(trial: Trial) -> str:
-    """Return the id of a trial's settings apart from the seed; mixtures of a model do not change it."""
-    return trial.model_copy(update={"seed": 0, "calibration": Calibration()}).id()
-
-
 def choose_trials(plan: Plan, store: Storage) -> list[Trial]:
     """Return the trials of the setting that the rule chooses of each study, by means over seeds, as reports show it."""
     chosen: list[Trial] = []
@@ -160,7 +131,7 @@ def choose_trials(plan: Plan, store: Storage) -> list[Trial]:
         seeds: dict[str, list[Candidate]] = defaultdict(list)
         known = {trial.id(): trial for trial in trials}
         for one in selection.candidates({key: store.result(key) or {} for key in known}, name, rule):
-            seeds[_settings(known[one.key])].append(one)
+            seeds[known[one.key].model_copy(update={"seed": 0}).id()].append(one)
         means = []
         for key, group in seeds.items():
             removal = [one.removal for one in group if one.removal is not None]

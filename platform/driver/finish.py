@@ -12,7 +12,7 @@ from typing import Any
 from platform.driver.live_table import print_line
 from platform.plan.plan import Plan
 from platform.state import manifest
-from platform.state.typed_commands import resume_command, spell_command, storage_option
+from platform.state.typed_commands import resume_command, storage_option
 from trainables.common import provenance, typed_paths
 from trainables.common.errors import last_line_of
 from trainables.common.redaction import redact
@@ -69,11 +69,10 @@ def describe_mlflow(store: Storage, page: str) -> str:
 def suggest_next(plan: Plan, command: str, storage: str) -> str:
     """Return the command to type after `command`, which is done: more seeds where there was one, else the export."""
     if plan.sweep.name == "quickstart":
-        command = spell_command("platform.sweep", ".venv/bin/")
-        return f"{command} {AFTER_QUICKSTART}   (TOFU's real rows, 10 of its 165 trials)"
+        return f".venv/bin/python -m platform.sweep {AFTER_QUICKSTART}   (TOFU's real rows, 10 of its 165 trials)"
     if len({trial.seed for trial in plan.trials}) == 1 and plan.strategy != "optuna" and "seed=" not in command:
         return f"{resume_command(command, storage)} --seeds 0,1,2   (one seed gives no verdict)"
-    return f"{spell_command('trainables.export')} ID --output DIR{storage}   (ID: the report's column Trial)"
+    return f"python -m trainables.export ID --output DIR{storage}   (ID: the report's column Trial)"
 
 
 def describe_saving(results: Iterable[Mapping[str, Any]]) -> str:

@@ -28,7 +28,7 @@ from platform.schedule.ray_failures import TRIES, NodeLossWatch, RayletWatch, su
 from platform.schedule.ray_session import start_session
 from platform.schedule.searcher import Queue, Studies
 from platform.schedule.study import Study, read_goals
-from platform.state import disk, kept_weights, manifest
+from platform.state import kept_weights, manifest
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, planned_utilities
 from platform.state.typed_commands import resume_command
@@ -69,7 +69,7 @@ def prepare_and_tune(
     Hub(store, print_line).fetch(plan.hub)
     with stopper.preparing(count_gpus(plan.trials[0].model_dump(include={"resources"}))):
         prepare.prepare(state, store, print_line, placement.strategy)
-    sweep = manifest.write_manifest(state, store, command)
+    sweep = manifest.write_manifest(state, store, command, options.settings)
     mirror = start_mirror(sweep, store)
     if state.outstanding:
         try:
@@ -100,11 +100,11 @@ def _tune(
     plan = state.plan
     search, total = make_searcher(state, store, stopper, placement, options.keep)
     counts = Counts.from_state(state, total, placement.slots)
-    monitor = disk.DiskMonitor(kept_weights.make_keeper(plan, store, options.keep), options.disk_bytes)
+    keeper = kept_weights.make_keeper(plan, store, options.keep)
     screen = Screen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     resources = plan.sweep.resources
     waiting = Waiting(resources_of_trial(resources), ray.available_resources, placement.describe_coming)
-    reporter = TrialCallback(counts, store, mirror, stopper, monitor, screen, waiting)
+    reporter = TrialCallback(counts, store, mirror, stopper, keeper, screen, waiting)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     run_config = tune.RunConfig(
         name=name,

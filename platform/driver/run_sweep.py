@@ -16,7 +16,7 @@ from platform.state import manifest
 from platform.state.limits import Stopper
 from platform.state.spent_gpu_seconds import load_spent, record_spent
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, has_references, scan
-from platform.state.typed_commands import spell_command, storage_option
+from platform.state.typed_commands import storage_option
 from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common import provenance
 from trainables.common.errors import first_line
@@ -48,7 +48,7 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
         if mirror is None:
             return 1
     else:
-        sweep = manifest.write_manifest(state, store, command)
+        sweep = manifest.write_manifest(state, store, command, options.settings)
         mirror = start_mirror(sweep, store)
         mirror.close(count_outcomes(sweep, store))
     store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
@@ -76,7 +76,7 @@ def _show_report(plan: Plan, store: Storage, mirror: Mirror) -> None:
     """Show the report in MLflow, or print the command that mends what is not there."""
     mirror.log_report()
     if mirror.problem is not None:
-        sync = f"{spell_command('platform.tracking', '.venv/bin/')} sync {plan.name}{storage_option(store)}"
+        sync = f".venv/bin/python -m platform.tracking sync {plan.name}{storage_option(store)}"
         print_line(f"MLflow is behind ({first_line(mirror.problem)}); mend it with: {sync}")
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from platform.state.kept_weights import CHOICES
 from trainables.common.errors import InputError, closest
@@ -14,7 +12,6 @@ from trainables.storage.names import FAILURES, STOPPED
 @dataclass(frozen=True)
 class Options:
     gpu_hours: float | None = None
-    disk_bytes: int | None = None
     address: str | None = None
     max_concurrent: int | None = None
     keep: str = "pareto"
@@ -22,14 +19,15 @@ class Options:
     new: bool = False
     retry_failed: bool = False
     reason: str | None = None
+    settings: tuple[str, ...] = ()
+    """What --set and --seeds change, as `path=value`: a note in the sweep's file."""
 
-    def check(self, strategy: str, searching: Mapping[str, Any], cluster: str | None) -> None:
-        """Raise InputError if a value is unknown or options exclude each other; `searching` are Optuna's alone."""
+    def check(self, strategy: str, trials: int | None, cluster: str | None) -> None:
+        """Raise InputError if a value is unknown or options exclude each other."""
         if cluster is not None and self.address is not None:
             raise InputError("--cluster and --address exclude each other: the first starts the sweep on that head")
-        for name, value in searching.items():
-            if value is not None and strategy != "optuna":
-                raise InputError(f"{name} {value}: for --strategy optuna; --strategy {strategy} has its own order")
+        if trials is not None and strategy != "optuna":
+            raise InputError(f"--trials {trials}: for --strategy optuna; --strategy {strategy} has its own order")
         if self.new and (self.resume or self.retry_failed):
             raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
         if self.reason is not None and not self.retry_failed:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shlex
 import signal
-import stat
 import sys
 
 from platform.driver import run_sweep
 from platform.driver.start_options import Options
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState, scan
-from platform.state.typed_commands import resume_command, spell_command
+from platform.state.typed_commands import resume_command, typed_command
 from trainables.common.errors import InputError
-from trainables.common.redaction import redact
 from trainables.common.wording import format_count
 from trainables.storage.folder_storage import Storage, set_aside
 from trainables.storage.names import ERROR, LOST, RESULT, ROWS, STEPS
@@ -23,43 +18,16 @@ from trainables.storage.names import ERROR, LOST, RESULT, ROWS, STEPS
 
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
     """Run what is left of a plan as the sweep's only driver; return the exit status."""
-    plan, command = state.plan, f"{spell_command('platform.sweep')} {shlex.join(map(redact, sys.argv[1:]))}"
-    stopped = f"\nstopped; go on with: {resume_command(command)}\n"
-
-    def interrupt(number: int, frame: object) -> None:
-        """Raise KeyboardInterrupt; at the second signal end at once: what Ray then does prints tracebacks."""
-        for one in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(one, end_at_once)
-        signal.signal(signal.SIGHUP, lambda *_: _leave_terminal(stopped))  # a shell that ends may send it once more
-        if number == signal.SIGHUP:
-            _leave_terminal(stopped)
-        raise KeyboardInterrupt
-
-    def end_at_once(number: int, frame: object) -> None:
-        os.write(2, stopped.encode())
-        os._exit(130)
-
-    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(one) != signal.SIG_IGN or one != signal.SIGHUP:  # which nohup ignores
-            signal.signal(one, interrupt)
+    plan, command = state.plan, typed_command()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a sweep as Ctrl-C does
     try:
         with lock.acquire_lock(store, store.lock(plan.sweep.name, plan.hash), command):
             state = scan(plan, store, state.retry)  # another driver may have run trials since it was read
             state = _settle_earlier_results(state, store, options)
             return run_sweep.run(state, store, command, options)
     except KeyboardInterrupt:
-        print(stopped, end="", file=sys.stderr)
+        print(f"\nstopped; go on with: {resume_command(command)}", file=sys.stderr)
         return 130
-
-
-def _leave_terminal(message: str) -> None:
-    """Print the message as the last to a terminal or a pipe: it may be closed, and what ends the sweep fail there."""
-    for stream in (1, 2):
-        if not stat.S_ISREG(os.fstat(stream).st_mode):
-            if stream == 2:
-                with contextlib.suppress(OSError):
-                    os.write(2, message.encode())
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def _settle_earlier_results(state: SweepState, store: Storage, options: Options) -> SweepState:

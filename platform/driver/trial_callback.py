@@ -9,7 +9,7 @@ from typing import Any
 from platform.driver.live_table import Screen
 from platform.driver.running_counts import Counts, Waiting
 from platform.schedule.ray_failures import StatelessCallback, read_cause
-from platform.state import disk
+from platform.state.kept_weights import Keeper
 from platform.state.limits import Stopper
 from platform.tracking.mirror import Mirror
 from trainables import benchmarks
@@ -28,7 +28,7 @@ class TrialCallback(StatelessCallback):
     store: Storage
     mirror: Mirror
     stopper: Stopper
-    monitor: disk.DiskMonitor
+    keeper: Keeper
     screen: Screen
     waiting: Waiting
     unconfirmed: list[Trial] = field(default_factory=list)
@@ -41,7 +41,6 @@ class TrialCallback(StatelessCallback):
         self.mirror.start_trial(started)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        self.stopper.disk = self.monitor.poll()
         self.screen.show(self.counts, self.waiting, self.store)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -53,7 +52,7 @@ class TrialCallback(StatelessCallback):
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         for trial in self.unconfirmed:
             self.store.try_sync_trial(trial.id())
-            self.monitor.trial_ended(trial)
+            self.keeper.trial_ended(trial)
             self.mirror.add_trial(trial.id())
 
     def _end(self, tune_trial: Any, cause: str) -> None:
@@ -65,7 +64,7 @@ class TrialCallback(StatelessCallback):
         self.counts.end_trial(trial.id(), result)
         self.screen.print_line(f"{self.counts.label(trial)}: {describe_outcome(result)} ({format_duration(seconds)})")
         self.stopper.trial_ended(trial.id(), result)
-        self.stopper.disk = self.monitor.trial_ended(trial)
+        self.keeper.trial_ended(trial)
         self.mirror.add_trial(trial.id())
         tune_trial.run_metadata.metric_analysis.clear()  # running means of every number that a trial reported,
         tune_trial.run_metadata.metric_n_steps.clear()  # 15 KB each, which nobody reads

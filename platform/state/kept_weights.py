@@ -18,7 +18,7 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import EVALUATED, WEIGHTS
 
 CHOICES = ("all", "pareto", "best", "none")
-"""Each keeps less than the one before. `best` is the trial that the selection rule chooses; `pareto` keeps it, too."""
+"""`best` is the trial that the selection rule chooses; `pareto` keeps it, too."""
 
 
 @dataclass
@@ -73,15 +73,6 @@ class Keeper:
     def _has_model(self, trial_id: str) -> bool:
         """Return whether a trial was evaluated. One that was not may run again: it was lost, or failed."""
         return (self.store.result(trial_id) or {}).get("status") in EVALUATED
-
-    def keep_less(self) -> bool:
-        """Keep fewer weights from now on; False if none are kept already."""
-        if self.choice == CHOICES[-1]:
-            return False
-        self.choice = CHOICES[CHOICES.index(self.choice) + 1]
-        for study in self.studies:
-            self.prune(study)
-        return True
 
 
 def make_keeper(plan: Plan, store: Storage, choice: str) -> Keeper:

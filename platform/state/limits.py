@@ -1,4 +1,4 @@
-"""Limits of a sweep: its GPU-hours, its disk, and failures that all have one cause."""
+"""Limits of a sweep: its GPU-hours, a full disk, and failures that all have one cause."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ class Stopper:
     """Trial id, or PREPARATION -> when it began (monotonic), and its GPUs."""
     first_results: list[Mapping[str, Any]] = field(default_factory=list)
     """The results of the first trials that ended in this start."""
-    disk: str | None = None
-    """Why the disk budget allows no further trial."""
     unwritable: str | None = None
     """Why nothing can be written to the storage, not even that a trial failed."""
 
@@ -78,7 +76,7 @@ class Stopper:
             return "make room, then go on with --resume"
         if self.fails_alike:
             return "mend that, then go on with --resume --retry-failed"
-        return f"go on with a larger {'--disk-budget' if self.disk else '--gpu-hours'} and --resume"
+        return "go on with a larger --gpu-hours and --resume"
 
     @property
     def reason(self) -> str | None:
@@ -91,4 +89,4 @@ class Stopper:
         if self.gpu_hours is not None and self.hours >= self.gpu_hours:
             spent = f"{self.hours:.3g} GPU-hours are spent (a rank without a GPU counts as one)"
             return f"--gpu-hours {self.gpu_hours:g}: {spent}"
-        return self.disk
+        return None

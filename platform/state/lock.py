@@ -24,7 +24,6 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from platform.state.typed_commands import spell_command
 from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError, Unreachable
 from trainables.storage.atomic_files import parse_object, write_json
@@ -145,7 +144,7 @@ def _explain_refusal(found: Owner | None, store: Storage, path: Path) -> str:
     stop = f", or stop that process (kill {found['pid']} there)" if found else ""
     return (
         f"sweep {name} is being run by {_describe(found)}{known}; wait for its end{stop}; "
-        f"{spell_command('platform.status')} {name} --storage {shlex.quote(store.location)} shows where it stands"
+        f"python -m platform.status {name} --storage {shlex.quote(store.location)} shows where it stands"
     )
 
 

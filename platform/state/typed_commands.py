@@ -1,25 +1,21 @@
-"""Commands as people type them: with `unlearn` or `python -m`, to resume a sweep, and with its storage."""
+"""Commands of a sweep as people type them: the one that was typed, and those that go on from it."""
 
 from __future__ import annotations
 
-import itertools
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
 
 from trainables.common import typed_paths
 from trainables.common.cli import default_storage
+from trainables.common.redaction import redact
 from trainables.storage.folder_storage import Storage
 
 
-def spell_command(module: str, folder: str = "") -> str:
-    """Return how to type a command: `unlearn sweep` in a process of `unlearn`, else `python -m platform.sweep`.
-
-    `folder`: where that Python is, for a shell in which no environment is activated.
-    """
-    if sys.argv[0].startswith("unlearn "):
-        return f"unlearn {module.rpartition('.')[2]}"
-    return f"{folder}python -m {module}"
+def typed_command(arguments: Sequence[str] | None = None) -> str:
+    """Return the command that starts a sweep with these arguments, or else with this process's, without secrets."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return f"python -m platform.sweep {shlex.join(map(redact, words))}"
 
 
 def resume_command(command: str, storage: str | None = None) -> str:
@@ -38,27 +34,6 @@ def drop_options(words: Iterable[str], names: Sequence[str], flags: Sequence[str
         elif part.partition("=")[0] not in (*names, *flags):
             kept.append(part)
     return kept
-
-
-def split_arguments(command: str) -> list[str]:
-    """Return the words after `python -m MODULE` or `unlearn COMMAND`."""
-    words = shlex.split(command)
-    return words[3 if words[1:2] == ["-m"] else 2 :]
-
-
-def replace_settings(words: Iterable[str], typed: Sequence[str]) -> list[str]:
-    """Return a command's words with others typed after them. Of a setting that both have, the latter counts."""
-    kept, parts = [], iter(_split_settings(words))
-    again = {value.partition("=")[0] for name, value in itertools.pairwise(_split_settings(typed)) if name == "--set"}
-    for part in parts:
-        pair = [part, next(parts, "")] if part == "--set" else [part]
-        kept += [] if pair[1:] and pair[1].partition("=")[0] in again else pair
-    return [*kept, *typed]
-
-
-def _split_settings(words: Iterable[str]) -> list[str]:
-    """Return words with `--set=A=B` as `--set`, `A=B`."""
-    return [part for word in words for part in (word.split("=", 1) if word.startswith("--set=") else [word])]
 
 
 def storage_option(store: Storage) -> str:

@@ -28,10 +28,6 @@ BY_TESTS = {
     r"python -m analysis\.report \w+ \w+": "test_several_sweeps",
     r"python -m trainables\.export ID --output DIR": "test_export",
     r"python -m trainables\.export ID --push ORG/NAME": "test_push",
-    r"python -m analysis\.report \w+ --bundle FILE\.zip": "test_bundle",
-    r"python -m analysis\.report NAME --storage DIR": "test_bundle",
-    r"python -m platform\.sweep --from FILE\.zip --dry-run": "test_bundle",
-    r"python -m analysis\.community \w+": "test_community",
     r"python -m trainables\.evaluate --benchmark own .*": "test_own_sweep",
     r"python -m trainables\.evaluate --model DIR --split forget05 --measures all .*": "test_tofu_measures",
     r"python -m trainables\.stress (ID|DIR) .*": "test_stress",
@@ -52,7 +48,7 @@ NOBODY = {
 HERE = {".venv/bin/python tests/faults/report.py": "test_the_table_of_faults_is_printed"}
 TYPED = pages.all_commands()
 MADE = [line for line in TYPED if line.startswith("make ")]
-TRIED = [line for line in TYPED if re.match(r"python -m platform\.sweep (?!.*(--cluster|--from|s3://))", line)]
+TRIED = [line for line in TYPED if re.match(r"python -m platform\.sweep (?!.*(--cluster|s3://))", line)]
 
 
 def unrun(lines: list[str]) -> list[str]:

@@ -63,7 +63,7 @@ def test_spent_gpu_hours_stop_a_sweep_that_goes_on_with_more(
     assert len(results) == 1
     assert "3 trials left" in spend(little, "--resume")
     assert finished() == results
-    assert "stopped" not in spend("9", "--resume", "--disk-budget", "1GB", status=0)
+    assert "stopped" not in spend("9", "--resume", status=0)
     told = json.loads(run_module("platform.status", "tofu_tiny", "--storage", runs, "--json").stdout)
     assert told["counts"] == {"total": 4, "done": 4, "running": 0, "failed": 0, "left": 0}
     assert told["driver"] is None

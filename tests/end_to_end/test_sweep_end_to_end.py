@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support import small_sweep
-from tests.support.environment import RunModule, clean_environment, type_settings
+from tests.support.environment import RunModule, type_settings
 from tests.support.interrupted import same
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
@@ -64,22 +64,15 @@ def stamps(store: Storage) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def started(trial_inputs: Any, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Started:
-    """The first start, by `unlearn` in the folder of its models and rows; of the general rows there are few."""
+def started(trial_inputs: Any, run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> Started:
+    """The first start; of the general rows there are few."""
     place = tmp_path_factory.mktemp("sweep")
     small_sweep.write_inputs(trial_inputs, place)
-    (place / "torch.py").write_text("raise ImportError('a file of this folder')")
-
-    def typed(data: object, models: object) -> list[str]:
-        settings = (f"benchmark.data={data}", f"models={models}", *SETTINGS)
-        return ["tofu_tiny", *type_settings(settings), "--only", "method=ga,npo"]
-
-    command = ["sh", root / "platform/unlearn.sh", "sweep", *typed("data", "models")]
-    done = subprocess.run(
-        command, cwd=place, env=clean_environment(), capture_output=True, text=True, timeout=400, check=False
-    )
+    settings = (f"benchmark.data={place / 'data'}", f"models={place / 'models'}", *SETTINGS)
+    typed = ["tofu_tiny", *type_settings(settings), "--only", "method=ga,npo"]
+    done = run_module("platform.sweep", *typed, "--storage", place / "runs", timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
-    return Started(typed(place / "data", place / "models"), Storage(place / "runs"), done)
+    return Started(typed, Storage(place / "runs"), done)
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +97,13 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
         assert sum(line.startswith(f"{label}: FQ -") for line in lines) == 1
     assert f"done {TRIALS} | running 0 | failed 0 | left 0" in started.done.stdout
     assert [line.split(":")[0] for line in lines[-4:]] == ["report", "MLflow", "        http", "next"]
-    assert lines[-4] == f"report: runs/reports/{name}/index.html"
+    assert lines[-4] == f"report: {started.store.root}/reports/{name}/index.html"
     assert lines[-2].endswith(f"/runs?viewStateShareKey={name}&compareRunsMode=CHART")
-    assert lines[-1].startswith("next:   unlearn sweep tofu_tiny --set benchmark.data=data ")
-    assert " --resume --seeds 0,1,2   " in lines[-1]
-    assert sweep["command"].startswith("unlearn sweep tofu_tiny --set benchmark.data=data ")
+    assert lines[-1].startswith("next:   python -m platform.sweep tofu_tiny --set benchmark.data=")
+    assert f" --resume --storage {started.store.root} --seeds 0,1,2   " in lines[-1]
+    assert sweep["command"].startswith("python -m platform.sweep tofu_tiny --set benchmark.data=")
+    assert sweep["settings"] == list(SETTINGS)
+    assert sweep["sweep"]["axes"]["method"] == ["ga", "npo"]
     assert started.done.stderr == ""
 
 

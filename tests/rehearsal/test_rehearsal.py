@@ -96,7 +96,6 @@ ELSEWHERE = {
     "python -m platform.status tofu_llama": "test_stopped_trials",
     "srun --gpus=1 python -m trainables.export ID --output DIR --storage /scratch/me/unlearning": "test_export",
     "python -m trainables.export ID --output DIR --storage s3://BUCKET/FOLDER": "test_export",
-    "python -m analysis.report NAME --bundle FILE.zip --storage s3://BUCKET/FOLDER": "test_bundle",
 }
 """Commands of those pages that no host of one's own can answer, and what runs them instead."""
 

@@ -107,8 +107,7 @@ FILTERS = st.builds(
 STRATEGIES = st.sampled_from("grid paper optuna".split()) | TEXTS
 REASONS = st.sampled_from(("failed", "out_of_memory", "diverged"))
 NAMES = st.sampled_from(spaces.sweep_names()).flatmap(_changed) | TEXTS
-SIZES = st.builds("{}{}".format, st.sampled_from(NUMBERS), st.sampled_from(("", "GB", "MiB", " kb", "PB")))
-OPTIONS = ("seeds", "strategy", "trials", "gpu_hours", "disk_budget", "reason")
+OPTIONS = ("seeds", "strategy", "trials", "gpu_hours", "reason")
 NOTHING: dict[str, Any] = {"set_": [], "only": [], "location": "runs", **dict.fromkeys(OPTIONS), "strategy": "grid"}
 
 
@@ -127,7 +126,7 @@ def typed(sweeps: Sequence[str]) -> st.SearchStrategy[dict[str, Any]]:
         {"set_": st.lists(GOOD | NEAR, min_size=1, max_size=3)},
         {"set_": st.lists(NEAR, max_size=1), "only": st.lists(FILTERS | SETTINGS, min_size=1, max_size=2)},
         {"seeds": VALUES},
-        {"gpu_hours": st.floats(), "disk_budget": st.none() | SIZES, "reason": st.none() | REASONS},
+        {"gpu_hours": st.floats(), "reason": st.none() | REASONS},
         {"name": NAMES},
         {"location": st.sampled_from(PLACES) | TEXTS},
         {"strategy": STRATEGIES},

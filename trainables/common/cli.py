@@ -13,7 +13,6 @@ import shlex
 import sys
 import unicodedata
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,16 +28,7 @@ StorageOption = Annotated[
     str, typer.Option("--storage", envvar=STORAGE_VARIABLE, help="Folder or address (s3://...) of the results.")
 ]
 """The option of every command that reads or writes results."""
-
-
-def list_stored_sweeps() -> list[str]:
-    """Return the names of the default storage's sweeps, for a shell that completes one."""
-    return sorted({path.stem.rpartition("-")[0] for path in Path(default_storage()).glob("sweeps/*.json")})
-
-
-SweepArgument = Annotated[
-    str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.", autocompletion=list_stored_sweeps)
-]
+SweepArgument = Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")]
 """The argument of every command that looks at a sweep of a storage."""
 UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 """Error numbers of a path that somebody named and that cannot be used."""

@@ -5,13 +5,11 @@ The driver writes them (platform.state.manifest).
 
 from __future__ import annotations
 
-import itertools
 import re
-import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -20,9 +18,6 @@ from trainables.config.settings import Selection
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
-PLACES = ("models", "target", "baseline", "tokenizer", "forget", "retain", "eval", "requests")
-PLACES += ("benchmark.data", "benchmark.sources", "objective.idk")
-"""Settings that name files and folders."""
 WrittenRange = Annotated[dict[Literal["low", "high", "log"], int | float | bool], Field(min_length=3)]
 NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
 
@@ -56,6 +51,10 @@ class SweepFile(BaseModel):
     created: Annotated[str, AfterValidator(_check_time)]
     command: str
     commands: tuple[str, ...]
+    settings: tuple[str, ...] = ()
+    """What the last start was typed with to be another than the named sweep: `training.lr=1e-5`, `seed=1`."""
+    sweep: dict[str, Any] = {}
+    """The value of the last start's Sweep: the search space as it was planned."""
     strategy: str = "unknown"
     selection: Selection = Selection()
     axes: dict[str, list[str | int | float | bool | None] | WrittenRange] = {}
@@ -87,18 +86,6 @@ class SweepFile(BaseModel):
     def varied(self) -> tuple[str, ...]:
         """Return the paths of its axes that have several values."""
         return tuple(path for path, axis in self.axes.items() if isinstance(axis, dict) or len(axis) > 1)
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """Return what the last start was typed with to be another than the named sweep: `training.lr=1e-5`, `seed=1`.
-
-        Places of models and data are left out.
-        """
-        words = shlex.split(self.command)
-        names = {"--set": "", "--seeds": "seed="}
-        typed = [names[name] + value for name, value in itertools.pairwise(words) if name in names]
-        typed += [word.partition("=")[2] for word in words if word.startswith("--set=")]
-        return tuple(one for one in typed if one.partition("=")[0] not in PLACES)
 
     @property
     def is_search(self) -> bool:

@@ -12,13 +12,11 @@ import pytest
 from platform.driver import chosen_trials
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
-from platform.plan.plan import Plan
 from platform.preparation import prepare
-from platform.sweep import _select_chosen
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
 from tests.support.small_sweep import write_model
-from tests.support.starts import finish, write_evaluation, write_result
+from tests.support.starts import write_evaluation, write_result
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
@@ -163,27 +161,3 @@ def test_attacks_are_on_models_of_tofu(typed: list[str], tmp_path: Path) -> None
     sweep = apply(spaces.load_sweep("own"), [*typed, "stress.attacks=nf4"])
     with pytest.raises(InputError, match=r"stress.attacks: attacks are made on models of TOFU, not of own"):
         make_plan(sweep, Storage(tmp_path), strategy="paper")
-
-
-def test_chosen_settings_run_on_other_seeds(typed: list[str], tmp_path: Path) -> None:
-    """Without GRU 1e-3 is chosen, with it 1e-4: GRU runs at both, so that equal settings compare, too."""
-    settings = [*typed, "training.lr=1e-4,1e-3", "selection.seeds=0,1", "rectifier.gamma=0.8", "rectifier.tau=none"]
-    store, only = Storage(tmp_path), ["method=gd"]
-
-    def plan(*more: str) -> Plan:
-        return make_plan(apply(spaces.load_sweep("own"), [*settings, *more]), store, only=only)
-
-    fresh = plan("seed=7,8,9")
-    with pytest.raises(InputError, match="no trial on the seeds 0,1 has finished"):
-        _select_chosen(fresh, store, only)
-    searched = plan("seed=0,1")
-    write_evaluation(store, searched.references[0].evaluation, measures(1.0, 0.5))
-    for trial in searched.trials:
-        best = 1e-4 if trial.rectifier.name == "gru" else 1e-3
-        outcome = measures(0.1 if trial.training.lr == best else 0.3, 0.5)
-        finish(store, [trial], metrics=outcome)
-    chosen = _select_chosen(fresh, Storage(tmp_path), only)
-    found = {(trial.rectifier.name, trial.training.lr, trial.seed) for trial in chosen.trials}
-    expected = (("none", 1e-3), ("gru", 1e-4), ("gru", 1e-3))
-    assert found == {(*one, seed) for one in expected for seed in (7, 8, 9)}
-    assert len(chosen.trials) == 9

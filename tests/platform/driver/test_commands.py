@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from platform.driver import finish
 from tests.support.small_sweep import Small
 from tests.support.starts import assert_light, in_process, invoke, refuse
-from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 
 
@@ -82,24 +80,6 @@ def test_help_fits_a_terminal_and_its_example_has_options_that_there_are(
     assert all(any(f" {option} " in line for line in lines if line[0] == "│") for option in OPTION.findall(example))
 
 
-def complete(module: str, typed: str) -> list[str]:
-    """Return how a shell completes a command's name of a sweep."""
-    app = typer.Typer()
-    app.command()(importlib.import_module(module).main)
-    command = typer.main.get_command(app)
-    (name,) = (parameter for parameter in command.params if parameter.name in ("name", "names"))
-    return [item.value for item in name.shell_complete(command.make_context("", [], resilient_parsing=True), typed)]
-
-
-def test_a_shell_completes_names_of_sweeps(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all of them where one starts, and of those that the storage has where one is looked at."""
-    monkeypatch.setenv("UNLEARN_STORAGE", str(store.root))
-    atomic_files.write_json(store.sweep("tofu_tiny", "0a1b2c3d"), {})
-    assert complete("platform.sweep", "tofu_p") == ["tofu_phi", "tofu_phi_tru", "tofu_phi_uwc"]
-    for module in ("platform.status", "analysis.report", "platform.tracking.__main__"):
-        assert (complete(module, "tofu"), complete(module, "wmdp")) == (["tofu_tiny"], [])
-
-
 # Every way to be wrong
 
 DRY = ("tofu_tiny", "--dry-run")
@@ -119,8 +99,7 @@ DRY = ("tofu_tiny", "--dry-run")
         ),
         ((*DRY, "--strategy", "gird"), ["--strategy", "'gird'", "grid, paper, optuna"]),
         ((*DRY, "--trials", 4), ["--trials 4: for --strategy optuna; --strategy grid has its own order"]),
-        ((*DRY, "--strategy", "optuna", "--sampler", "tpa"), ["search.sampler: ", "'tpe', ", "(got 'tpa')"]),
-        ((*DRY, "--sampler", "gp"), ["--sampler gp: for --strategy optuna; --strategy grid has its own order"]),
+        ((*DRY, "--set", "search.sampler=tpa"), ["search.sampler: ", "'tpe', ", "(got 'tpa')"]),
         ((*DRY, "--set", "method=gaa"), ["method: ", "'gaa'", "'ga', 'ga_kl', "]),
         ((*DRY, "--seeds", "0,one"), ["seed: ", "'one'", "valid integer"]),
         ((*DRY, "--seeds=-1"), ["seed: ", "'-1'", "greater than or equal to 0"]),
@@ -150,21 +129,6 @@ def test_dry_run_of_a_range_tells_its_budget_and_no_ids_that_nobody_knows(small:
     assert said[4].endswith(", 1 to 3 steps"), "ten rows in batches of 32"
     default = dry_run(small, tmp_path, "--strategy", "optuna", "--only", "method=npo", "--seeds", "0,1,2,3,4,5,6,7")
     assert "strategy optuna, 84 trials of 120 points, 0 done" in default  # 20 of 32 with GRU, and 8 without
-
-
-def test_fields_tell_what_can_be_set_and_what_reads_it() -> None:
-    done = in_process("tofu_tiny", "--fields", "--json")
-    rows = {row["setting"]: row for row in json.loads(done.stdout)}
-    assert rows["training.lr"] == {
-        "setting": "training.lr",
-        "accepts": "number > 0",
-        "value": "0.0004",
-        "note": "may be an axis",
-    }
-    assert rows["training.max_steps"]["accepts"] == "whole number >= 1 or none"
-    assert (rows["rectifier.tau"]["value"], rows["target"]["accepts"]) == ("none,1.0", "text or none")
-    assert rows["objective.steering"]["note"] == rows["forget"]["note"] == "nothing here reads it"
-    assert "training.betas " in in_process("own", "--fields").stdout
 
 
 def test_storage_that_cannot_be_written(small: Small, tmp_path: Path) -> None:

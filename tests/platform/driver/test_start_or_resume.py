@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import shlex
 import shutil
 import signal
@@ -125,11 +124,14 @@ def test_spent_budget_of_optuna_is_no_unfinished_sweep(
     assert manifest.load_manifest("tofu_tiny", store).planned == meant
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_prints_the_command_that_goes_on(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def interrupted(*given: Any, **options: Any) -> int:
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+        return 0
 
     monkeypatch.setattr(run_sweep, "run", interrupted)
     command = ["tofu_tiny", "--storage", str(tmp_path / "runs of mine"), *small.flags()]
@@ -139,63 +141,6 @@ def test_interrupt_prints_the_command_that_goes_on(
         assert done.exit_code == 130
         resumed = done.stderr.strip().removeprefix("stopped; go on with: ")
         assert shlex.split(resumed) == ["python", "-m", "platform.sweep", *command, "--resume"]
-
-
-def test_the_second_interrupt_ends_at_once(command: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever still goes on after the first one: what Ray then does takes long and prints tracebacks."""
-
-    def run(*given: Any, **options: Any) -> int:
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(60)
-        except KeyboardInterrupt:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(60)
-        return 0
-
-    monkeypatch.setattr(run_sweep, "run", run)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.dup2(writing, 2)
-        in_process(*command)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as stream:
-        printed = stream.read()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
-    assert printed.startswith("\nstopped; go on with: python -m platform.sweep ")
-    assert printed.endswith(" --resume\n")
-
-
-def test_a_terminal_that_is_closed_ends_a_sweep_like_ctrl_c(
-    command: list[object], store: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The lock is given back, although what is printed meanwhile goes nowhere; a pipe gets the line to go on with."""
-
-    def run(*given: Any, **options: Any) -> int:
-        os.write(1, b"running")
-        try:
-            time.sleep(60)
-        finally:
-            os.write(1, b"a table's last lines")
-        return 0
-
-    monkeypatch.setattr(run_sweep, "run", run)
-    told, errors = os.pipe()
-    child, terminal = pty.fork()
-    if not child:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests themselves run under nohup
-        os.dup2(errors, 2)
-        os._exit(in_process(*command).exit_code)
-    os.close(errors)
-    assert os.read(terminal, 7) == b"running"
-    assert list(store.root.glob("sweeps/*.lock"))
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
-    with open(told) as stream:
-        assert stream.read().count("\nstopped; go on with: python -m platform.sweep ") == 1
-    assert not list(store.root.glob("sweeps/*.lock"))
 
 
 def test_second_driver_is_refused_before_anything_else(

@@ -52,11 +52,11 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 @pytest.fixture
 def reporter(copies: list[ObjectStorage]) -> TrialCallback:
     pruned: list[str] = []
-    monitor: Any = SimpleNamespace(trial_ended=lambda ended: pruned.append(ended.id()))
+    keeper: Any = SimpleNamespace(trial_ended=lambda ended: pruned.append(ended.id()))
     told: list[str] = []
     mirror: Any = SimpleNamespace(told=told, start_trial=lambda trial: None, add_trial=told.append)
     counts, waiting = Counts(name="tiny", total=1, slots=1), Waiting({}, dict, lambda: None)
-    return TrialCallback(counts, copies[0], mirror, Stopper(), monitor, Screen(Console()), waiting)
+    return TrialCallback(counts, copies[0], mirror, Stopper(), keeper, Screen(Console()), waiting)
 
 
 def finish(store: ObjectStorage) -> dict[str, bytes]:

@@ -80,7 +80,7 @@ def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) ->
     assert (stopper.hours, stopper.running) == (0.5, {})
     for hours in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(InputError, match="--gpu-hours: must be above 0"):
-            Options(gpu_hours=hours).check("grid", {}, None)
+            Options(gpu_hours=hours).check("grid", None, None)
 
 
 def test_what_no_result_tells_is_kept_while_the_driver_lives(
