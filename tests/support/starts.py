@@ -13,10 +13,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import platform.sweep as sweep
-from platform.driver import run_sweep
+import platform.sweep.__main__ as sweep
 from platform.state import manifest
 from platform.state.trial_outcomes import SweepState
+from platform.sweep import run_sweep
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import platform.status as status
-import platform.sweep as sweep
+import platform.sweep.__main__ as sweep
 from platform.cluster import kuberay
 from tests.support import starts
 from tests.support.cluster_files import changed

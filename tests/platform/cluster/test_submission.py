@@ -14,7 +14,7 @@ import pytest
 from ray.job_submission import JobStatus
 
 import platform.status as status
-import platform.sweep as sweep
+import platform.sweep.__main__ as sweep
 from platform.cluster import connect_to_jobs
 from tests.support import starts
 from tests.support.ports import free_port

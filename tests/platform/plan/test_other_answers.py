@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from platform.driver.list_settings import describe_field
 from platform.plan.overrides import apply
+from platform.sweep.list_settings import describe_field
 from search_spaces.muse_news import SWEEP as NEWS
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import own_rows

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from platform.driver import dry_run
 from platform.plan import hub_requirements
 from platform.plan.plan import Plan
 from platform.state import manifest, trial_outcomes
+from platform.sweep import dry_run
 from tests.support import own_rows, tiny
 from tests.support.environment import type_settings
 from tests.support.small_sweep import plan_named

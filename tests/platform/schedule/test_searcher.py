@@ -13,13 +13,13 @@ import pytest
 from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
-from platform.driver.run_on_ray import make_searcher
 from platform.plan.space import Space
 from platform.schedule import searcher
 from platform.schedule.placement import Placement
 from platform.schedule.study import FLOOR, Study, read_goals
 from platform.state import manifest
 from platform.state.limits import Stopper
+from platform.sweep.run_on_ray import make_searcher
 from search_spaces.schema.sweep import Search
 from tests.support import small_sweep
 from tests.support.small_studies import Outcome, drain, make_space

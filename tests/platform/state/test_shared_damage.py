@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from platform.plan.build import make_plan
-from platform.preparation import prepare
 from platform.state.trial_outcomes import SweepState, has_references
+from platform.sweep import prepare
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan

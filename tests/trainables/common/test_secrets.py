@@ -18,8 +18,8 @@ import psutil
 import pytest
 import typer
 
-import platform.sweep as sweep
-from platform.driver import run_sweep, start_or_resume
+import platform.sweep.__main__ as sweep
+from platform.sweep import run_sweep, start_or_resume
 from platform.tracking import __main__ as tracking
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from platform.driver import finish
+from platform.sweep import finish
 from tests.support.small_sweep import Small
 from tests.support.starts import assert_light, in_process, invoke, refuse
 from trainables.storage.folder_storage import Storage

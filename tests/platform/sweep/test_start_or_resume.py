@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from platform.driver import run_sweep
 from platform.schedule import capacity
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState
+from platform.sweep import run_sweep
 from tests.support import starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse

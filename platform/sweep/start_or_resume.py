@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 
-from platform.driver import run_sweep
-from platform.driver.start_options import Options
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState, scan
 from platform.state.typed_commands import resume_command, typed_command
+from platform.sweep import run_sweep
+from platform.sweep.start_options import Options
 from trainables.common.errors import InputError
 from trainables.common.wording import format_count
 from trainables.storage.folder_storage import Storage, set_aside

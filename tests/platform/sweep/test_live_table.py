@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from platform.driver import live_table, running_counts
-from platform.driver.finish import describe_saving
-from platform.driver.live_table import Screen
-from platform.driver.run_sweep import describe_run
-from platform.driver.running_counts import Counts, Waiting
 from platform.state.trial_outcomes import SweepState
+from platform.sweep import live_table, running_counts
+from platform.sweep.finish import describe_saving
+from platform.sweep.live_table import Screen
+from platform.sweep.run_sweep import describe_run
+from platform.sweep.running_counts import Counts, Waiting
 from tests.support.small_sweep import Small
 from tests.support.starts import write_result
 from trainables.storage.folder_storage import Storage

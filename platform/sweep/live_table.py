@@ -16,7 +16,7 @@ from trainables.common.cli import escape_controls
 from trainables.common.redaction import redact
 
 if TYPE_CHECKING:
-    from platform.driver.running_counts import Counts, Waiting
+    from platform.sweep.running_counts import Counts, Waiting
     from trainables.storage.folder_storage import Storage
 
 PLAIN_SECONDS, TABLE_SECONDS = 30.0, 1.0

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform.driver.live_table import Screen
-from platform.driver.running_counts import Counts, Waiting
 from platform.schedule.ray_failures import StatelessCallback, read_cause
 from platform.state.kept_weights import Keeper
 from platform.state.limits import Stopper
+from platform.sweep.live_table import Screen
+from platform.sweep.running_counts import Counts, Waiting
 from platform.tracking.mirror import Mirror
 from trainables import benchmarks
 from trainables.common.wording import format_duration

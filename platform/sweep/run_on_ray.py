@@ -15,14 +15,7 @@ from ray import tune
 from ray.tune.execution import class_cache
 from rich.console import Console
 
-from platform.driver.chosen_trials import attack_chosen_trials, export_chosen_trial
-from platform.driver.live_table import Screen, print_line
-from platform.driver.running_counts import Counts, Waiting
-from platform.driver.start_options import Options
-from platform.driver.trial_callback import TrialCallback
 from platform.plan.remaining_time import count_gpus
-from platform.preparation import prepare
-from platform.preparation.hub_download import Hub
 from platform.schedule.placement import Placement, resources_of_trial
 from platform.schedule.ray_failures import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
 from platform.schedule.ray_session import start_session
@@ -32,6 +25,13 @@ from platform.state import kept_weights, manifest
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, planned_utilities
 from platform.state.typed_commands import resume_command
+from platform.sweep import prepare
+from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
+from platform.sweep.hub_download import Hub
+from platform.sweep.live_table import Screen, print_line
+from platform.sweep.running_counts import Counts, Waiting
+from platform.sweep.start_options import Options
+from platform.sweep.trial_callback import TrialCallback
 from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from platform.driver.live_table import print_line
 from platform.plan.plan import Plan
 from platform.state import manifest
 from platform.state.typed_commands import resume_command, storage_option
+from platform.sweep.live_table import print_line
 from trainables.common import provenance, typed_paths
 from trainables.common.errors import last_line_of
 from trainables.common.redaction import redact

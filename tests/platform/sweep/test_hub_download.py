@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from platform.plan.hub_requirements import OFFLINE
-from platform.preparation.hub_download import INDEX, SINGLE, Hub, choose_files, find_damage
+from platform.sweep.hub_download import INDEX, SINGLE, Hub, choose_files, find_damage
 from tests.support.hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench, write_model
 from trainables.common.errors import InputError
 from trainables.data.hub_folders import HubRequirement, find_folder, lock, pin_file

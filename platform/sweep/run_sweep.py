@@ -6,10 +6,6 @@ import shutil
 import time
 from dataclasses import replace
 
-from platform.driver.chosen_trials import list_to_attack
-from platform.driver.finish import print_end
-from platform.driver.live_table import print_line
-from platform.driver.start_options import Options
 from platform.plan.plan import Plan
 from platform.schedule.ray_environment import set_ray_environment
 from platform.state import manifest
@@ -17,6 +13,10 @@ from platform.state.limits import Stopper
 from platform.state.spent_gpu_seconds import load_spent, record_spent
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, has_references, scan
 from platform.state.typed_commands import storage_option
+from platform.sweep.chosen_trials import list_to_attack
+from platform.sweep.finish import print_end
+from platform.sweep.live_table import print_line
+from platform.sweep.start_options import Options
 from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common import provenance
 from trainables.common.errors import first_line
@@ -42,7 +42,7 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
         return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
     if state.outstanding or plan.sweep.export or not has_references(plan, store) or list_to_attack(plan, store):
         with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
-            from platform.driver import run_on_ray  # Ray, which reads its settings when it is imported
+            from platform.sweep import run_on_ray  # Ray, which reads its settings when it is imported
 
             mirror = run_on_ray.run(state, store, command, stopper, options)
         if mirror is None:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from platform.driver import run_sweep
-from platform.driver.run_on_ray import make_searcher
-from platform.driver.start_options import Options
-from platform.driver.start_or_resume import start_sweep
 from platform.plan.plan import Plan
 from platform.schedule.placement import Placement
 from platform.state import manifest
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState, scan
+from platform.sweep import run_sweep
+from platform.sweep.run_on_ray import make_searcher
+from platform.sweep.start_options import Options
+from platform.sweep.start_or_resume import start_sweep
 from platform.tracking.mirror import Mirror
 from tests.support import machines, starts
 from tests.support.machines import Machine

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from platform.driver.live_table import Screen
-from platform.driver.running_counts import Counts, Waiting
-from platform.driver.trial_callback import TrialCallback
 from platform.state.limits import Stopper
+from platform.sweep.live_table import Screen
+from platform.sweep.running_counts import Counts, Waiting
+from platform.sweep.trial_callback import TrialCallback
 from trainables.common import cli
 from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
