@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -28,16 +27,11 @@ def main(
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Compare weights and shared files with their sums.")] = False,
-    cluster: Annotated[str | None, typer.Option(help="File of ray up or KubeRay: ask there.")] = None,
 ) -> int:
     """Say where a sweep stands: what is done, runs, failed and is left, and how to go on.
 
     Example: python -m platform.status tofu_tiny
     """
-    if cluster is not None:
-        from platform.cluster import submit
-
-        return submit.run_command(cluster, "platform.status", sys.argv[1:])
     store = open_storage(location, writable=False)
     if verify and store.is_remote:
         raise InputError("--verify: only for a storage in a folder; an object store has checksums of its own")

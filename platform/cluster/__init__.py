@@ -1,1 +1,1 @@
-"""Clusters: files of `ray up` and KubeRay, checks, the account, submission from a laptop. It imports state."""
+"""Clusters of `ray up`, KubeRay and Slurm: checks of their files, an AWS account, jobs from a laptop."""

@@ -6,12 +6,13 @@ Ray's own group opens ssh to the world, and Ray's own profile may not start work
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from platform.cluster import aws_checks
-from platform.cluster.file import ClusterFile, is_filled
+from platform.cluster.check import is_filled
 from trainables.common.errors import InputError
 
 GROUP = "unlearning"
@@ -19,21 +20,25 @@ TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Acti
 EC2 = "AmazonEC2FullAccess"
 """What Ray's own head has: it starts, tags and ends machines, on spot too."""
 
+SHORTEST_PREFIX = {4: 8, 6: 16}
+"""Of a network that may be let in, by the version of IP."""
+
 Rights = dict[str, list[dict[str, Any]]]
 """Statements by the name of their inline policy, which says what for: other files use the role, too."""
 
 
-def prepare_account(file: ClusterFile) -> str:
-    """Make what is not there yet and return the security group's id. Raises InputError for what AWS refuses."""
+def prepare_account(provider: Mapping[str, Any]) -> str:
+    """Make what a file's `provider` needs and is not there yet; return the security group's id.
+
+    Raises InputError for what is not filled in and for what AWS refuses.
+    """
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
-    provider = file.provider
     for name in ("region", "storage", "ssh_from", "head_profile", "worker_profile"):
         if not is_filled(provider.get(name)):
             raise InputError(f"provider.{name}: fill it in first")
-    for problem in aws_checks.account_problems(file):
-        raise InputError(problem)
+    source = read_ssh_source(provider["ssh_from"])
     try:
         iam = boto3.client("iam", region_name=provider["region"])
         arn = f"arn:{iam.meta.partition}"  # aws, aws-us-gov, aws-cn
@@ -43,9 +48,20 @@ def prepare_account(file: ClusterFile) -> str:
         pass_role = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
         start = {f"start-{provider['worker_profile']}": [image, pass_role]}
         _ensure_profile(iam, provider["head_profile"], bucket | start, managed=f"{arn}:iam::aws:policy/{EC2}")
-        return _ensure_group(boto3.client("ec2", region_name=provider["region"]), aws_checks.ssh_source(file))
+        return _ensure_group(boto3.client("ec2", region_name=provider["region"]), source)
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
+
+
+def read_ssh_source(text: str) -> str:
+    """Return the network that may log in: `203.0.113.7` is 203.0.113.7/32. Raises InputError if none or too wide."""
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise InputError(f"provider.ssh_from: {error}; write it like 203.0.113.7/32") from error
+    if network.prefixlen < SHORTEST_PREFIX[network.version]:
+        raise InputError(f"provider.ssh_from: {text} is much of the world; name your own address, like 203.0.113.7/32")
+    return str(network)
 
 
 def _bucket_rights(storage: str, arn: str) -> Rights:

@@ -6,23 +6,31 @@ Only the command travels, no variable of this machine: tokens and passwords are 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import re
 import shlex
 import signal
+import socket
+import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from platform.cluster import connect_to_jobs
-from platform.cluster.connect_to_jobs import Cluster
-from platform.state.typed_commands import drop_options, resume_command
-from trainables.common.errors import InputError
+from platform.cluster import kuberay
+from platform.cluster.check import load_cluster_file
+from platform.schedule.ray_environment import TOKEN
+from platform.state.typed_commands import drop_options, resume_command, typed_command
+from trainables.common.errors import InputError, last_line_of
 from trainables.common.redaction import redact
 
+REPOSITORY = "~/unlearning"
+"""Where `file_mounts` of a cluster file puts this checkout."""
 NAME, ARGUMENTS = "sweep", "arguments"
 """A job's metadata: what it runs."""
 ALIVE = ("PENDING", "RUNNING")
@@ -30,63 +38,115 @@ REPORT = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
 """The line by which a sweep names its report (platform.sweep.finish)."""
 RAY_LINES = re.compile(r"^(\S+ \S+\tINFO job_manager\.py:\d+ -- |Running entrypoint for job ).*\n", re.MULTILINE)
 """Ray's own lines in a job's log."""
-POLL_SECONDS = 1.0
+CONNECT_SECONDS, POLL_SECONDS = 90.0, 1.0
+"""Until the job server has to answer, and between two looks at a job that ends."""
+RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
 def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     """Run a sweep on a cluster, or attach to the job that runs it; return its exit status, 130 where we detach.
 
-    Raises InputError where the cluster does not answer or runs the sweep with other `arguments`.
+    `place`: a file of `ray up` or KubeRay, or the address of a cluster's dashboard. Raises InputError where the cluster
+    does not answer or runs the sweep with other `arguments`.
     """
     from aiohttp import ClientError
 
     typed = drop_options(arguments, ["--cluster"])
-    cluster = connect_to_jobs.find_cluster(place)
     _refuse_secrets(typed)
-    if cluster.kubernetes and "--dry-run" in typed:  # which needs no Ray
-        return cluster.kubernetes.run_command("platform.sweep", typed)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if not _is_address(place):
+        file = load_cluster_file(place)
+        if file.is_batch_script:
+            raise InputError(f"'{place}' is a batch script for Slurm; submit it with: sbatch {shlex.quote(place)}")
+        if file.is_kubernetes:
+            return kuberay.create_job(file, name, typed)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the forward ends with us
         signal.signal(number, signal.default_int_handler)
     job = None
     try:
-        with connect_to_jobs.open_client(cluster) as client:
-            job = _find_job(client, name, typed, cluster)
+        with open_client(place) as client:
+            job = _find_job(client, name, typed, place)
             if job:
                 _print_note(f"attached to {job}, which runs already; its log from the beginning:")
             else:
-                metadata = {NAME: name, ARGUMENTS: shlex.join(typed)}
-                job = _submit(client, cluster, "platform.sweep", typed, name, metadata)
+                job = client.submit_job(
+                    entrypoint=f"cd {REPOSITORY} && exec .venv/bin/python -m platform.sweep {shlex.join(typed)}",
+                    submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
+                    metadata={NAME: name, ARGUMENTS: shlex.join(typed)},
+                )
                 _print_note(f"submitted {job}")
-            log = _follow_log(client, job, lambda text: print(text, end="", flush=True))
+            log = _follow_log(client, job)
             status = _wait_for_status(client, job)
-            _fetch_report(cluster, log)
+            _fetch_report(place, log)
             return status
     except (OSError, RuntimeError, ClientError) as error:
         reason = str(error) or type(error).__name__
         if job is None:
             raise InputError(f"--cluster: the job server refused: {reason}") from error
-        _print_note(f"\nthe connection is lost ({reason}); {_resume_hint(cluster, job)}")
+        _print_note(f"\nthe connection is lost ({reason}); {_resume_hint(place, job, arguments)}")
         return 1
     except KeyboardInterrupt:
-        _print_note(f"\ndetached; {_resume_hint(cluster, job)}" if job else "\nstopped; nothing was submitted")
+        _print_note(f"\ndetached; {_resume_hint(place, job, arguments)}" if job else "\nstopped; nothing was submitted")
         return 130
 
 
-def run_command(place: str, module: str, arguments: Sequence[str]) -> int:
-    """Run a short command on a cluster and print its output; return its exit status."""
-    cluster, typed = connect_to_jobs.find_cluster(place), drop_options(arguments, ["--cluster"])
-    if cluster.kubernetes:
-        return cluster.kubernetes.run_command(module, typed)
-    with connect_to_jobs.open_client(cluster) as client:
-        job = _submit(client, cluster, module, typed, module.split(".")[-1], None)
+@contextlib.contextmanager
+def open_client(place: str) -> Iterator[Any]:
+    """Yield a JobSubmissionClient, at an address or by the forward of `ray dashboard FILE`.
+
+    Raises InputError where nothing answers in time.
+    """
+    for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
+        os.environ.pop(name, None)  # Ray would take them over the address that it is given
+    if _is_address(place):
+        yield _wait_for_server(place, place)
+        return
+    if Path(TOKEN).expanduser().exists():  # it is the one that `ray up` has sent to the cluster
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [*RAY, "dashboard", place, "--port", str(port)]
+    with tempfile.TemporaryFile("w+") as output:
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        # in a session of its own: an interrupt that is meant for us does not cut it off before us
+        forward = subprocess.Popen(command, **streams, start_new_session=True)
         try:
-            _follow_log(client, job, lambda text: None)
-            status = _wait_for_status(client, job)
-            print(RAY_LINES.sub("", client.get_job_logs(job)), end="", file=sys.stderr if status else sys.stdout)
+            yield _wait_for_server(f"http://127.0.0.1:{port}", place, forward, output)
         finally:
-            if client.get_job_status(job).is_terminal():
-                client.delete_job(job)
-    return status
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(forward.pid, signal.SIGTERM)
+            forward.wait()
+
+
+def _is_address(place: str) -> bool:
+    return place.startswith(("http://", "https://"))
+
+
+def _wait_for_server(
+    address: str, place: str, forward: subprocess.Popen[Any] | None = None, output: Any | None = None
+) -> Any:
+    """Return the client as soon as the job server answers; without a forward it has to answer at once."""
+    from ray.exceptions import AuthenticationError
+    from ray.job_submission import JobSubmissionClient
+
+    deadline = time.monotonic() + (CONNECT_SECONDS if forward else 0.0)
+    hint = f"; is it up (ray up {place}), and is Ray running on its head?" if forward else ""
+    while True:
+        ended = forward is not None and forward.poll() is not None
+        try:
+            return JobSubmissionClient(address)
+        except AuthenticationError as error:
+            raise InputError(
+                "--cluster: the cluster wants its token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what "
+                "'ray get-auth-token' says on its head"
+            ) from error
+        except (OSError, RuntimeError) as error:
+            if ended or time.monotonic() > deadline:
+                if ended and output:
+                    output.seek(0)
+                why = last_line_of(output.read() if ended and output else str(error))
+                raise InputError(f"--cluster: no job server answers at '{place}' ({why}){hint}") from None
+        time.sleep(0.5)
 
 
 def _print_note(text: str) -> None:
@@ -104,18 +164,7 @@ def _refuse_secrets(arguments: Sequence[str]) -> None:
             )
 
 
-def _submit(
-    client: Any, cluster: Cluster, module: str, arguments: Sequence[str], name: str, metadata: dict[str, str] | None
-) -> str:
-    """Submit `python -m module arguments` as a job called after `name`; return its id."""
-    return client.submit_job(
-        entrypoint=cluster.spell_command(module, arguments),
-        submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
-        metadata=metadata,
-    )
-
-
-def _find_job(client: Any, name: str, arguments: list[str], cluster: Cluster) -> str | None:
+def _find_job(client: Any, name: str, arguments: list[str], place: str) -> str | None:
     """Return the job that runs just this. Raises InputError where one runs the sweep with other arguments."""
     if "--dry-run" in arguments:
         return None
@@ -126,23 +175,22 @@ def _find_job(client: Any, name: str, arguments: list[str], cluster: Cluster) ->
             continue
         if resume_command(typed) == resume_command(shlex.join(arguments)):
             return job.submission_id
-        attach = f"python -m platform.sweep {typed} --cluster {shlex.quote(cluster.place)}"
+        attach = typed_command([*shlex.split(typed), "--cluster", place])
         raise InputError(
             f"--cluster: {job.submission_id} runs {name} with other arguments; attach to it with: {attach}; or stop it "
-            f"with: {cluster.stop_command(job.submission_id)}"
+            f"with: {_stop_command(place, job.submission_id)}"
         )
     return None
 
 
-def _follow_log(client: Any, job: str, show: Callable[[str], None]) -> str:
-    """Show a job's log to its end; return its last part, in which the report is named."""
-
+def _follow_log(client: Any, job: str) -> str:
+    """Print a job's log to its end; return its last part, in which the report is named."""
     logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
 
     async def follow() -> str:
         tail = ""
         async for text in client.tail_job_logs(job):
-            show(RAY_LINES.sub("", text))
+            print(RAY_LINES.sub("", text), end="", flush=True)
             tail = (tail + text)[-20_000:]
         return tail
 
@@ -158,23 +206,31 @@ def _wait_for_status(client: Any, job: str) -> int:
     return 0 if info.status == "SUCCEEDED" else info.driver_exit_code or 1
 
 
-def _fetch_report(cluster: Cluster, log: str) -> None:
+def _fetch_report(place: str, log: str) -> None:
     """Copy the report here, where the sweep has named one."""
     named = REPORT.findall(log.replace("\r\n", "\n"))
     if not named:
         return
-    if cluster.kubernetes:
-        _print_note(f"the report is in {cluster.kubernetes.storage.rstrip('/')}/reports/{Path(named[-1]).name}")
-        return
-    if cluster.is_address:
-        _print_note(f"the report is on the cluster, in {named[-1]} of {cluster.repository}")
+    remote = shlex.quote(named[-1]) if named[-1].startswith("/") else f"{REPOSITORY}/{named[-1]}"
+    if _is_address(place):
+        _print_note(f"the report is on the cluster, in {remote}")
         return
     local = Path("runs") / "reports" / Path(named[-1]).name
-    problem = connect_to_jobs.fetch_folder(cluster, named[-1], local.absolute())
-    _print_note(f"the report was not fetched: {problem}" if problem else f"fetched: {local / 'index.html'}")
+    local.mkdir(parents=True, exist_ok=True)
+    command = [*RAY, "rsync-down", place, f"{remote}/", f"{local.absolute()}/"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        _print_note(f"the report was not fetched: {last_line_of(done.stderr or done.stdout)}")
+    else:
+        _print_note(f"fetched: {local / 'index.html'}")
 
 
-def _resume_hint(cluster: Cluster, job: str) -> str:
+def _resume_hint(place: str, job: str, arguments: Sequence[str]) -> str:
     """Return how to see a job again, and how to stop it."""
-    again = f"python -m platform.sweep {shlex.join(sys.argv[1:])}"
-    return f"{job} goes on. See it again: {again}\nstop it: {cluster.stop_command(job)}"
+    return f"{job} goes on. See it again: {typed_command(arguments)}\nstop it: {_stop_command(place, job)}"
+
+
+def _stop_command(place: str, job: str) -> str:
+    if _is_address(place):
+        return f"ray job stop {job} --address {place}"
+    return shlex.join(["ray", "exec", place, f"cd {REPOSITORY} && .venv/bin/ray job stop {job}"])

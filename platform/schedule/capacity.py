@@ -19,6 +19,9 @@ HEAD = "node:__internal_head__"
 TINY = 1e-6
 CGROUP = Path("/sys/fs/cgroup/cpu.max")
 DEVICES = Path("/dev")
+KUBERNETES = "https://kubernetes.default.svc"
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds Kubernetes, and its own login and the certificate there."""
 Amounts = Mapping[str, float]
 """By Ray's names of resources."""
 
@@ -115,26 +118,38 @@ def read_growth(file: Path) -> Growth:
 
 
 def read_kuberay_growth(name: str, namespace: str) -> Growth:
-    """Return what KubeRay may start for the RayCluster `name`, asked of Kubernetes as Ray's own autoscaler does.
+    """Return what KubeRay may start for the RayCluster `name`, by its worker groups, asked of Kubernetes.
 
     Without an autoscaler its nodes are a fixed number, which join when they have started. Nothing, with a warning,
-    where Kubernetes or Ray's private code gives no answer.
+    where Kubernetes gives no answer.
     """
-    from ray.autoscaler._private.kuberay import autoscaling_config, node_provider
+    import requests
 
+    address = f"{KUBERNETES}/apis/ray.io/v1/namespaces/{namespace}/rayclusters/{name}"
     try:
-        cluster = node_provider.KubernetesHttpApiClient(namespace).get(f"rayclusters/{name}")
-        for group in cluster["spec"].setdefault("workerGroupSpecs", []):
-            if not cluster["spec"].get("enableInTreeAutoscaling"):
-                group["minReplicas"] = group["maxReplicas"] = group.get("replicas", 0)
-        return _derive_growth(autoscaling_config._derive_autoscaling_config_from_ray_cr(cluster))
-    except Exception as error:  # names of Ray's that may go, a service account without the right, no such host
+        login = {"Authorization": f"Bearer {(SERVICE_ACCOUNT / 'token').read_text()}"}
+        answer = requests.get(address, headers=login, verify=str(SERVICE_ACCOUNT / "ca.crt"), timeout=60)
+        answer.raise_for_status()
+        spec = answer.json()["spec"]
+        groups = spec.get("workerGroupSpecs", [])
+        high, low = ("maxReplicas", "minReplicas") if spec.get("enableInTreeAutoscaling") else ("replicas", "replicas")
+        types = [NodeKind(_read_limits(group), group.get(high, 0)) for group in groups]
+        return Growth(sum(kind.most for kind in types), types, sum(group.get(low, 0) for group in groups))
+    except (OSError, LookupError, ValueError) as error:  # a service account without the right, no such host
         print(
             f"warning: the RayCluster {name} cannot be read ({first_line(error)}); nodes that are still to start do "
             "not count: give each worker group minReplicas above 0",
             file=sys.stderr,
         )
         return Growth()
+
+
+def _read_limits(group: Mapping[str, Any]) -> Amounts:
+    """Return the CPUs and GPUs of a worker group's pods, by the limits of their first container, where Ray runs."""
+    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+    cpus = str(limits["cpu"])
+    gpus = sum(float(amount) for name, amount in limits.items() if name.endswith("/gpu"))
+    return {"CPU": float(cpus[:-1]) / 1000 if cpus.endswith("m") else float(cpus), "GPU": gpus}
 
 
 def _derive_growth(document: Mapping[str, Any]) -> Growth:

@@ -213,7 +213,8 @@ def rehearse(lab: Lab) -> None:
     store = open_storage(str(place))
     lose_laptop_and_host(lab, store)
     with step("status from the laptop"):
-        output = lab.run(*lab.words_of("python -m platform.status tofu_llama --cluster cluster.yaml", ["tofu_tiny"]))
+        typed = lab.words_of("ray exec cluster.yaml 'cd unlearning && python -m platform.status tofu_llama'")
+        output = lab.run(*typed[:-1], typed[-1].replace("tofu_llama", "tofu_tiny"))
         require("done 9 " in output and "of 9" in output, "status does not say that all nine are done")
     run_two_ranks(lab)
     compare_views(lab, store, watch, repeat_on_one_host(lab, store))

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from platform.cluster import checks
-from platform.cluster.file import load_cluster_file
+from platform.cluster.check import find_problems, load_cluster_file
 from tests.rehearsal import lab
 from tests.rehearsal.rehearse_slurm import TOOLS
 from tests.support import other_user, pages
@@ -72,9 +71,9 @@ def test_the_rehearsal_runs_what_the_file_for_own_machines_says(root: Path) -> N
 
 def test_the_file_for_own_machines_lacks_only_what_a_person_fills_in(root: Path) -> None:
     path = root / "clusters" / "onprem.yaml"
-    places = {problem.partition(":")[0] for problem in checks.find_problems(load_cluster_file(str(path)))}
+    places = {problem.partition(":")[0] for problem in find_problems(load_cluster_file(str(path)))}
     lines = path.read_text().splitlines()
-    fields = {lines[int(place.split()[1]) - 1].split(":")[0].strip() for place in places - {"auth.ssh_private_key"}}
+    fields = {lines[int(place.split()[1]) - 1].split(":")[0].strip() for place in places}
     assert fields == {"head_ip", "worker_ips", "storage", "ssh_user"}
 
 
@@ -88,9 +87,10 @@ ELSEWHERE = {
     "docker build -t REGISTRY/unlearning:TAG .": "test_image",
     "docker push REGISTRY/unlearning:TAG": "the engine's own",
     "kubectl create secret generic unlearning --from-env-file=.env": "Kubernetes' own",
-    "python -m platform.cluster check clusters/kuberay.yaml": "test_kuberay_check",
+    "python -m platform.cluster check clusters/kuberay.yaml": "test_cluster_file",
+    "kubectl create --dry-run=server --filename clusters/kuberay.yaml": "Kubernetes' own",
     "python -m platform.sweep tofu_llama --cluster clusters/kuberay.yaml": "test_kuberay_jobs",
-    "python -m platform.status tofu_llama --cluster clusters/kuberay.yaml": "test_kuberay_jobs",
+    "python -m platform.status tofu_llama --storage s3://BUCKET/FOLDER": "test_s3_sweep",
     "squeue --me": "Slurm's own",
     "export UNLEARN_STORAGE=/scratch/me/unlearning": "the shell's own",
     "python -m platform.status tofu_llama": "test_stopped_trials",

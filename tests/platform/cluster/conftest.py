@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from platform.cluster import checks
-from platform.cluster.file import load_cluster_file
-from platform.schedule.ray_environment import make_token
+from platform.cluster import check
 
 
 @pytest.fixture(scope="session")
@@ -28,14 +26,12 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def find_problems(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+def find_problems(tmp_path: Path) -> Callable[[str], list[str]]:
     """Return `find_problems(text)`: what `check` says about a file with this text."""
-    monkeypatch.chdir(root)  # file_mounts names the checkout as `.`
-    make_token()
 
     def find(text: str) -> list[str]:
         path = tmp_path / "cluster.yaml"
         path.write_text(text)
-        return checks.find_problems(load_cluster_file(str(path)))
+        return check.find_problems(check.load_cluster_file(str(path)))
 
     return find

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from platform.cluster.checks import generate_commands
+from platform.cluster.check import load_cluster_file
 from platform.schedule.ray_environment import make_token
 from tests.support import other_user
 from tests.support.environment import clean_environment
@@ -37,11 +37,12 @@ def clean(root: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def head(home: Path, clean: dict[str, str]) -> Iterator[str]:
+def head(root: Path, home: Path, clean: dict[str, str]) -> Iterator[str]:
     """Return the address of a head that the file's own command has started, but for its size and ports."""
     make_token()
     port, place = free_port(), tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets have short paths
-    start = generate_commands("local")["head_start_ray_commands"][1].partition(" --autoscaling")[0]
+    content = load_cluster_file(str(root / "clusters" / "onprem.yaml")).content
+    start = content["head_start_ray_commands"][1].partition(" --autoscaling")[0]
     small = f"--num-cpus=0 --dashboard-port={free_port()} --dashboard-agent-listen-port={free_port()}"
     small += f" --object-store-memory=100000000 --temp-dir={place} --block"
     command = re.sub("--port=6379", f"--port={port} --node-ip-address=127.0.0.1 {small}", start)

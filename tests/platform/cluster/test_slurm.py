@@ -13,7 +13,6 @@ import pytest
 
 import platform.sweep.__main__ as sweep
 from platform.cluster import __main__ as cluster
-from platform.cluster.slurm import read_script
 from tests.support.cluster_files import changed
 from tests.support.starts import invoke
 from tests.trainables.common.test_secrets import HIDDEN, SECRETS, files_with_secrets
@@ -42,7 +41,7 @@ def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
 ) -> None:
     path = tmp_path / "mine.sbatch"
     status, _, err = check(path, shipped)
-    errors = ["(#SBATCH --partition=FILL IN)", '(export UNLEARN_STORAGE="FILL IN")', "platform.sweep FILL IN --resume)"]
+    errors = ["(--partition=FILL IN)", '(export UNLEARN_STORAGE="FILL IN")', "platform.sweep FILL IN --resume)"]
     lines = err.splitlines()
     assert (status, len(lines), lines[-1]) == (2, 4, f"{path}: 3 to mend before `sbatch`")
     assert all(
@@ -51,115 +50,30 @@ def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
     assert check(path, filled) == (0, f"{path}: can be used; start it with: sbatch {path}\n", "")
 
 
-NODES = "#SBATCH --nodes=2 "
-LAST = "exec bash clusters/slurm.sh python -m platform.sweep tofu_llama --resume"
-MISTAKES = [  # what is written, what stands there instead, what `check` says
-    (
-        "#SBATCH --requeue",
-        "# SBATCH --requeue",
-        "line 20: Slurm does not read it, as it is a comment to it; begin it wi",
-    ),
-    (
-        "source .venv",
-        "#SBATCH --mem=0\nsource .venv",
-        "line 25: Slurm does not read it, as it stands below the first co",
-    ),
-    (NODES, "#SBATCH --nodes=2-4 ", "--nodes: '2-4' is no number above 0"),
-    (NODES, "#SBATCH --nodes=0 ", "--nodes: '0' is no number above 0"),
-    (
-        "--ntasks-per-node=1",
-        "--ntasks-per-node=8",
-        "--ntasks-per-node: must be 1; each task starts the Ray of its node",
-    ),
-    ("#SBATCH --cpus-per-task=64", "#", "--cpus-per-task: no number above 0"),
-    ("--cpus-per-task=64", "--cpus-per-task=0", "--cpus-per-task: no number above 0"),
-    ("#SBATCH --exclusive\n", "", "--exclusive: missing, or has a value; two Rays"),
-    ("#SBATCH --exclusive\n", "#SBATCH --exclusive=user\n", "--exclusive: missing, or has a value; two Rays on one"),
-    ("#SBATCH --requeue", "#SBATCH --no-requeue", "--requeue: missing"),
-    ("#SBATCH --open-mode=append", "#", "--open-mode=append: missing; a job that is queued again would write over"),
-    ("#SBATCH --requeue", "#SBATCH --requeue -a 0-3", "--array: a sweep has one driver"),
-    ('export UNLEARN_STORAGE="', 'UNLEARN_STORAGE="', "UNLEARN_STORAGE: missing"),
-    ("/scratch/me/runs", "/tmp/runs", "UNLEARN_STORAGE: '/tmp/runs' is a folder of each node by itself"),
-    ("/scratch/me/runs", "runs", "UNLEARN_STORAGE: 'runs' is a relative path"),
-    ("/scratch/me/runs", "file:///tmp/runs", "UNLEARN_STORAGE: '/tmp/runs' is a folder of each node by itself"),
-    ("/scratch/me/runs", "${TMPDIR:-/tmp}/runs", "UNLEARN_STORAGE: '${TMPDIR:-/tmp}/runs' is a folder of each node"),
-    ("/scratch/me/runs", "s3://BUCKET/FOLDER", "line 23: still to be filled in (export UNLEARN_STORAGE="),
-    ("/scratch/me/runs", "s4://bucket/runs", "UNLEARN_STORAGE: unknown scheme 's4' in 's4://bucket/runs'"),
-    ("/scratch/me/runs", "s3://me:word@bucket/runs", "UNLEARN_STORAGE: the address holds a user name or password"),
-    ("source .venv", "export HF_TOKEN=hf_word\nsource .venv", "line 25: HF_TOKEN is a secret, which Slurm shows with"),
-    ("source .venv", "declare -x HF_TOKEN='hf'\nsource .venv", "line 25: HF_TOKEN is a secret, which Slurm shows"),
-    ("source .venv", "export A=b PGPASSWORD=a\nsource .venv", "line 25: PGPASSWORD is a secret, which Slurm shows"),
-    ("#SBATCH --requeue", "#SBATCH --requeue --export=ALL,MY_TOKEN=a", "line 20: MY_TOKEN is a secret, which Slurm"),
-    (" --resume", " --resume --storage s3://me:word@b", "line 26: an address with a user name, password or token, wh"),
-    (" --resume", " --resume --new", "the last command: has --new; a job that is queued again would begin anew"),
-    ("#!/bin/bash\n", "", "line 1: Slurm wants #!/bin/bash there"),
-    (
-        "source .venv",
-        "ls\r\nsource .venv",
-        "{path}: has DOS line ends, which Slurm refuses; run: sed -i 's/\\r$//' {path}",
-    ),
-    (
-        "source .venv",
-        "export RAY_AUTH_MODE=disabled\nsource .venv",
-        "RAY_AUTH_MODE: without tokens everybody who reach",
-    ),
-    (
-        "sweep tofu_llama ",
-        "sweep tofu_lama ",
-        "the last command: unknown sweep 'tofu_lama'; did you mean 'tofu_llama'?",
-    ),
-    (" --resume", "", "the last command: lacks --resume"),
-    (
-        LAST,
-        f"{LAST}\necho done",
-        "the last command: must be `exec bash clusters/slurm.sh python -m platform.sweep NAME",
-    ),
-    (LAST, "srun python -m platform.sweep tofu_llama --resume", "the last command: must be `exec bash clusters/slurm."),
-]
-
-
-@pytest.mark.parametrize(("old", "new", "message"), MISTAKES)
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("/scratch/me/runs", "s3://BUCKET/FOLDER", "line 23: still to be filled in (export UNLEARN_STORAGE="),
+        (
+            "source .venv",
+            "export HF_TOKEN=hf_word\nsource .venv",
+            "line 25: HF_TOKEN is a secret, which Slurm shows with",
+        ),
+        ("#SBATCH --requeue", "#SBATCH --export=ALL,MY_TOKEN=a", "line 20: MY_TOKEN is a secret, which Slurm"),
+        (
+            " --resume",
+            " --resume --storage s3://me:word@b",
+            "line 26: an address with a user name, password or token, wh",
+        ),
+    ],
+)
 def test_mistakes(filled: str, tmp_path: Path, old: str, new: str, message: str) -> None:
     """Each beside another one, for `check` names all at once."""
     text = changed(changed(filled, old, new), "--partition=gpu", "--partition=FILL IN")
-    path = tmp_path / "mine.sbatch"
-    status, _, err = check(path, text)
+    status, _, err = check(tmp_path / "mine.sbatch", text)
     assert status == 2
-    assert f"error: {message.replace('{path}', str(path))}" in err
-    assert ": still to be filled in" in err
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (NODES, "#SBATCH -N2 "),
-        (LAST, LAST.replace(" python", " \\\n  python")),
-        ("/scratch/me/runs", "/tmpdata/runs"),
-        ("source .venv", 'test -n "${HF_TOKEN:?export it}"\nsource .venv'),
-        (NODES, "#SBATCH -N 2 -p gpu "),
-        ("/scratch/me/runs", "$HOME/runs"),
-        ("/scratch/me/runs", "s3://bucket/runs"),
-        ("source .venv/bin/activate", "module load cuda\nexport HF_TOKEN=$MINE\nsource ~/env/bin/activate"),
-        (f"{NODES}", "#SBATCH --nodes=1 --comment='one \\# node' "),
-    ],
-)
-def test_what_works_can_be_used(filled: str, tmp_path: Path, old: str, new: str) -> None:
-    assert check(tmp_path / "mine.sbatch", changed(filled, old, new))[::2] == (0, "")
-
-
-def test_one_node_needs_none_of_the_options_for_several(filled: str, tmp_path: Path) -> None:
-    text = changed(changed(filled, NODES, "#SBATCH --nodes=1 "), "#SBATCH --exclusive\n", "")
-    assert check(tmp_path / "mine.sbatch", text)[::2] == (0, "")
-
-
-GPUS = "#SBATCH --gpus-per-node=8"
-
-
-@pytest.mark.parametrize("option", ["", "--gres=gpu:8", "--gres=lscratch:9", "-G 16", "--gpus=a100:8"])
-def test_a_job_without_gpus_is_told_so(filled: str, tmp_path: Path, option: str) -> None:
-    status, out, err = check(tmp_path / "mine.sbatch", changed(filled, GPUS, f"#SBATCH {option}" if option else "#"))
-    assert (status, err) == (0, "")
-    assert out.startswith("note: no option asks for GPUs") == (option in ("", "--gres=lscratch:9"))
+    assert f"error: {message}" in err
+    assert "line 11: still to be filled in" in err
 
 
 def test_outside_of_a_job_the_script_says_how_it_is_started(root: Path) -> None:
@@ -167,13 +81,6 @@ def test_outside_of_a_job_the_script_says_how_it_is_started(root: Path) -> None:
     done = subprocess.run(["bash", "clusters/slurm.sh", "ls"], cwd=root, env=env, capture_output=True, text=True)
     assert (done.returncode > 0, done.stdout) == (True, "")
     assert done.stderr.endswith("SLURM_JOB_NUM_NODES: start it with sbatch\n")
-
-
-def test_options_are_read_as_slurm_reads_them() -> None:
-    text = "#!/bin/bash\n#SBATCH --nodes 2 --exclusive -c8 # --array=1\n #SBATCH --requeue\nls\n#SBATCH -a 1\n"
-    script = read_script(text)
-    assert script.options == {"nodes": "2", "exclusive": "", "cpus-per-task": "8"}
-    assert [problem.partition(":")[0] for problem in script.problems] == ["line 3", "line 5"]
 
 
 def test_a_job_of_one_node_runs_the_command_itself_and_ends_as_it_does(root: Path) -> None:

@@ -13,16 +13,15 @@ import psutil
 import pytest
 from ray.job_submission import JobStatus
 
-import platform.status as status
 import platform.sweep.__main__ as sweep
-from platform.cluster import connect_to_jobs
+from platform.cluster import submit
 from tests.support import starts
 from tests.support.ports import free_port
 from tests.support.starts import invoke
 from tests.trainables.common.test_secrets import HIDDEN, SECRETS, SERVER
 
 signals = starts.signals
-FILE = "cluster_name: some\nfile_mounts: {'~/elsewhere': /etc, '~/un learning': .}\n"
+FILE = "cluster_name: some\n"
 # What is refused before anything is sent
 
 
@@ -33,22 +32,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_repository_on_the_cluster_is_the_mount_of_this_one(file: Path) -> None:
-    found = connect_to_jobs.find_cluster(str(file))
-    assert (found.repository, found.is_address) == ("~/'un learning'", False)
-    stop = f"ray exec {file} 'cd ~/'\"'\"'un learning'\"'\"' && .venv/bin/ray job stop job'"
-    assert found.stop_command("job") == stop
-    forwarded = connect_to_jobs.find_cluster("http://127.0.0.1:8265/")
-    assert forwarded.stop_command("job") == "ray job stop job --address http://127.0.0.1:8265"
-
-
 REFUSED = [  # the cluster file's text, what is typed, what is said
-    (
-        None,
-        "quickstart",
-        "--cluster: '{file}': No such file or directory; name a cluster file, such as cluster.yaml; or",
-    ),
-    ("file_mounts: {a: /etc}", "quickstart", "has no line for this repository, such as ~/unlearning: ."),
+    (None, "quickstart", "'{file}': No such file or directory; name a cluster file, such as cluster.yaml"),
     ("a: [", "quickstart", "is not YAML: while parsing"),
     (FILE, "quickstrat", "error: unknown sweep 'quickstrat'"),
     (FILE, "quickstart --address auto", "--cluster and --address exclude each other"),
@@ -82,8 +67,8 @@ def test_what_is_wrong_here_is_said_before_the_cluster_is_asked(
     ],
 )
 def test_clusters_that_do_not_answer(script: str, message: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_to_jobs, "RAY", [sys.executable, "-c", script])
-    monkeypatch.setattr(connect_to_jobs, "CONNECT_SECONDS", 0.1 if "sleep" in script else 60.0)
+    monkeypatch.setattr(submit, "RAY", [sys.executable, "-c", script])
+    monkeypatch.setattr(submit, "CONNECT_SECONDS", 0.1 if "sleep" in script else 60.0)
     done = invoke(sweep.main, "quickstart", "--cluster", file)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
@@ -93,18 +78,21 @@ def test_clusters_that_do_not_answer(script: str, message: str, file: Path, monk
 def test_what_does_not_answer_is_named() -> None:
     place = f"http://127.0.0.1:{free_port()}"
     assert f"no job server answers at '{place}'" in invoke(sweep.main, "quickstart", "--cluster", place).stderr
-    assert "a.yaml" in invoke(status.main, "quickstart", "--cluster", "a.yaml").stderr
 
 
-def test_a_report_is_fetched_from_where_the_sweep_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_fetched_from_where_the_sweep_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Below the repository, or below a storage elsewhere."""
     script = f"import pathlib, sys; pathlib.Path({str(tmp_path / 'typed')!r}).write_text(repr(sys.argv[1:]))"
-    monkeypatch.setattr(connect_to_jobs, "RAY", [sys.executable, "-c", script])
-    cluster = connect_to_jobs.Cluster("a.yaml", "~/unlearning")
+    monkeypatch.setattr(submit, "RAY", [sys.executable, "-c", script])
+    monkeypatch.chdir(tmp_path)
     sources = {"runs/reports/some": "~/unlearning/runs/reports/some/", "/srv/a b/some": "'/srv/a b/some'/"}
     for remote, source in sources.items():
-        assert connect_to_jobs.fetch_folder(cluster, remote, tmp_path / "some") is None
-        assert (tmp_path / "typed").read_text() == repr(["rsync-down", "a.yaml", source, f"{tmp_path / 'some'}/"])
+        submit._fetch_report("a.yaml", f"report: {remote}/index.html\n")
+        assert capsys.readouterr().err == "fetched: runs/reports/some/index.html\n"
+        typed = ["rsync-down", "a.yaml", source, f"{tmp_path}/runs/reports/some/"]
+        assert (tmp_path / "typed").read_text() == repr(typed)
 
 
 # What is sent
@@ -134,17 +122,8 @@ class Jobs:
             yield text
         self.jobs[job].status = JobStatus.SUCCEEDED
 
-    def get_job_logs(self, job: str) -> str:
-        return "".join(map(str, self.log))
-
     def get_job_info(self, job: str) -> Any:
         return self.jobs[job]
-
-    def get_job_status(self, job: str) -> JobStatus:
-        return self.jobs[job].status
-
-    def delete_job(self, job: str) -> None:
-        del self.jobs[job]
 
 
 @pytest.fixture
@@ -153,7 +132,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
     found = Jobs()
     for name, value in {**SECRETS, "MLFLOW_TRACKING_URI": SERVER}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(connect_to_jobs, "open_client", lambda cluster: contextlib.nullcontext(found))
+    monkeypatch.setattr(submit, "open_client", lambda place: contextlib.nullcontext(found))
     yield found
     assert found.sent
     assert not [secret for secret in HIDDEN if secret in found.sent]
@@ -178,28 +157,20 @@ def test_a_sweep_goes_on_without_the_laptop_and_is_found_again(
     (job,) = jobs.jobs
     assert (status, out) == (130, "storage /srv\n")
     assert jobs.jobs[job].entrypoint == (
-        "cd ~/'un learning' && exec .venv/bin/python -m platform.sweep quickstart --seeds 0,1"
+        "cd ~/unlearning && exec .venv/bin/python -m platform.sweep quickstart --seeds 0,1"
     )
     again = f"python -m platform.sweep quickstart --seeds 0,1 --cluster {file}"
-    stop = connect_to_jobs.find_cluster(str(file)).stop_command(job)
+    stop = f"ray exec {file} 'cd ~/unlearning && .venv/bin/ray job stop {job}'"
     assert err == f"submitted {job}\n\ndetached; {job} goes on. See it again: {again}\nstop it: {stop}\n"
 
     status, _, err = start("quickstart", "--seeds", "5")
     assert (status, len(jobs.jobs)) == (2, 1)
     assert f"{job} runs quickstart with other arguments; attach to it with: {again}; or stop it with: {stop}" in err
 
-    fetched: list[tuple[str, str]] = []
-    monkeypatch.setattr(
-        connect_to_jobs, "fetch_folder", lambda cluster, remote, local: fetched.append((remote, local.name))
-    )
+    fetched: list[str] = []
+    monkeypatch.setattr(submit, "_fetch_report", lambda place, log: fetched.append(log))
     jobs.log = ["report: /srv/reports/quickstart-01/index.html\n"]
     status, out, err = start("quickstart", "--seeds", "0,1", "--resume")
     assert (status, out, len(jobs.jobs)) == (0, jobs.log[0], 1)
     assert f"attached to {job}, which runs already" in err
-    assert fetched == [("/srv/reports/quickstart-01", "quickstart-01")]
-
-
-def test_the_status_is_asked_of_the_cluster_by_a_job_that_leaves_nothing(jobs: Jobs, file: Path) -> None:
-    jobs.log = [SETTING_UP, "{}\n"]
-    done = invoke(status.main, "quickstart", "--json", "--cluster", file)
-    assert (done.exit_code, done.stdout, jobs.jobs) == (0, "{}\n", {})
+    assert fetched == jobs.log

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from platform.plan.overrides import apply
-from platform.sweep.list_settings import describe_field
-from search_spaces.muse_news import SWEEP as NEWS
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import own_rows
 from tests.support.small_sweep import Small, plan_named
@@ -93,9 +91,6 @@ def test_texts_have_no_question_to_answer_otherwise(files: Any, store: Storage, 
         plan_named("own", store, *settings, "method=idk_dpo")
 
 
-def test_setting_is_no_axis_and_is_listed() -> None:
+def test_a_fingerprint_is_no_setting() -> None:
     with pytest.raises(InputError, match=r"unknown field 'objective.idk_fingerprint'"):
         apply(SWEEP, ["objective.idk_fingerprint=x"])
-    read = apply(SWEEP, ["method=idk_nll"])
-    assert describe_field("objective.idk", read)["note"] == ""
-    assert describe_field("objective.idk", NEWS)["note"] == "nothing here reads it"
