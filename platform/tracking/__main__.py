@@ -49,8 +49,8 @@ def sync(sweep: SweepFile, store: Storage) -> int:
             print(f"damaged: {path}; its trial is not shown", flush=True)
         try:
             runs = open_runs(sweep, store)
-            for trial_id in done:
-                runs.log_result(trial_id)
+            for trial_id, result in done.items():
+                runs.log_result(trial_id, result)
             runs.finish(count_outcomes(sweep, store))
             runs.log_report()
         except (MlflowException, SQLAlchemyError, OSError) as error:

@@ -28,7 +28,7 @@ class Mirror:
         self.connect = connect
         self.runs: Runs | None = None
         self.problem: Exception | None = None
-        self.pending: dict[str, None] = {}
+        self.pending: dict[str, dict[str, Any] | None] = {}
         self.running: dict[str, Trial] = {}
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
@@ -37,10 +37,10 @@ class Mirror:
         """Log the curves of a trial until `add_trial` says that it has ended."""
         self.running[trial.id()] = trial
 
-    def add_trial(self, trial_id: str) -> None:
-        """Log the result of a trial."""
+    def add_trial(self, trial_id: str, result: dict[str, Any] | None = None) -> None:
+        """Log the result of a trial, which is read if it is not given."""
         self.running.pop(trial_id, None)
-        self.pending[trial_id] = None
+        self.pending[trial_id] = result
 
     def close(self, counts: Mapping[str, int]) -> None:
         """Log what is pending and the sweep's counts, as long as the server gets on with it."""
@@ -86,9 +86,9 @@ class Mirror:
         """Log the trials that have ended; what fails is tried again. After two failures the server is away."""
         failures = int(not self._try(lambda runs: None))
         for trial_id in list(self.pending) if self.runs else ():
-            del self.pending[trial_id]
-            if not self._try(lambda runs, key=trial_id: runs.log_result(key)):
-                self.pending[trial_id] = None
+            result = self.pending.pop(trial_id)
+            if not self._try(lambda runs, key=trial_id, one=result: runs.log_result(key, one)):
+                self.pending[trial_id] = result
                 failures += 1
             if failures == 2:
                 break

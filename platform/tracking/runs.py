@@ -72,11 +72,11 @@ class Runs:
                 self.client.set_terminated(run.info.run_id, "KILLED", seen and int(1000 * seen))
                 self.runs[trial_id] = self.client.get_run(run.info.run_id)
 
-    def log_result(self, trial_id: str) -> None:
-        """Log a trial's result, unless it has none or its run shows it."""
+    def log_result(self, trial_id: str, result: dict[str, Any] | None = None) -> None:
+        """Log a trial's result, by default the storage's, unless it has none or its run shows it."""
         from mlflow.entities import Metric, RunTag
 
-        result = self.store.result(trial_id)
+        result = result or self.store.result(trial_id)
         if result is None:
             return
         trial, run = Trial.model_validate(result["config"]), self._find_run(trial_id, result["started"])

@@ -23,7 +23,7 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def log_result(self, name: str) -> None:
+    def log_result(self, name: str, result: Any) -> None:
         self.calls.append(name)
         if name == "bad":
             raise OSError("no such result")
@@ -63,11 +63,11 @@ def test_a_server_that_comes_back_gets_all(monkeypatch: pytest.MonkeyPatch) -> N
     class Unsteady(Recorder):
         tries = 0
 
-        def log_result(self, name: str) -> None:
+        def log_result(self, name: str, result: Any) -> None:
             self.tries += 1
             if self.tries < 4:
                 raise ConnectionError("the server restarts")
-            super().log_result(name)
+            super().log_result(name, result)
 
     unsteady = Unsteady()
 
