@@ -9,9 +9,8 @@ import typer
 from tabulate import tabulate
 
 from platform.state import manifest
-from platform.state.status import describe_sweep, find_changed_files
+from platform.state.status import describe_sweep
 from trainables.common import cli
-from trainables.common.errors import InputError
 from trainables.common.wording import format_count, format_duration
 from trainables.storage.names import FAILURES
 from trainables.storage.opening import open_storage
@@ -26,24 +25,20 @@ def main(
     name: cli.SweepArgument,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare weights and shared files with their sums.")] = False,
 ) -> int:
     """Say where a sweep stands: what is done, runs, failed and is left, and how to go on.
 
     Example: python -m platform.status tofu_tiny
     """
     store = open_storage(location, writable=False)
-    if verify and store.is_remote:
-        raise InputError("--verify: only for a storage in a folder; an object store has checksums of its own")
     sweep, *others = manifest.load_manifests(name, store)
     found = describe_sweep(sweep, store)
-    found["changed"] = list(map(str, find_changed_files(sweep, store))) if verify else []
     found["others"] = [
         {"name": item.label, "created": item.created, "trials": len(item.trials), "settings": list(item.settings)}
         for item in others
     ]
     print(json.dumps(found, indent=2) if as_json else cli.escape_controls("\n".join(_lines(found))))
-    return int(bool(found["changed"]))
+    return 0
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
@@ -63,11 +58,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
             f"{group['status']} {len(group['trials'])}: {group['cause']} ({group['log']})"
             for group in found["failures"][:CAUSES]
         ),
-        *(f"damaged: {path} (--resume sets it aside and runs its trial again)" for path in found["damaged"]),
-        *(
-            f"changed: {path} is not what was written; move its folder out of the storage to have it made again"
-            for path in found["changed"]
-        ),
+        *(f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"]),
         *_studies(found["studies"]),
         f"disk: trials {disk['trials_bytes']}, shared {disk['shared_bytes']}, free {disk['free_bytes']}",
         *(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from trainables.config.ids import PLANNING, without_paths
+from trainables.config.ids import drop_planning, without_paths
 from trainables.config.trial import FOLLOWS
 from trainables.storage.names import EVALUATED
 
@@ -15,14 +15,12 @@ from trainables.storage.names import EVALUATED
 def drop_twins(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one of the trials that trained the same model: the same settings and seed. The order is kept.
 
-    Starts of one sweep, one of them with `calibration.targets` or `observe`, leave such twins: one training, which must
-    not count twice. The one with more of them counts if it was evaluated, else another; `twins` says how many were
-    left out for it.
+    Starts of one sweep, one of them with `calibration.targets`, leave such twins: one training, which must not count
+    twice. The one with more of them counts if it was evaluated, else another; `twins` says how many were left out.
     """
     known = frame.loc[frame["configuration"].notna()]
     targets = known.reindex(columns=["calibration.targets"]).iloc[:, 0]
     asked = targets.map(lambda found: len(found) if isinstance(found, list) else 0)
-    asked += known.reindex(columns=["observe"]).iloc[:, 0].notna() / 2
     able = known["status"].isin(EVALUATED)
     ranked = known.assign(rank=asked.where(able, -asked), able=able)
     ranked = ranked.sort_values(["able", "rank"], ascending=False, kind="stable")
@@ -35,30 +33,19 @@ def drop_twins(frame: pd.DataFrame) -> pd.DataFrame:
 def canonical(config: dict[str, Any]) -> str | None:
     """Return the settings apart from the seed as canonical JSON, None for an empty configuration.
 
-    As in a trial's id, places are left out where a fingerprint names the content, and what changes no number: a moved
-    folder or file changes no configuration. So are a task vector and a choice of the step that are not asked for:
-    results from before there were any are equal to later ones. And a calibration and observations, asked for or not:
-    they measure mixtures and gradients of a model that is the same without them. And the model that an earlier trial
-    of a row of requests left: each seed has its own.
+    As in a trial's id, places are left out where a fingerprint names the content, and what changes no number. So are a
+    calibration and observations: they measure mixtures and gradients of a model that is the same without them. And the
+    model that an earlier trial of a row of requests left: each seed has its own.
     """
     training, target = config.get("training") or {}, config.get("target") or {}
     left_out = {
         "seed": True,
         "calibration": True,
-        "observe_in_id": True,
         "observe": training.get("stop_above") is None,  # a bar on the retain loss looks at what it measures
         "target": str(target.get("fingerprint")).startswith(FOLLOWS),
-        "task_vector": config.get("task_vector") is None,
         "selection": not training.get("eval_every"),  # a trial's own rule chooses among its evaluations
     }
-    chosen = {key: value for key, value in config.items() if not left_out.get(key)}
-    settings = {key: _without_planning(value) for key, value in without_paths(chosen).items()}
-    return json.dumps(settings, sort_keys=True) if settings else None
-
-
-def _without_planning(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    later = ("eval_every", "stop_above", "stop_below", "scope", "memory", "kappa", "ratio", "parts")
-    unset = [name for name in later if value.get(name) is None]
-    return {key: _without_planning(item) for key, item in value.items() if key not in [*PLANNING, "seeds", *unset]}
+    chosen = without_paths({key: value for key, value in config.items() if not left_out.get(key)})
+    chosen.get("selection", {}).pop("seeds", None)
+    drop_planning(chosen)
+    return json.dumps(chosen, sort_keys=True) if chosen else None

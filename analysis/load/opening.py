@@ -38,5 +38,5 @@ def find_sweep(name: str, storage: str | Path | Storage = "runs") -> SweepFile:
     if others:
         labels = ", ".join(sweep.label for sweep in others)
         log.warning("%s has %d sweeps: taking the newest, %s (others: %s)", name, len(others) + 1, newest.label, labels)
-    store.download_trials(newest.trials)
+    store.sync_trials(newest.trials)
     return newest

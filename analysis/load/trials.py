@@ -25,7 +25,6 @@ from trainables.config.settings import Benchmark, Selection
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATED, RESULT
 from trainables.storage.result_file import read_config
-from trainables.storage.trial_files import read_result
 
 log = logging.getLogger(__name__)
 
@@ -114,13 +113,12 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
 
 
 def _read_result(store: Storage, trial: str) -> dict[str, Any]:
-    result, damaged = read_result(store, trial)
-    if result is not None:
+    if result := store.result(trial):
         return result
     found = {"id": trial, "status": "missing", "config": read_config(store.trial(trial) / CONFIG) or {}}
-    if damaged:
-        message = f"{', '.join(path.relative_to(store.root).as_posix() for path in damaged)} cannot be what was written"
-        log.warning("%s; --resume sets it aside and runs its trial again", message)
+    if store.has(trial):
+        message = f"trials/{trial}/{RESULT} cannot be read"
+        log.warning("%s; --resume runs its trial again", message)
         found |= {"status": "damaged", "error": {"kind": "damaged", "message": message}}
     return found
 
@@ -174,5 +172,5 @@ def _read_evaluation(store: Storage, key: str) -> dict[str, Any]:
         return found | {"status": "finished"}
     if not (path := store.evaluation(key) / RESULT).exists():
         return {"status": "missing"}
-    log.warning("%s cannot be what was written", path.relative_to(store.root))
+    log.warning("%s cannot be read", path.relative_to(store.root))
     return {"status": "damaged"}

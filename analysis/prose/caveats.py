@@ -74,8 +74,7 @@ def list_caveats(results: Results) -> list[str]:
         why = "others were better in every goal at the same step, or for a low utility (search.stop_dominated)"
         notes.append(f"Trials that the search stopped because {why} are shown at their best step so far: {stopped}.")
     if twins := int(sum(runs["twins"])):
-        asked = "a calibration or observations"
-        notes.append(f"Trials that are there both with and without {asked}, one training, count once: {twins}.")
+        notes.append(f"Trials that are there both with and without a calibration, one training, count once: {twins}.")
     if results.rule.rule == "utility_floor":
         for split, rows in chosen.loc[chosen["bar"].isna()].groupby("benchmark.split"):
             name, known = results.goals.retention.short, "0" if rows["choice.original"].iloc[0] == 0 else "not known"

@@ -159,8 +159,7 @@ class Comparison:
         if store is None or not isinstance(device, str) or device == "cpu":
             return math.nan
         try:
-            if not (path := store.trial(trial) / STEPS).is_file():
-                store.fetch_trial(trial)
+            store.fetch(path := store.trial(trial) / STEPS)
             column = pyarrow.parquet.read_table(path, columns=[PEAK])[PEAK]
             return float(max(column.to_pylist(), default=math.nan))
         except (OSError, pyarrow.ArrowException):  # figures along training warn of such a file

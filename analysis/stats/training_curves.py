@@ -35,8 +35,7 @@ def load_steps(results: Results, store: Storage) -> pd.DataFrame:
     parts, missing = [], []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
         path = store.trial(trial["id"]) / STEPS
-        if not path.is_file():
-            store.fetch_trial(trial["id"])  # of an object store only light files are here so far
+        store.fetch(path)  # of an object store only small files are here so far
         try:
             with pyarrow.parquet.ParquetFile(path) as file:
                 table = file.read(columns=[name for name in ("step", *MEASURED) if name in file.schema_arrow.names])

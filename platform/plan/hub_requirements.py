@@ -14,7 +14,7 @@ from trainables.common.wording import format_size
 from trainables.config.settings import Benchmark, Model
 from trainables.config.shared_artifacts import Recipe
 from trainables.data import raw_rows
-from trainables.data.hub_folders import HubRequirement, hub_root, pin_file
+from trainables.data.hub_folders import HubRequirement, is_here
 from trainables.storage.folder_storage import Storage
 from trainables.training.model_files import check_tokenizer
 
@@ -63,11 +63,11 @@ def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Stor
     """Return what a start needs beyond its plan, as texts: GPUs, and what the storage lacks of the hub."""
     gpus = sweep.resources.gpus * sweep.resources.ranks
     needs = [f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)"] if gpus else []
-    needs += [describe_requirement(each, store) for each in required if not store.exists(pin_file(each, store))]
+    needs += [describe_requirement(each) for each in required if not is_here(each, store)]
     return tuple(needs)
 
 
-def describe_requirement(requirement: HubRequirement, store: Storage) -> str:
+def describe_requirement(requirement: HubRequirement) -> str:
     """Return where a requirement comes from, how to bring it without a network, and which licence to accept."""
     others = f" (or {', '.join(requirement.suffixes)})" if requirement.suffixes else ""
     files = ", ".join(requirement.files) + others
@@ -75,10 +75,9 @@ def describe_requirement(requirement: HubRequirement, store: Storage) -> str:
     lines = [f"{requirement.label} from the hub{size}; {OFFLINE}:"]
     bring = f"bring {files} to {requirement.directory} and --set {requirement.setting}"
     if requirement.kind != "tasks":
-        options = "--repo-type dataset " if requirement.repo_type == "dataset" else ""
-        options += f"--revision {requirement.revision} " if requirement.revision else ""
-        download = f"hf download {requirement.id} {options}--local-dir {hub_root(store) / requirement.key}"
-        lines.append(f"either: {download} (typed where there is a network, then copied there)")
+        options = " --repo-type dataset" if requirement.repo_type == "dataset" else ""
+        options += f" --revision {requirement.revision}" if requirement.revision else ""
+        lines.append(f"either: hf download {requirement.id}{options} (where there is a network; then copy HF_HOME)")
         bring = f"or: {bring}"
     lines.append(bring)
     if requirement.gated:

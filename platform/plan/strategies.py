@@ -125,7 +125,7 @@ def _make_space(
     fixed: dict[str, Any] = {name: getattr(sweep, name) for name in ("calibration", "selection", "resources")}
     fixed["selection"] = sweep.selection.model_copy(update={"seeds": ()})  # of a trial's own seed there is one
     fixed |= {"method": method, "benchmark": benchmarks[split], "target": target}
-    fixed |= {"retain_evaluation": retain_evaluation, "observe": observe, "observe_in_id": False}
+    fixed |= {"retain_evaluation": retain_evaluation, "observe": observe}
     objective = _identify_answers(sweep.objective, method)
     fixed |= {"rectifier": {"name": rectifier, "scope": None}, "objective": objective}
     fixed |= {"training": dict(training), "task_vector": dict(sweep.task_vector) if row.strength else None}

@@ -61,11 +61,11 @@ def write_manifest(state: SweepState, store: Storage, command: str, settings: It
         strategy=plan.strategy,
         selection=_keep_halves(plan, earlier),
         axes=_unite_axes(earlier.axes if earlier else {}, plan.sweep.axes),
-        target=budget,
+        trial_budget=budget,
         trials=trials,
         references=(*kept, *references),
     )
-    write_json(path, sweep.model_dump(mode="json"), checked=True)
+    write_json(path, sweep.model_dump(mode="json"))
     store.push(path)
     return sweep
 
@@ -95,16 +95,13 @@ def list_trial(plan: Plan, store: Storage, trial: Trial) -> None:
         if trial.id() in sweep.trials:
             return
         changed = sweep.model_copy(update={"trials": (*sweep.trials, trial.id())})
-        write_json(path, changed.model_dump(mode="json"), checked=True)
+        write_json(path, changed.model_dump(mode="json"))
         store.try_push(path)
 
 
 def read_earlier(path: Path) -> SweepFile | None:
-    """Return what earlier starts wrote of a sweep, None if there is nothing that can be read."""
-    try:
-        return read_sweep(path)
-    except InputError:
-        return None
+    """Return what earlier starts wrote of a sweep, None if there was none. Raises InputError if it cannot be read."""
+    return read_sweep(path) if path.exists() else None
 
 
 def load_manifest(name: str, store: Storage) -> SweepFile:

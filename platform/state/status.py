@@ -6,7 +6,6 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,14 +20,14 @@ from trainables.common import process_identity
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, ERROR, FAILURES, LOST, WEIGHTS
+from trainables.storage.names import CONFIG, ERROR, FAILURES, LOST
 from trainables.storage.sweep_file import SweepFile
 from trainables.trial.progress import read_progress
 
 
 def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
     """Return the status of a sweep as JSON; `sweep` is its manifest."""
-    store.download_trials(sweep.trials)
+    store.sync_trials(sweep.trials)
     results, damaged = read_trial_results(sweep.trials, store)
     evaluation, typical = (_median_seconds(results, name) for name in ("evaluation", "total"))
     alive: dict[bool | None, list[dict[str, Any]]] = {True: [], False: [], None: []}
@@ -69,13 +68,6 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
             "free_bytes": store.free(),
         },
     }
-
-
-def find_changed_files(sweep: SweepFile, store: Storage) -> list[Path]:
-    """Return the files of kept weights and of what trials share that are not what was written, by their SHA-256."""
-    folders = [store.trial(key) / WEIGHTS for key in sweep.trials]
-    folders += [mark.parent for mark in sorted((store.root / "shared").glob(f"*/*/{atomic_files.SUMS}"))]
-    return [path for folder in folders for path in atomic_files.find_changed(folder)]
 
 
 def _median_seconds(results: Results, name: str) -> float | None:
@@ -140,7 +132,7 @@ def _describe_trial(trial_id: str, result: dict[str, Any], axes: Iterable[str]) 
 
 
 def _label(config: dict[str, Any] | None, trial_id: str, axes: Iterable[str]) -> str:
-    """Return a trial's readable name, its id if the configuration is of another version of this program."""
+    """Return a trial's readable name, its id if the configuration is none of this checkout's."""
     try:
         return name_trial(Trial.model_validate(config), axes)
     except ValidationError:

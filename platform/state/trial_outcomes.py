@@ -19,15 +19,13 @@ from platform.plan.remaining_time import Measured, measure, sum_gpu_seconds
 from platform.state import result_origins
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.common.errors import InputError
 from trainables.config.settings import Selection
 from trainables.config.shared_artifacts import Direction, direction_of
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, EVALUATED, FAILURES, LOST
+from trainables.storage.names import CONFIG, EVALUATED, FAILURES, LOST, RESULT
 from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, read_sweep
-from trainables.storage.trial_files import read_result
 
 Results = dict[str, dict[str, Any]]
 """result.json by trial id."""
@@ -41,7 +39,7 @@ class SweepState:
     outcomes: Mapping[str, str]
     """The outcome of each trial whose result can be read, by its id."""
     damaged: tuple[Path, ...] = ()
-    """Result files that cannot be read: set aside, and their trials run again."""
+    """Result files that cannot be read: their trials run again."""
     retry: tuple[str, ...] = ()
     """Outcomes whose trials run again, beside those that were lost."""
     measured: Measured = field(default_factory=Measured)
@@ -93,15 +91,16 @@ class SweepState:
         return ". ".join(filter(None, [*rows, *self.warnings])) or None
 
     def after_setting_aside(self) -> SweepState:
-        """Return the state when the results of retried trials and damaged files are set aside."""
+        """Return the state when the results of retried trials are set aside."""
         kept = {key: self.outcomes[key] for key in self.done}
         return replace(self, outcomes=kept, damaged=(), retry=(), again=self.retried)
 
 
 def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     """Read what the storage holds of a plan; trials whose outcome is one of `retry` are to run again."""
-    plan = _take_earlier_ids(add_recorded(plan, store), store)
+    plan = add_recorded(plan, store)
     trials = {trial.id(): trial for trial in plan.trials}
+    store.sync_trials(trials)
     results, damaged = read_trial_results(trials, store)
     outcomes = {key: result["status"] for key, result in results.items()}
     asked = [key for key in results if trials[key].observe]
@@ -112,22 +111,6 @@ def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     return warn_of_shared(state, store)
 
 
-def _take_earlier_ids(plan: Plan, store: Storage) -> Plan:
-    """Return the plan with those trials of before that the storage has instead.
-
-    `observe` was a part of every id once, and then no sweep observed without being asked to.
-    """
-    ways: tuple[dict[str, Any], ...] = ({"observe_in_id": True}, {"observe": None, "observe_in_id": True})
-    earlier = {t.id(): [t.model_copy(update=way) for way in ways] for t in plan.trials if t.observe}
-    store.sync_trials([*(t.id() for t in plan.trials), *(t.id() for olds in earlier.values() for t in olds)])
-
-    def is_there(key: str) -> bool:
-        return store.has(key) or store.under_way(key)
-
-    kept = {key: old for key, olds in earlier.items() for old in olds if is_there(old.id()) and not is_there(key)}
-    return replace(plan, trials=tuple(kept.get(trial.id(), trial) for trial in plan.trials))
-
-
 def add_recorded(plan: Plan, store: Storage) -> Plan:
     """Return a plan with the trials in its ranges that earlier starts began: the sweep's file lists them."""
     if not plan.has_ranges:
@@ -135,14 +118,11 @@ def add_recorded(plan: Plan, store: Storage) -> Plan:
     store.sync_trials()
     known, recorded = {trial.id() for trial in plan.trials}, []
     file = store.sweep(plan.sweep.name, plan.hash)
-    try:
-        listed = read_sweep(file).trials
-    except InputError:
-        listed = store.finished_trials() if file.exists() else []
-    store.download_trials(listed)
+    listed = read_sweep(file).trials if file.exists() else ()
+    store.sync_trials(listed)
     for key in (key for key in listed if key not in known):
         config = read_json(store.trial(key) / CONFIG)
-        with contextlib.suppress(ValidationError):  # of another version of this program
+        with contextlib.suppress(ValidationError):  # of other custom methods than are here
             trial = Trial.model_validate(config)
             space = plan.spaces.get(trial.study())
             point = space.find_point(trial) if space and space.has_ranges else None
@@ -176,15 +156,10 @@ def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
 
 
 def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[Path]]:
-    """Return the results by trial id, and the files of results that cannot be read: their trials have none."""
-    found: Results = {}
-    damaged: list[Path] = []
-    for key in trial_ids:
-        result, unreadable = read_result(store, key)
-        damaged += unreadable
-        if result is not None:
-            found[key] = result
-    return found, damaged
+    """Return the results by trial id, and the files of results that cannot be read: their trials run again."""
+    read = {key: store.result(key) for key in trial_ids}
+    damaged = [store.trial(key) / RESULT for key, result in read.items() if result is None and store.has(key)]
+    return {key: result for key, result in read.items() if result is not None}, damaged
 
 
 def count_outcomes(sweep: SweepFile, store: Storage) -> dict[str, int]:

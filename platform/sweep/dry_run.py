@@ -15,7 +15,6 @@ from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.axes import Range, write_axis
 from trainables.benchmarks.own import row_files
 from trainables.common.wording import format_amount, format_count, format_duration, format_size
-from trainables.storage.atomic_files import is_complete
 from trainables.storage.folder_storage import Storage
 from trainables.training import sampling
 
@@ -68,7 +67,7 @@ def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
     if warning := state.warning():
         yield f"warning: {warning}"
     for path in state.damaged:
-        yield f"damaged: {path}; a start sets it aside and runs its trial again"
+        yield f"damaged: {path}; its trial runs again"
 
 
 def _describe_time(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
@@ -132,8 +131,7 @@ def describe_plan(
     hours, hours_basis = estimate_gpu_hours(plan, state.outstanding, measured)
     seconds, seconds_basis = estimate_seconds(plan, state.outstanding, measured, slots)
     shortage = disk.describe_shortage(state, store, kept, slots)
-    folders = [store.model(recipe.id()) for recipe in plan.recipes]
-    models = [store.exists(path) and (store.is_remote or is_complete(path)) for path in folders]
+    models = [store.exists(store.model(recipe.id())) for recipe in plan.recipes]
     evaluations = [store.read_evaluation(ref.evaluation) is not None for ref in plan.references]
     return {
         "sweep": plan.sweep.name,

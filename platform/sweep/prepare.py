@@ -5,7 +5,6 @@ Ray starts a task whose machine went away up to three times again, unless it is 
 
 from __future__ import annotations
 
-import contextlib
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -21,12 +20,11 @@ from platform.plan.plan import Plan
 from platform.state.trial_outcomes import SweepState, planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.common.errors import Unreachable, last_line
+from trainables.common.errors import last_line
 from trainables.common.wording import format_duration
 from trainables.data import fictional, prompts
-from trainables.storage.atomic_files import is_complete, mark_complete, publish
-from trainables.storage.folder_storage import Storage, set_aside
-from trainables.storage.names import RESULT
+from trainables.storage.atomic_files import publish
+from trainables.storage.folder_storage import Storage
 from trainables.training.task_vectors import forget_batches
 from trainables.trial.progress import describe_making
 from trainables.workers import launcher, shared_artifacts
@@ -41,27 +39,12 @@ LOW_EXTRACTION = 0.3
 def prepare(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
     """Make what is missing, ranks placed by Ray's `strategy`. Raises what a task raised, InputError included."""
     plan = state.plan
-    _set_damaged_aside(state, store, print_line)
     _make_fictional_data(plan, store, print_line)
     _make_models(plan, store, print_line)
     _make_evaluations(plan, store, print_line)
     _warn_of_weak_targets(plan, store, print_line)
     _make_directions(state, store, print_line, strategy)
     store.sync_trials()
-
-
-def _set_damaged_aside(state: SweepState, store: Storage, print_line: PrintLine) -> None:
-    """Move damaged shared folders away, so that they are made again; a remote storage checks at fetching."""
-    plan = state.plan
-    unusable = [ref.evaluation for ref in plan.references if store.read_evaluation(ref.evaluation) is None]
-    damaged = [store.evaluation(key) for key in unusable if (store.evaluation(key) / RESULT).exists()]
-    if not store.is_remote:
-        folders = [store.model(recipe.id()) for recipe in plan.recipes]
-        folders += [forget_batches.direction_folder(direction, store) for direction in state.directions]
-        folders += [Path(found.data) for found in plan.benchmarks.values() if found.is_fictional]
-        damaged += [folder for folder in dict.fromkeys(folders) if folder.is_dir() and not is_complete(folder)]
-    for folder in damaged:
-        print_line(f"damaged: {folder}; set aside in {set_aside([folder], store)}, it is made again")
 
 
 def _make_fictional_data(plan: Plan, store: Storage, print_line: PrintLine) -> None:
@@ -75,7 +58,6 @@ def _make_fictional_data(plan: Plan, store: Storage, print_line: PrintLine) -> N
         print_line(f"making {settings.authors} fictional authors")
         staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
         fictional.write(staging, **settings.model_dump())
-        mark_complete(staging)
         publish(staging, folder)
     if not store.exists(folder):
         store.push(folder)
@@ -137,8 +119,6 @@ def _wait_for(tasks: list[Any], messages: Mapping[str, str], store: Storage, pri
             ray.get(task)
             print_line(f"{ends[tasks.index(task)]} (after {format_duration(time.monotonic() - begun)})")
         if not ended:
-            with contextlib.suppress(Unreachable):
-                store.sync_making()
             for line in describe_making(store, messages):
                 print_line(line)
 

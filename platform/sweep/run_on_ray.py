@@ -25,10 +25,9 @@ from platform.state import kept_weights, manifest
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, planned_utilities
 from platform.state.typed_commands import resume_command
-from platform.sweep import prepare
+from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
 from platform.sweep.console import Counts, Screen, Waiting, print_line
-from platform.sweep.hub_download import Hub
 from platform.sweep.start_options import Options
 from platform.sweep.trial_callback import TrialCallback
 from platform.tracking.mirror import Mirror, start_mirror
@@ -52,7 +51,7 @@ def run(state: SweepState, store: Storage, command: str, stopper: Stopper, optio
         session.wait_for_nodes(print_line)
         session.check_resources(resources)
         placement = session.place_trials(resources, options.max_concurrent, print_line)
-        Hub(store, print_line).fetch(plan.hub)
+        hub_download.fetch(plan.hub, store, print_line)
         with stopper.preparing(gpus):
             prepare.prepare(state, store, print_line, placement.strategy)
         mirror = start_mirror(manifest.write_manifest(state, store, command, options.settings), store)

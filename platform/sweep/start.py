@@ -114,26 +114,23 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
     if options.new:
         set_aside((store.trial(trial.id()) for trial in plan.trials), store)
         return scan(plan, store)
-    file = store.sweep(plan.sweep.name, plan.hash)
-    earlier = manifest.read_earlier(file)
-    damaged = [*state.damaged, *([file] if earlier is None and file.exists() else [])]
-    listed = earlier.trials if earlier else [trial.id() for trial in plan.trials] if damaged else []
-    gone = {path.parent.name for path in state.damaged} | {k for k, v in state.outcomes.items() if v == LOST}
+    earlier = manifest.read_earlier(store.sweep(plan.sweep.name, plan.hash))
+    unreadable = {path.parent.name for path in state.damaged}
+    listed = earlier.trials if earlier else [key for key in (trial.id() for trial in plan.trials) if key in unreadable]
+    gone = unreadable | {key for key, status in state.outcomes.items() if status == LOST}
     missing = [key for key in listed if key in gone or not store.has(key)]
     planned = earlier.planned if earlier else len(listed)
     lacking = planned - len(listed) + len(missing)  # of an Optuna study more or fewer trials may be listed
     if lacking > 0 and state.outstanding and not (options.resume or options.retry_failed):
-        named = f" ({', '.join(map(str, damaged))} cannot be read)" if damaged else ""
+        named = f" ({', '.join(map(str, state.damaged))} cannot be read)" if state.damaged else ""
         raise InputError(
             f"sweep {plan.name} is unfinished: {lacking} of its {planned} trials are missing{named}; add "
             "--resume to run them, or --new to set its results aside and start again"
         )
     if options.resume and earlier is None and not state.done and not listed:
         print(f"nothing to resume: {store.location} has none of this sweep's trials; it begins here", flush=True)
-    if damaged:
-        place = set_aside(sorted({path if path == file else path.parent for path in damaged}), store)
-        for path in damaged:
-            print(f"damaged: {path}; set aside in {place}" + (", its trial runs again" if path != file else ""))
+    for path in state.damaged:
+        print(f"damaged: {path}; its trial runs again")
     if state.retried:
         names = (RESULT, ERROR, STEPS, ROWS)  # the result first: from then on the trial is one to run
         place = set_aside((store.trial(key) / name for key in state.retried for name in names), store, by_folder=True)

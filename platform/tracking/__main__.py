@@ -43,7 +43,7 @@ def sync(sweep: SweepFile, store: Storage) -> int:
 
     command = f"python -m platform.tracking sync {sweep.label}"
     with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
-        store.download_trials(sweep.trials)
+        store.sync_trials(sweep.trials)
         done, damaged = read_trial_results(sweep.trials, store)
         for path in damaged:
             print(f"damaged: {path}; its trial is not shown", flush=True)

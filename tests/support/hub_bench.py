@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 
 from platform.plan.hub_requirements import MODEL_FILES
-from platform.sweep.hub_download import Hub
+from platform.sweep import hub_download
 from tests.support.hub_server import HubServer, serve
-from trainables.data.hub_folders import HubRequirement, find_folder, hub_root
+from trainables.data.hub_folders import HubRequirement, find_folder
 from trainables.storage.folder_storage import Storage
 
 MODEL_ID, ROWS_ID, QUESTIONS_ID = "somebody/tiny", "somebody/authors", "somebody/questions"
@@ -33,12 +33,8 @@ class HubBench:
     store: Storage
     lines: list[str] = field(default_factory=list)
 
-    @property
-    def root(self) -> Path:
-        return hub_root(self.store)
-
     def fetch(self, *required: HubRequirement) -> None:
-        Hub(self.store, self.lines.append).fetch(required)
+        hub_download.fetch(required, self.store, self.lines.append)
 
     def folder(self, requirement: HubRequirement) -> Path:
         found = find_folder(requirement, self.store)
@@ -81,7 +77,7 @@ def open_hub_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         monkeypatch.setattr(
             constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
         )
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache" / "hub"))
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
         monkeypatch.setattr(file_download, "_DEFAULT_RETRY_ON_STATUS_CODES", ())

@@ -27,9 +27,8 @@ TOKEN = "hf_invented-token-that-may-write"
 
 @dataclass
 class HubServer:
-    """`busy`: whether files get 503. `damaged`: files served with another byte in their middle, once each.
+    """`busy`: whether files get 503. `gated`: ids whose files need a token.
 
-    `gated`: ids whose files need a token. `xet`: whether headers say that weights are in Xet (not served here).
     `requests`: every request, `GET /path`. `private`: ids of repositories that were made so. `objects`: what was
     uploaded of Git LFS, by SHA-256. `full`: whether commits are refused.
     """
@@ -37,9 +36,7 @@ class HubServer:
     home: Path
     url: str = ""
     busy: bool = False
-    damaged: set[str] = field(default_factory=set)
     gated: set[str] = field(default_factory=set)
-    xet: bool = False
     requests: list[str] = field(default_factory=list)
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     private: set[str] = field(default_factory=set)
@@ -199,12 +196,6 @@ class Handler(BaseHTTPRequestHandler):
         content = self.hub.commits[commit][file]
         known = _hash(file, content)
         headers = {"X-Repo-Commit": commit, "ETag": f'"{known}"'}
-        if self.hub.xet and file.endswith(LFS):
-            headers |= {"X-Xet-Hash": known, "X-Xet-Refresh-Route": f"{self.hub.url}/xet"}
-        if self.command == "GET" and file in self.hub.damaged:
-            self.hub.damaged.remove(file)
-            middle = len(content) // 2
-            content = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         return self._send(200, content, headers)
 
     def _send(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import FileSelector, FileType
 
 from tests.support.starts import RESULT_FIELDS
 from trainables.storage.atomic_files import write_json, write_rows
@@ -35,7 +36,28 @@ def machine(object_store: dict[str, str], tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def names(store: ObjectStorage) -> set[str]:
-    return set(store.store.list())
+    """Return the names of all objects."""
+    found = store.files.get_file_info(FileSelector(store.base, recursive=True, allow_not_found=True))
+    return {info.path.removeprefix(f"{store.base}/") for info in found if info.type == FileType.File}
+
+
+def read_all(store: ObjectStorage) -> dict[str, bytes]:
+    """Return the content of all objects by name."""
+    found = {}
+    for name in names(store):
+        with store.files.open_input_file(f"{store.base}/{name}") as stream:
+            found[name] = stream.read()
+    return found
+
+
+def put(store: ObjectStorage, name: str, content: bytes) -> None:
+    with store.files.open_output_stream(f"{store.base}/{name}") as stream:
+        stream.write(content)
+
+
+def delete(store: ObjectStorage, *gone: str) -> None:
+    for name in gone:
+        store.files.delete_file(f"{store.base}/{name}")
 
 
 def write_trial(store: ObjectStorage, key: str, **more: Any) -> Path:
@@ -54,14 +76,25 @@ def write_folder(folder: Path, *files: str) -> Path:
     return folder
 
 
-def record_puts(store: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list to which the name of each object that is written is appended."""
-    written: list[str] = []
-    write = store.store._write
+class Files:
+    """A file system that records what is written, and that does not answer when a name ends so."""
 
-    def record(name: str, pieces: Any) -> None:
-        write(name, pieces)
-        written.append(name)
+    def __init__(self, files: Any, refused: str = "\0") -> None:
+        self.files = files
+        self.refused = refused
+        self.written: list[str] = []
 
-    monkeypatch.setattr(store.store, "_write", record)
-    return written
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.files, name)
+
+    def open_output_stream(self, path: str) -> Any:
+        if path.endswith(self.refused):
+            raise OSError("gone")
+        self.written.append(path)
+        return self.files.open_output_stream(path)
+
+
+def record_puts(store: ObjectStorage, refused: str = "\0") -> list[str]:
+    """Return a list to which the path of each object that is written is appended."""
+    store.files = Files(store.files, refused)
+    return store.files.written

@@ -14,6 +14,7 @@ import pytest
 from analysis.load.opening import find_sweep
 from analysis.stats.sweep_results import Results, read_results
 from trainables.storage.folder_storage import Storage
+from trainables.storage.sweep_file import FORMAT
 
 NONE, GRU = {"name": "none", "gamma": None, "tau": None}, {"name": "gru", "gamma": 0.8, "tau": None}
 SETTINGS = [NONE, GRU, GRU | {"gamma": 0.05, "tau": 1.0}]
@@ -91,7 +92,7 @@ def configuration(method: str, rectifier: dict[str, Any], given: Mapping[str, An
         "calibration": {"targets": list(SHARES) if given.get("calibration") else []},
         "training": {"lr": given.get("lr", 0.001), "epochs": 5},
         "seed": given.get("seed", 0),
-        **({"observe": given["observe"], "observe_in_id": False} if "observe" in given else {}),
+        **({"observe": given["observe"]} if "observe" in given else {}),
     }
 
 
@@ -170,6 +171,7 @@ def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str 
             write(store / f"shared/evaluations/{evaluation}/result.json", {"id": evaluation, "model": model, **found})
             references.append({"role": role, "split": split, "evaluation": evaluation})
     data = {
+        "format": FORMAT,
         "name": name,
         "hash": digest,
         "title": "Three methods on two splits",

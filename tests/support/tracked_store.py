@@ -11,7 +11,7 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files, names
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT
-from trainables.storage.sweep_file import SweepFile, read_sweep
+from trainables.storage.sweep_file import FORMAT, SweepFile, read_sweep
 
 STEPS = 3
 
@@ -67,6 +67,8 @@ def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> Non
 
 def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> SweepFile:
     sweep = {
+        "format": FORMAT,
+        "command": "python -m platform.sweep tiny",
         "name": "tiny",
         "hash": digest,
         "title": "An invented sweep",

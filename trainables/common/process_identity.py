@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 Identity = dict[str, Any]
-"""`host` for people, and `place`, `pid` and `born`, which together name one process for ever."""
+"""`host` for people, and `place`, `pid` and `born`, which together name one process."""
+CLOCK_SECONDS = 60.0
+"""By how much the time at which a process started may seem to change when the clock is set."""
 
 
 def describe_self() -> Identity:
     """Return the identity of this process."""
-    pid = os.getpid()
-    return {"host": os.uname().nodename, "place": machine_id(), "pid": pid, "born": start_time(pid)}
+    born = psutil.Process().create_time()
+    return {"host": os.uname().nodename, "place": machine_id(), "pid": os.getpid(), "born": born}
 
 
 def is_first_rank() -> bool:
@@ -29,30 +30,14 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
     """Return whether a process still runs, not a later one of the same pid; None if it is of another machine."""
     if process.get("place") != machine_id():
         return None
-    started = start_time(process["pid"])
-    return started is not None and started == process["born"]
+    try:
+        found = psutil.Process(process["pid"])
+        return found.status() != psutil.STATUS_ZOMBIE and abs(found.create_time() - process["born"]) < CLOCK_SECONDS
+    except psutil.NoSuchProcess:
+        return False
 
 
 def machine_id() -> str:
-    """Return where a pid means something: the machine since its last start, and the pid namespace (of a container)."""
-    parts = [os.uname().nodename]
-    if sys.platform == "linux":
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    return "/".join(parts)
-
-
-def start_time(pid: int) -> float | None:
-    """Return when a process started, None if there is none or only a zombie.
-
-    On Linux in ticks since the machine's start, which no jump of the clock moves; elsewhere in seconds since 1970.
-    """
-    try:
-        if sys.platform == "linux":
-            text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-            state, *rest = text.rsplit(")")[-1].split()
-            return None if state in "ZX" else float(rest[18])
-        found = psutil.Process(pid)
-        return None if found.status() == psutil.STATUS_ZOMBIE else found.create_time()
-    except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
-        return None
+    """Return where a pid means something: the machine, and the pid namespace (of a container)."""
+    namespace = os.readlink("/proc/self/ns/pid") if sys.platform == "linux" else ""
+    return f"{os.uname().nodename}/{namespace}"

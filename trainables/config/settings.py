@@ -99,14 +99,9 @@ class Rectifier(Value):
     @model_validator(mode="before")
     @classmethod
     def _fill_rule(cls, value: Any) -> Any:
-        """State scope and memory of a rule, and no gamma without a moving average.
-
-        `pcgrad` with neither of the two is what earlier versions called so: `agem`.
-        """
+        """State scope and memory of a rule, and no gamma without a moving average."""
         if not isinstance(value, dict):
             return value
-        if value.get("name") == "pcgrad" and not {"scope", "memory"} & value.keys():
-            return value | {"name": "agem"}
         row = RECTIFIERS.get(str(value.get("name")))
         if row is None or "memory" not in row.takes:
             return value

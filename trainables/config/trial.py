@@ -45,10 +45,9 @@ class Trial(Value):
     resources: Resources = Resources()
     seed: Seed = 0
     observe: Count | None = None
-    """Every so many steps a pass on further retain rows measures cos(g_u, g_r) and the retain loss."""
-    observe_in_id: bool = True
-    """True in results of earlier versions. False: `observe` is not in the id, because it changes no number, unless
-    `training.stop_above` is set, which goes by what it measures."""
+    """Every so many steps a pass on further retain rows measures cos(g_u, g_r) and the retain loss.
+
+    It changes no number and is not in the id, unless `training.stop_above` is set, which goes by what it measures."""
     task_vector: TaskVector | None = None
     """Of the methods tv and tru, and of no other."""
     calibration: Calibration = Calibration()
@@ -162,8 +161,8 @@ def _trial_id(trial: Trial) -> str:
     chosen = hashed_part(trial)
     drop_planning(chosen)
     if trial.rectifier.name == "agem":
-        chosen["rectifier"]["name"] = "pcgrad"  # its name in earlier versions; today's pcgrad states its scope
-    if not chosen.pop("observe_in_id", True) and trial.training.stop_above is None:
+        chosen["rectifier"]["name"] = "pcgrad"  # what ids of A-GEM are made from; pcgrad itself states its scope
+    if trial.training.stop_above is None:
         chosen.pop("observe", None)
     if not trial.calibration.targets:
         chosen.pop("calibration", None)

@@ -1,20 +1,20 @@
-"""What a sweep takes from the hub, and where a storage keeps it: fetched once, then every process reads it there.
+"""What a sweep takes from the hub, and at which commit: huggingface_hub keeps the files in its own cache (HF_HOME).
 
-STORAGE/shared/hub/models--ORG--NAME@COMMIT/ holds the files. STORAGE/shared/hub/pins/models--ORG--NAME@main.json (a
-pin) says which commit `main` was when it was first fetched: one storage never mixes two commits of it.
+STORAGE/shared/hub/models--ORG--NAME@main.json says which commit `main` was when it was first fetched for the storage:
+one storage never mixes two commits of it.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import FileLock
 from pydantic import BaseModel
 
 from trainables.common import typed_paths
+from trainables.common.errors import InputError, first_line
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 
@@ -22,8 +22,17 @@ Kind = Literal["models", "tokenizers", "datasets", "tasks"]
 LABELS = {"models": "model", "tokenizers": "tokenizer", "datasets": "data set", "tasks": "questions of"}
 DATA = "data"
 """The part of a benchmark that `benchmark.data` names; the others are its sources."""
-FOLDER = re.compile(r"(?:models|tokenizers|datasets)--([^@/]+)@([^@/+]+)(?:\+[^@/]+)?")
-"""A folder of the hub in a storage; what follows `+` is a data set's configuration, in older storages."""
+CACHED = re.compile(r".*/(?:model|dataset)s--([^/]+)/snapshots/([^/]+)")
+"""The folder of a commit in the cache of huggingface_hub."""
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
+TOKENIZER = ("*token*.json", "vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken", "*.jinja")
+DATA_FILES = ("json", "jsonl", "parquet", "csv", "tsv", "txt", "gz", "zst", "bz2", "xz", "arrow")
+PATTERNS = {
+    "models": ["config.json", "generation_config.json", *TOKENIZER, *WEIGHTS],
+    "tokenizers": ["config.json", *TOKENIZER],
+    "datasets": ["README.md", *(f"*.{suffix}" for suffix in DATA_FILES)],
+}
+"""By kind, the files of a repository that are read: never pickles, never code."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +60,13 @@ class HubRequirement:
     @property
     def key(self) -> str:
         """Its name in a storage: `models--ORG--NAME@main`."""
-        return folder_name(self.kind, self.id, self.revision or "main")
+        revision = re.sub(r"[^A-Za-z0-9._-]", "_", self.revision or "main")
+        return f"{self.kind}--{self.id.replace('/', '--')}@{revision}"
 
     @property
     def repo_type(self) -> str:
         """The hub's word for the kind."""
-        return "dataset" if self.kind == "datasets" else "model"
+        return "dataset" if self.kind in ("datasets", "tasks") else "model"
 
     @property
     def label(self) -> str:
@@ -79,89 +89,78 @@ class HubRequirement:
         return f"--set {self.setting}" + (f" with it in {self.directory}" if self.folder else "")
 
 
-@dataclass(frozen=True)
-class HubSnapshot:
-    """What a pin says. `commit`: None where a person brought the files. `folder`: its name in shared/hub.
-
-    `source`: hub, cache (of Hugging Face's libraries) or brought. `files`: name -> size, and SHA-256 where it is known.
-    """
-
-    id: str
-    revision: str
-    commit: str | None
-    folder: str
-    source: str
-    fetched: str
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
-def folder_name(kind: str, hub_id: str, revision: str) -> str:
-    """Return `models--ORG--NAME@REVISION`, a name for a file or folder."""
-    return f"{kind}--{hub_id.replace('/', '--')}@{re.sub(r'[^A-Za-z0-9._-]', '_', revision)}"
-
-
 def parse_folder(place: str) -> tuple[str, str] | None:
-    """Return hub id and revision of a storage's folder (STORAGE/shared/hub/...), None for any other place."""
-    path = Path(place)
-    found = FOLDER.fullmatch(path.name) if path.parent.name == "hub" else None
+    """Return hub id and commit of a folder in huggingface_hub's cache, None for any other place."""
+    found = CACHED.fullmatch(place)
     return (found[1].replace("--", "/", 1), found[2]) if found else None
 
 
 def hub_id_of(place: str) -> str:
-    """Return the hub id whose files a storage's folder holds, and any other place as it is."""
+    """Return the hub id whose files a folder of the cache holds, and any other place as it is."""
     found = parse_folder(place)
     return found[0] if found else place
 
 
 def is_given_folder(place: str | Path) -> bool:
-    """Return whether a person named this folder: a storage's folder of the hub stands for its hub id."""
+    """Return whether a person named this folder: one of the cache stands for its hub id."""
     return typed_paths.is_folder(place) and parse_folder(str(place)) is None
 
 
-def hub_root(store: Storage) -> Path:
-    """Return STORAGE/shared/hub."""
-    return store.root / "shared" / "hub"
-
-
 def pin_file(requirement: HubRequirement, store: Storage) -> Path:
-    """Return the file of the pin, which is written last."""
-    return hub_root(store) / "pins" / f"{requirement.key}.json"
+    """Return the file that names the commit; it is written when all files are there."""
+    return store.root / "shared" / "hub" / f"{requirement.key}.json"
 
 
-def read_pin(requirement: HubRequirement, store: Storage) -> HubSnapshot | None:
-    """Return what was fetched for this storage, None where nothing was."""
-    found = store.read_json(pin_file(requirement, store))
-    return HubSnapshot(**found) if found else None
-
-
-def write_pin(requirement: HubRequirement, pin: HubSnapshot, store: Storage) -> None:
-    """Write the pin. Only from then on do other processes see the folder, so call it last."""
+def write_pin(requirement: HubRequirement, repository: str, commit: str, store: Storage) -> None:
+    """Note the commit of a requirement, and the repository that it is fetched from: a task names only its questions."""
     file = pin_file(requirement, store)
-    write_json(file, asdict(pin))
+    write_json(file, {"repository": repository, "commit": commit})
     store.push(file)
 
 
-def find_folder(requirement: HubRequirement, store: Storage) -> Path | None:
-    """Return the folder on this machine, downloaded once where the storage is elsewhere; None: nothing was fetched."""
+def read_pin(requirement: HubRequirement, store: Storage) -> tuple[str, str] | None:
+    """Return repository and commit that the storage keeps to, None where it has fetched nothing."""
+    found = store.read_json(pin_file(requirement, store))
+    return (found["repository"], found["commit"]) if found else None
+
+
+def download(requirement: HubRequirement, repository: str, commit: str, *, only_cached: bool = False) -> Path:
+    """Return the folder of a commit, fetched unless this machine has it. Raises what huggingface_hub raises."""
+    from huggingface_hub import snapshot_download
+
+    patterns = PATTERNS.get(requirement.kind, PATTERNS["datasets"])
+    where: dict[str, Any] = {"repo_type": requirement.repo_type, "revision": commit, "allow_patterns": patterns}
+    try:
+        return Path(snapshot_download(repository, local_files_only=True, **where))
+    except OSError:  # not all of it is here
+        if only_cached:
+            raise
+        return Path(snapshot_download(repository, **where))
+
+
+def is_here(requirement: HubRequirement, store: Storage) -> bool:
+    """Return whether this machine has what the storage keeps to; nothing is asked of the hub."""
     pin = read_pin(requirement, store)
-    if pin is None:
-        return None
-    folder = hub_root(store) / pin.folder
-    if store.is_remote and not folder.is_dir():
-        with lock(pin.folder, store):
-            store.fetch(folder)
-    return folder if folder.is_dir() else None
+    try:
+        return pin is not None and download(requirement, *pin, only_cached=True).is_dir()
+    except OSError:
+        return False
 
 
-def lock(name: str, store: Storage) -> FileLock:
-    """Return a lock between the processes of this machine."""
-    folder = hub_root(store) / ".locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder / name)
+def find_folder(requirement: HubRequirement, store: Storage) -> Path | None:
+    """Return the folder on this machine, fetched at the storage's commit; None: the storage has fetched nothing.
+
+    Raises InputError where the hub does not answer.
+    """
+    pin = read_pin(requirement, store)
+    try:
+        return None if pin is None else download(requirement, *pin)
+    except Exception as error:  # of the connection, or of what the hub answers
+        raise InputError(f"{requirement.field}: {requirement.label} cannot be fetched: {first_line(error)}") from error
 
 
 def find_commits(value: BaseModel) -> dict[str, str]:
-    """Return hub id -> commit (or what a person called it) of the hub's folders that a configuration names."""
+    """Return hub id -> commit of the hub's folders that a configuration names."""
     found: dict[str, str] = {}
     for _, part in value:
         for item in part if isinstance(part, tuple) else (part,):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -15,13 +14,6 @@ from typing import Any
 
 from trainables.common.errors import InputError
 from trainables.common.redaction import redact
-
-CHECKSUM = "checksum"
-"""In a JSON object that commands rely on: of the rest, so that a flipped digit is noticed."""
-WHOLE = ".whole"
-"""In a folder that is made once and shared: its files and their sizes, written last."""
-SUMS = ".sha256"
-"""Beside it: SHA-256 of every file, as `sha256sum --check` reads it."""
 
 
 def usable_folder(root: Path, field: str, writable: bool) -> Path:
@@ -42,7 +34,7 @@ def usable_folder(root: Path, field: str, writable: bool) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object, None if the file is missing or damaged."""
+    """Return a JSON object, None if the file is missing or holds none."""
     try:
         return parse_object(path.read_bytes())
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -50,25 +42,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def parse_object(content: bytes) -> dict[str, Any] | None:
-    """Return a JSON object, None if the content is none, or another one than its checksum was made of."""
+    """Return a JSON object, None if the content is none."""
     try:
         value = json.loads(content.decode("utf-8"))
-        whole = isinstance(value, dict) and (CHECKSUM not in value or value[CHECKSUM] == _checksum(value))
     except (ValueError, RecursionError):
         return None
-    return value if whole else None
+    return value if isinstance(value, dict) else None
 
 
-def _checksum(value: dict[str, Any]) -> str:
-    """Return SHA-256 of an object without its checksum, in canonical form."""
-    text = json.dumps({key: item for key, item in value.items() if key != CHECKSUM}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def write_json(path: Path, value: Any, *, durable: bool = True, checked: bool = False) -> None:
-    """Write a value as JSON; `durable=False` if it need not outlive a loss of power. `checked`: with its checksum."""
-    if checked:
-        value = value | {CHECKSUM: _checksum(json.loads(json.dumps(value, allow_nan=False)))}
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+    """Write a value as JSON; `durable=False` if it need not outlive a loss of power."""
     text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
     _replace(path, lambda staging: staging.write_text(text, encoding="utf-8"), durable)
 
@@ -107,7 +90,9 @@ def check_writable(path: Path, field: str) -> None:
 
 
 def publish(staging: Path, folder: Path) -> None:
-    """Rename a folder into place, or drop it if another process was first."""
+    """Flush a folder's files to disk and rename it into place, or drop it if another process was first."""
+    for file in filter(Path.is_file, staging.rglob("*")):
+        _flush(file)
     try:
         staging.rename(folder)
     except OSError:
@@ -115,52 +100,6 @@ def publish(staging: Path, folder: Path) -> None:
             raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def sizes_of(folder: Path) -> dict[str, int]:
-    """Return the bytes of every file below, by relative name, hidden files left out."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
-    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
-
-
-def has_files(folder: Path, sizes: dict[str, int]) -> bool:
-    """Whether a folder has all these files, each of its size; other files do not matter."""
-    return sizes.items() <= sizes_of(folder).items()
-
-
-def mark_complete(folder: Path) -> None:
-    """Flush all files of a folder to disk, then list them in it, before it is published."""
-    sizes = sizes_of(folder)
-    for name in sizes:
-        _flush(folder / name)
-    write_text(folder / SUMS, "".join(f"{sha256(folder / name)}  {name}\n" for name in sizes))
-    write_json(folder / WHOLE, sizes)
-
-
-def find_changed(folder: Path) -> list[Path]:
-    """Return the files that have gone or changed since `mark_complete`; none where it wrote no sums."""
-    if not (folder / SUMS).exists():
-        return []
-    try:
-        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
-        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    except (ValueError, OSError):
-        return [folder / SUMS]
-    if sums.keys() != (read_json(folder / WHOLE) or {}).keys():
-        return [folder / SUMS]
-    return [file for name, found in sums.items() if not (file := folder / name).is_file() or sha256(file) != found]
-
-
-def sha256(file: Path) -> str:
-    """Return SHA-256 of a file's content in hexadecimal."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def is_complete(folder: Path) -> bool:
-    """Whether a folder has the files that it lists; one of an earlier version lists none."""
-    sizes = read_json(folder / WHOLE)
-    return not (folder / WHOLE).exists() if sizes is None else has_files(folder, sizes)
 
 
 def _probe(path: Path) -> None:

@@ -79,16 +79,10 @@ class Storage:
     # Many trials
 
     def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
-        """Scan the storage, then download these trials, and of all sweeps their files and what is made for them."""
-
-    def sync_making(self) -> None:
-        """Download how far other machines are with what they make for trials; what is written here stays."""
-
-    def download_trials(self, trial_ids: Iterable[str]) -> None:
-        """Download trials as the last scan found them; results that could not be sent before are sent now."""
+        """Download the files of all sweeps and the results of these trials; those that could not be sent are sent."""
 
     def finished_trials(self) -> list[str]:
-        """Return the ids of the trials that had a result at the last scan."""
+        """Return the ids of the trials that had a result when the storage was listed."""
         return sorted(path.parent.name for path in (self.root / "trials").glob(f"*/{RESULT}"))
 
     # One trial
@@ -143,12 +137,12 @@ class Storage:
     def push(self, path: Path) -> None:
         """Send a file, or a folder that never changes."""
 
-    def try_push(self, path: Path) -> bool:
-        """Send a file, or what has changed in a folder, if the storage answers; whether it did."""
-        return True
-
     def push_parts(self, folder: Path) -> None:
-        """Send what this machine made of a folder that several work on."""
+        """Send what this machine has of a folder that changes, or that several machines work on."""
+
+    def try_push(self, path: Path) -> bool:
+        """Send a file or a folder if the storage answers; whether it did."""
+        return True
 
     def read_json(self, path: Path) -> dict[str, Any] | None:
         """Return a JSON object, fetched if it is not here; None if the file is missing or damaged."""

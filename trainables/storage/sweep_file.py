@@ -19,6 +19,8 @@ from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
 WrittenRange = Annotated[dict[Literal["low", "high", "log"], int | float | bool], Field(min_length=3)]
+FORMAT = 2
+"""Version of a storage's files: of sweeps, trials and what they share."""
 NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
 
 
@@ -38,10 +40,11 @@ class ReferenceEvaluation(BaseModel):
 
 
 class SweepFile(BaseModel):
-    """What the file of a sweep says; older files lack what has a default."""
+    """What the file of a sweep says."""
 
-    model_config = ConfigDict(frozen=True, serialize_by_alias=True)
+    model_config = ConfigDict(frozen=True)
 
+    format: int = FORMAT
     name: str
     hash: str
     title: str
@@ -50,7 +53,7 @@ class SweepFile(BaseModel):
     """A name of `search_spaces.schema.backbones`; empty where the target model is another."""
     created: Annotated[str, AfterValidator(_check_time)]
     command: str
-    commands: tuple[str, ...]
+    commands: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     """What the last start was typed with to be another than the named sweep: `training.lr=1e-5`, `seed=1`."""
     sweep: dict[str, Any] = {}
@@ -59,10 +62,8 @@ class SweepFile(BaseModel):
     selection: Selection = Selection()
     axes: dict[str, list[str | int | float | bool | None] | WrittenRange] = {}
     """What its starts varied: values by configuration path, or the ends of a range and whether it is a log."""
-    trial_budget: int | None = Field(default=None, alias="target")
-    """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed.
-
-    The file says `target`, as it did before."""
+    trial_budget: int | None = None
+    """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""
     trials: tuple[str, ...]
     references: tuple[ReferenceEvaluation, ...] = ()
 
@@ -94,18 +95,20 @@ class SweepFile(BaseModel):
 
 
 def read_sweep(path: Path) -> SweepFile:
-    """Return what a sweep's file says. Raises InputError if it is missing, damaged or of another name."""
+    """Return what a sweep's file says. Raises InputError if it is missing, cannot be read or is of another format."""
     found = read_json(path)
-    if found is None or "name" not in found:
-        raise InputError(f"{path} is damaged; --resume of that sweep sets it aside and writes it anew")
-    given = {field: value for field, value in found.items() if value not in (None, "", [])}
-    command = given.get("command", f"python -m platform.sweep {given['name']}")
-    defaults = {"title": given["name"], "command": command, "commands": [command], "trials": []}
+    if found is not None and found.get("format") != FORMAT:
+        raise InputError(
+            f"{path} is of a storage of format {found.get('format', 1)}, and this version reads and writes format "
+            f"{FORMAT}; give another --storage, or use the version that wrote it"
+        )
     try:
-        sweep = SweepFile.model_validate(defaults | given)
-    except (ValueError, RecursionError) as damage:
-        why = " ".join(str(damage).split())
-        raise InputError(f"{path} is damaged ({why}); --resume of that sweep sets it aside") from damage
+        sweep = SweepFile.model_validate(found)
+    except (ValueError, RecursionError) as error:
+        why = "no JSON object" if found is None else " ".join(str(error).split())
+        raise InputError(
+            f"{path} cannot be read ({why}); move it away and start its sweep again with --resume: the trials stay"
+        ) from error
     if sweep.label != path.stem:  # it names the report's folder
         raise InputError(f"{path} cannot be used: it is called {sweep.label} inside; give the file that name again")
     return sweep
@@ -114,21 +117,21 @@ def read_sweep(path: Path) -> SweepFile:
 def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH, as the last scan of the storage found them.
 
-    Damaged ones are left out. Raises InputError with the known ones if there is none, or if all are damaged.
+    Those that cannot be read are left out. Raises InputError with the known ones if there is none that can.
     """
     names = list_names(store)
     wanted = [stem for stem in names if name in (stem, names[stem])]
     if not wanted:
         known = closest(name, {*names.values(), *names}) if names else store.explain_empty()
         raise InputError(f"no sweep '{name}' in {store.location}; {known}")
-    found, damage = [], None
+    found, problem = [], None
     for stem in wanted:
         try:
             found.append(read_sweep(store.root / "sweeps" / f"{stem}.json"))
         except InputError as error:
-            damage = error
-    if not found and damage:
-        raise damage
+            problem = error
+    if not found and problem:
+        raise problem
     return sorted(found, key=lambda sweep: (sweep.time, sweep.hash), reverse=True)
 
 

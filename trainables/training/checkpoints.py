@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from trainables.common import process_identity
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
-from trainables.storage.atomic_files import has_files, read_json, read_rows, sizes_of, write_json, write_rows
+from trainables.storage.atomic_files import read_json, read_rows, write_json, write_rows
 from trainables.storage.folder_storage import OUTAGES, Storage
 from trainables.storage.names import META, STEPS
 from trainables.training import loop, runtime
@@ -56,9 +56,8 @@ def save(
             numbers = torch.tensor(list(state.reference), dtype=torch.int64)
             save_file({"reference": reference, "rows": numbers}, folder / tag / "reference.safetensors")
         layout = {name: getattr(engine.resources, name) for name in LAYOUT}
-        files = sizes_of(folder / tag)
-        meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds), "files": files}
-        write_json(folder / META, meta, checked=True)
+        meta = {"step": state.step, "tag": tag, "layout": layout, "seconds": dict(seconds)}
+        write_json(folder / META, meta)
     dist.barrier()
     _publish(engine, folder, tag, store)
 
@@ -77,7 +76,7 @@ def _publish(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """Return a checkpoint's step, tag, layout, seconds and files; nothing if there is no checkpoint."""
+    """Return a checkpoint's step, tag, layout and seconds; nothing if there is no checkpoint."""
     return read_json(folder / META) or {}
 
 
@@ -105,8 +104,6 @@ def restore(engine: Engine, task: loop.TrainingTask, folder: Path) -> tuple[loop
     Raises DamagedCheckpoint; the engine cannot be used after that.
     """
     meta = read_meta(folder)
-    if not has_files(folder / meta["tag"], meta.get("files", {})):
-        raise DamagedCheckpoint(f"the files of {meta['tag']} are not all there as they were written")
     try:
         return _restore(engine, task, folder, meta)
     except Exception as error:

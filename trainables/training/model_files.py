@@ -12,7 +12,7 @@ from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, first_line
 from trainables.config.settings import Model, Shape
 from trainables.data import hub_folders
-from trainables.storage.atomic_files import mark_complete, publish
+from trainables.storage.atomic_files import publish
 from trainables.training import memory
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -137,11 +137,8 @@ def merge_adapters(network: Any) -> Any:
     return network.merge_and_unload() if hasattr(network, "merge_and_unload") else network
 
 
-def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any], *, shared: bool = False) -> None:
-    """Write a model folder by rename, so that a half-written one is never read; `note` says how it was made.
-
-    `shared`: it is made once for all, and marked complete so that a later loss of files is noticed.
-    """
+def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any]) -> None:
+    """Write a model folder by rename, so that a half-written one is never read; `note` says how it was made."""
     staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     network.save_pretrained(staging, safe_serialization=True)
     tokenizer.save_pretrained(staging)
@@ -149,8 +146,6 @@ def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any],
     for file in staging.glob("*.safetensors"):  # which safetensors lets nobody else read
         shutil.copymode(staging / "config.json", file)
     (staging / fingerprints.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
-    if shared:
-        mark_complete(staging)
     publish(staging, folder)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import threading
 import time
 from collections.abc import Container, Iterator
 from pathlib import Path
@@ -17,10 +16,10 @@ from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CURVES, MAKING, PROGRESS
 
-WRITE_SECONDS, HEARTBEAT_SECONDS, PUSH_SECONDS = 2.0, 10.0, 30.0
-"""Between two writes of something new; between two without anything new; between two copies for other machines."""
-LOST_SECONDS = 60.0
-"""A process of another machine whose last heartbeat is so many seconds from this clock may have ended."""
+WRITE_SECONDS, PUSH_SECONDS = 2.0, 30.0
+"""Between two writes; between two copies for other machines."""
+LOST_SECONDS = 600.0
+"""A process of another machine that has written nothing for so many seconds of this clock may have ended."""
 POINT_GROWTH = 1.1
 """By how much the step of a point of the curves is above that of the point before: 54 points in 1,000 steps."""
 SHOWN = ("label", "phase", "step", "steps", "started", "seconds", "host", "pid", "work")
@@ -34,7 +33,7 @@ def runs_here(folder: Path) -> bool:
 
 
 def find_other_process(folder: Path) -> process_identity.Identity | None:
-    """Return the other process that runs this trial, if there is one: of another machine by its heartbeat."""
+    """Return the other process that runs this trial, if there is one: of another machine by when it last wrote."""
     progress = atomic_files.read_json(folder / PROGRESS)
     if progress is None or (progress.get("place"), progress.get("pid")) == (process_identity.machine_id(), os.getpid()):
         return None
@@ -99,10 +98,7 @@ def note_making(label: str, key: str, store: Storage) -> Iterator[Progress]:
 
 
 class Progress:
-    """A trial's progress file; a thread writes it, so that neither a slow disk nor a long phase delays anything.
-
-    `more`: what else it tells, such as the attempt.
-    """
+    """A trial's progress file. `more`: what else it tells, such as the attempt."""
 
     def __init__(self, folder: Path, store: Storage, **more: Any) -> None:
         self.path = folder / PROGRESS
@@ -116,22 +112,17 @@ class Progress:
         self.started = self.phase_started = self.written = self.pushed = 0.0
         self.first: tuple[int, float] | None = None
         """The first step of training here, and when it was done."""
-        self.changed = True
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self._write_on, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
         self.identity = {**process_identity.describe_self(), "started": provenance.now(), **self.identity}
         self.started = self.phase_started = time.monotonic()
-        self._write()
-        self.thread.start()
+        self.pushed = self.started
+        self.write()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.over.set()
-        self.thread.join()
         self.path.unlink(missing_ok=True)
-        if self.pushed:
+        if self.pushed > self.started:
             self.store.remove(self.path)
 
     def note(self, event: dict[str, Any]) -> None:
@@ -151,24 +142,24 @@ class Progress:
             values = {name: event["entry"].get(name, math.nan) for name in CURVES}
             self.points.append({"step": step} | {name: value for name, value in values.items() if math.isfinite(value)})
         self.state = {"phase": event["phase"], "step": step, "steps": steps, "training_left": left}
-        self.changed = True
+        self._write_if_due()
 
     def count(self, what: str, done: int, total: int) -> None:
         """Keep how many of the answers or generations of an evaluation are done; '' counts nothing."""
         self.work = {"what": what, "done": done, "total": total} if what else None
-        self.changed = True
+        self._write_if_due()
 
-    def _write_on(self) -> None:
-        while not self.over.wait(WRITE_SECONDS):
-            if self.changed or time.monotonic() - self.written >= HEARTBEAT_SECONDS:
-                self._write()
-            if time.monotonic() - max(self.pushed, self.started) >= PUSH_SECONDS and self.store.try_push(self.path):
-                self.pushed = time.monotonic()
+    def _write_if_due(self) -> None:
+        if time.monotonic() - self.written >= WRITE_SECONDS:
+            self.write()
 
-    def _write(self) -> None:
-        self.changed, now = False, time.monotonic()
+    def write(self) -> None:
+        """Write the file, and now and then send it; a disk or a store that does not take it ends no trial."""
+        now = time.monotonic()
         times = {"seconds": now - self.started, "phase_seconds": now - self.phase_started, "beat": time.time()}
         more = {"work": self.work, "points": self.points}
         with contextlib.suppress(OSError):  # the trial's own files report a full disk
             atomic_files.write_json(self.path, self.state | self.identity | times | more, durable=False)
             self.written = now
+            if now - self.pushed >= PUSH_SECONDS and self.store.try_push(self.path):
+                self.pushed = now

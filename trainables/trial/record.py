@@ -42,7 +42,7 @@ class Record:
     zero_stage: int | None = None
     resumed_at: int | None = None
     damaged_checkpoint: str | None = None
-    """The folder of a checkpoint that could not be read, so that the trial began again."""
+    """Why a checkpoint could not be read, so that the trial began again."""
     direction: str | None = None
     """The id of the direction that a trial of TV or TRU moved along."""
     calibration: dict[str, Any] | None = None
@@ -106,10 +106,9 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
         "evaluations": record.evaluations,
         "chosen_step": record.chosen_step,
         "error": error,
-        "files": {name: atomic_files.sha256(folder / name) for name in written},
         **provenance.stamp(trial.method, trial.rectifier.name),
     }
-    atomic_files.write_json(folder / RESULT, result, checked=True)
+    atomic_files.write_json(folder / RESULT, result)
     for name in (PROGRESS, *(() if result["status"] == LOST else (RETRY,))):
         (folder / name).unlink(missing_ok=True)
     return atomic_files.read_json(folder / RESULT) or result

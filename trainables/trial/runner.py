@@ -23,7 +23,7 @@ from trainables.config.shared_artifacts import direction_of
 from trainables.config.trial import Trial
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files
-from trainables.storage.folder_storage import Storage, is_outage, set_aside
+from trainables.storage.folder_storage import Storage, is_outage
 from trainables.storage.names import CHECKPOINT, ERROR, LOST, RETRY, STOPPED, WEIGHTS
 from trainables.storage.trial_files import remove_leftovers
 from trainables.training import checkpoints, loop, model_files, weights_on_disk
@@ -96,7 +96,7 @@ class TrialRun:
                 yield from self._phases()
                 return
             except checkpoints.DamagedCheckpoint as damaged:
-                self._set_checkpoint_aside(str(damaged))
+                self._drop_checkpoint(str(damaged))
             except Exception as full:
                 if retry is not None or not is_out_of_memory(full):
                     raise
@@ -250,17 +250,15 @@ class TrialRun:
         if stopped is not None:
             raise stopped
 
-    def _set_checkpoint_aside(self, why: str) -> None:
-        """Move a checkpoint that cannot be read out of the way; of several ranks the first one does it."""
-        aside = folder = self.folder / CHECKPOINT
-        with contextlib.suppress(FileNotFoundError):
-            aside = set_aside([folder], self.store) / folder.name
-        damage = f"trial {self.trial.id()}: its checkpoint cannot be read ({why})"
-        message = f"{damage}; set aside in {aside}, the trial begins again"
+    def _drop_checkpoint(self, why: str) -> None:
+        """Remove a checkpoint that cannot be read; of several ranks the first one does it."""
+        message = f"trial {self.trial.id()}: its checkpoint cannot be read ({why}); the trial begins again"
         print(f"warning: {message}", file=sys.stderr, flush=True)
+        if not self.many or dist.get_rank() == 0:
+            checkpoints.drop(self.folder / CHECKPOINT)
         if self.many:
             raise StartAgain(message)
-        self.record.damaged_checkpoint = str(aside)
+        self.record.damaged_checkpoint = why
 
     def _halve_micro_batch(self, full: Exception) -> None:
         """Note half the micro-batch for the next attempt. Raises `full` if there is no half."""

@@ -57,7 +57,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
             progress.note({"phase": "training", "step": entry["step"], "steps": task.count_steps()})
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = {**recipe.model_dump(mode="json"), **provenance.stamp()}
-    model_files.save_model(training.module, tokenizer, folder, made, shared=True)
+    model_files.save_model(training.module, tokenizer, folder, made)
     training.close()
     store.push(folder)
     return str(folder)
@@ -101,7 +101,7 @@ def make_evaluation(
         "halves": benchmarks.halves(on, records, reference),
         **provenance.stamp(),
     }
-    atomic_files.write_json(folder / RESULT, result, checked=True)
+    atomic_files.write_json(folder / RESULT, result)
     store.push_parts(folder)
     return result
 

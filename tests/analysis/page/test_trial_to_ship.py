@@ -14,8 +14,6 @@ from tests.support import tiny
 from trainables.benchmarks.own.row_files import Row
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
-from trainables.data import hub_folders
-from trainables.data.hub_folders import HubRequirement, HubSnapshot
 from trainables.storage.atomic_files import write_rows
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import ROWS, WEIGHTS
@@ -46,24 +44,21 @@ def test_numbers_before_are_those_of_the_block_that_is_given_away_now(store: Sto
 
 
 def test_a_model_that_is_gone_leaves_its_answers_out_and_is_named(tmp_path: Path) -> None:
-    """The storage was moved with its copy of the hub's model; then a file of that is lost, then the trial's weights."""
-    first, name = Storage(tmp_path / "first"), hub_folders.folder_name("models", "org/name", "main")
-    target = tiny.write_model(hub_folders.hub_root(first) / name, layers=1)
-    snapshot = HubSnapshot("org/name", "main", None, name, "brought", "2026", {})
-    hub_folders.write_pin(HubRequirement("models", "org/name"), snapshot, first)
+    """First a file of the target model is lost, then the trial's weights."""
+    store = Storage(tmp_path / "store")
+    target = tiny.write_model(tmp_path / "target", layers=1)
     benchmark = Benchmark(name="own", split="own", data="own", fingerprint="files:0", template="plain")
     model = Model(path=str(target), fingerprint="hub:org/name@main")
     trial = Trial(method="ga", benchmark=benchmark, target=model)
-    shutil.copytree(target, first.trial(trial.id()) / WEIGHTS)
-    write_result(trial, Record("2026-01-01T00:00:00+00:00"), None, first.trial(trial.id()))
-    store = Storage(first.root.rename(tmp_path / "moved"))
+    shutil.copytree(target, store.trial(trial.id()) / WEIGHTS)
+    write_result(trial, Record("2026-01-01T00:00:00+00:00"), None, store.trial(trial.id()))
 
     def ask() -> tuple[list[str], str]:
         answers, left_out = trial_to_ship._generate_answers({"id": trial.id()}, [(Row("Who?", "Me."), 0)], store)
         return list(answers), left_out
 
     assert ask() == (["Answer before", "Answer now"], "")
-    (hub_folders.hub_root(store) / name / "config.json").unlink()
+    (target / "config.json").unlink()
     columns, left_out = ask()
     assert columns == ["Answer now"]
     assert left_out.startswith(" Answer before is left out (model: ")

@@ -15,7 +15,6 @@ from tests.support import shrunk_sweeps
 from tests.support.environment import type_settings
 from tests.support.small_sweep import Small
 from tests.support.starts import in_process
-from trainables.storage import atomic_files
 
 
 class Facts(NamedTuple):
@@ -113,9 +112,6 @@ def test_how_much_of_what_trials_share_is_there(tmp_path: Path) -> None:
     for count, note in ((1, "2 models (1 there)"), (2, "2 models (there)")):
         (tmp_path / "runs" / "shared" / "models" / made[count - 1]).mkdir(parents=True)
         assert f"made once: {note}, 2 reference evaluations" in in_process(*arguments).stdout.splitlines()
-    damaged = tmp_path / "runs" / "shared" / "models" / made[0] / atomic_files.WHOLE
-    atomic_files.write_json(damaged, {"model.safetensors": 7})
-    assert json.loads(in_process(*arguments, "--json").stdout)["shared"]["model"] == {"count": 2, "there": 1}
 
 
 def test_what_this_machine_lacks_is_needed_unless_a_cluster_is_named(

@@ -129,7 +129,7 @@ def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], s
     )
     first, either, bring = model.splitlines()
     assert first.startswith("model somebody/a-model from the hub; without a network")
-    assert either.startswith("  either: hf download somebody/a-model --local-dir ")
+    assert either.startswith("  either: hf download somebody/a-model (where there is a network")
     assert bring.startswith("  or: bring config.json, ")
     assert bring.endswith(" to DIR and --set target=DIR")
     assert found.costs.largest is None

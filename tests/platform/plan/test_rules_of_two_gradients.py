@@ -91,21 +91,12 @@ def test_gem_shares_no_retain_pass_and_has_rows_for_each_part(make: MakePlan, st
         small_sweep.plan_named("tofu_phi", store, SPLIT, "method=ga", "rectifier.name=gem", "rectifier.parts=33")
 
 
-def test_what_earlier_versions_called_pcgrad_keeps_its_id_and_is_agem() -> None:
-    """Of a trial as it was written then, with gamma and tau and no scope."""
-    before = {"name": "pcgrad", "gamma": None, "tau": None}
-    assert Rectifier.model_validate(before) == Rectifier(name="agem")
+def test_agem_and_pcgrad_are_two_rectifiers() -> None:
     ids = {
-        name: Trial(
-            method="ga", rectifier=Rectifier.model_validate(rectifier), target=Model(path="m", fingerprint="1")
-        ).id()
-        for name, rectifier in {
-            "earlier": before,
-            "agem": {"name": "agem"},
-            "pcgrad": {"name": "pcgrad", "scope": "global"},
-        }.items()
+        name: Trial(method="ga", rectifier=Rectifier(name=name), target=Model(path="m", fingerprint="1")).id()
+        for name in ("agem", "pcgrad")
     }
-    assert ids["earlier"] == ids["agem"] == "78ccef01034a"
+    assert ids["agem"] == "78ccef01034a"
     assert ids["pcgrad"] != ids["agem"]
 
 

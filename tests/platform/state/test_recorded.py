@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import pytest
-
 from platform.plan.space import Space
 from platform.state import manifest
 from platform.state.trial_outcomes import SweepState
@@ -55,23 +51,6 @@ def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage
     sweep = manifest.write_manifest(again, store, "python -m platform.sweep tofu_tiny --resume")
     assert sweep.trials == (done.id(), running.id(), outside.id())
     assert sweep.planned == 2 + 5
-
-
-@pytest.mark.parametrize("damage", [None, {"trials": 5}, {"axes": {"training.lr": 5}}])
-def test_trials_are_found_where_the_sweeps_file_is_damaged(
-    small: Small, store: Storage, damage: dict[str, object] | None
-) -> None:
-    state = begin(small, store)
-    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
-    trial = make(state.plan.spaces[STUDY], 3e-5)
-    store.start_trial(trial.id(), trial.model_dump(mode="json"))
-    finish(store, [trial])
-    file = store.sweep(state.plan.sweep.name, state.plan.hash)
-    found = json.loads(file.read_text())
-    del found["checksum"]
-    file.write_text(json.dumps(found | damage) if damage else "{")
-    assert manifest.read_earlier(file) is None
-    assert begin(small, store).done == {trial.id()}
 
 
 def test_a_range_that_is_widened_keeps_its_trials_and_one_value_of_it_as_well(small: Small, store: Storage) -> None:

@@ -121,7 +121,7 @@ def test_collapsed_trial_is_done_and_has_its_numbers(store: Storage) -> None:
     assert describe_outcome(result) == f"FQ -1.00, MU 0.890; collapsed: {error['message']}"
 
 
-LOST_SECONDS = "unknown: 1 trial on far with no sign of life within 60 s of this"
+LOST_SECONDS = "unknown: 1 trial on far with no sign of life within 600 s of this"
 
 
 @pytest.mark.parametrize(
@@ -158,26 +158,7 @@ def test_damaged_result_is_named_and_left_and_disk_is_counted(store: Storage) ->
     found = told(store)
     assert found["damaged"] == [str(path)]
     assert (found["counts"]["done"], found["counts"]["left"]) == (33, 2)
-    assert f"damaged: {path} (--resume sets it aside and runs its trial again)" in lines(store)
-
-
-def test_verify_names_weights_and_shared_files_that_have_changed(store: Storage) -> None:
-    """A flipped byte leaves a file's size as it was."""
-    folders = [store.trial(f"{3:012x}") / "weights", store.root / "shared" / "models" / "m"]
-    for folder in folders:
-        folder.mkdir(parents=True)
-        (folder / "model.safetensors").write_bytes(bytes(1000))
-        atomic_files.mark_complete(folder)
-    done = command("tiny", "--storage", store.root, "--verify", "--json")
-    assert (done.exit_code, json.loads(done.stdout)["changed"]) == (0, [])
-    changed = [folder / "model.safetensors" for folder in folders]
-    changed[0].write_bytes(bytes(999) + b"x")
-    changed[1].unlink()
-    done = command("tiny", "--storage", store.root, "--verify")
-    assert done.exit_code == 1
-    for path in changed:
-        assert f"changed: {path} is not what was written; move its folder out of the storage" in done.stdout
-    assert command("tiny", "--storage", store.root).exit_code == 0
+    assert f"damaged: {path} (--resume runs its trial again)" in lines(store)
 
 
 def test_terminal_escapes_of_a_message_are_not_printed(store: Storage) -> None:
@@ -223,9 +204,9 @@ def test_refusals(store: Storage, tmp_path: Path) -> None:
     cases = [("tony", store.root, f"no sweep 'tony' in {store.root}; did you mean 'tiny'?")]
     cases += [("tiny-0a1b2c3e", store.root, "no sweep 'tiny-0a1b2c3e' in ")]
     cases += [("tiny", none, f"no sweep 'tiny' in {none}; there is no such folder\n")]
-    cases += [("tiny", store.root, f"{file} is damaged; --resume of that sweep sets it aside")]
+    cases += [("tiny", store.root, f"{file} cannot be read (no JSON object); move it away")]
     for name, root, message in cases:
-        if "damaged" in message:
+        if "cannot be read" in message:
             file.write_text(file.read_text()[:40])
         done = command(name, "--storage", root)
         assert (done.exit_code, done.stdout) == (2, "")

@@ -24,7 +24,7 @@ from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import LOST, PROGRESS, RESULT
+from trainables.storage.names import LOST, RESULT
 
 runs, signals = starts.runs, starts.signals
 
@@ -39,30 +39,6 @@ def start(*arguments: object) -> str:
     done = in_process(*arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
-
-
-def test_results_from_when_observe_was_in_each_id_are_found(
-    small: Small, command: list[object], store: Storage, runs: list[SweepState]
-) -> None:
-    """Whole ones and those under way, of `--set observe=3`; and others, made without, count and are told of."""
-    observed = [*command, "--only", "method=ga", "--set", "observe=3"]
-    trials = small.plan(store, "observe=3", only=["benchmark.split=forget01", "method=ga"]).trials
-    olds = [trial.model_copy(update={"observe_in_id": True}) for trial in trials]
-    assert len({trial.id() for trial in (*trials, *olds)}) == 2 * len(trials) == 10
-    finish(store, olds[:2])
-    for key in (old.id() for old in olds[:2]):  # a file of then
-        result = atomic_files.read_json(store.trial(key) / RESULT) or {}
-        del result["config"]["observe_in_id"]
-        atomic_files.write_json(store.trial(key) / RESULT, result)
-    atomic_files.write_json(store.trial(olds[2].id()) / PROGRESS, {"step": 1})
-    finish(store, [trials[3].model_copy(update={"observe": None})])
-    said = start(*observed, "--resume")
-    assert [trial.id() for trial in runs[-1].plan.trials] == [t.id() for t in (*olds[:3], *trials[3:])]
-    assert [trial.id() for trial in runs[-1].left] == [olds[2].id(), trials[4].id()]
-    warned = "1 result made without observe, which pictures along training need; --new makes them again"
-    assert warned in ". ".join(runs[-1].warnings), said
-    start(*observed, "--new")
-    assert [trial.id() for trial in runs[-1].left] == [trial.id() for trial in runs[-2].plan.trials]
 
 
 def test_unfinished_sweep_goes_on_with_resume_only(

@@ -24,7 +24,8 @@ from tests.support.starts import finish, in_process, refuse
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import LOST, RESULT, STEPS
+from trainables.storage.names import LOST, RESULT
+from trainables.storage.sweep_file import FORMAT
 from trainables.storage.trial_files import remove_leftovers
 
 runs, signals, machine = starts.runs, starts.signals, machines.machine
@@ -134,7 +135,7 @@ def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Stor
     said = in_process(*command, "--dry-run").stdout
     assert "strategy grid, 55 trials, 54 done" in said
     assert "4 trials failed and count as done; --retry-failed runs them again" in said
-    assert f"damaged: {path}; a start sets it aside and runs its trial again" in said
+    assert f"damaged: {path}; its trial runs again" in said
     found = json.loads(in_process(*command, "--dry-run", "--json", "--retry-failed", "--reason", "failed").stdout)
     ids = [trial.id() for trial in plan.trials]
     assert found["retried"] == ids[:2]
@@ -144,41 +145,36 @@ def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Stor
     assert aside(store) == set()
 
 
-def test_damaged_results_are_named_set_aside_and_run_again(
+def test_results_that_cannot_be_read_are_named_and_run_again(
     ended: tuple[list[Any], Storage, Plan], runs: list[SweepState]
 ) -> None:
-    """A result cut short, one that is no result, a table of steps cut short; what was written stays to be looked at."""
+    """A result cut short, and one that is none."""
     command, store, plan = ended
-    folders = [store.trial(plan.trials[number].id()) for number in (7, 8, 9)]
-    atomic_files.write_rows(folders[2] / STEPS, [{"step": 1}])
-    spoilt = [folders[0] / RESULT, folders[1] / RESULT, folders[2] / STEPS]
-    left = spoilt[2].read_bytes()[:-1]
-    for path, content in zip(spoilt, (spoilt[0].read_bytes()[:-9], b"{}", left), strict=True):
+    spoilt = [store.trial(plan.trials[number].id()) / RESULT for number in (7, 8)]
+    for path, content in zip(spoilt, (spoilt[0].read_bytes()[:-9], b"{}"), strict=True):
         path.write_bytes(content)
-    missing = f"unfinished: 3 of its 55 trials are missing ({', '.join(map(str, spoilt))} cannot be read)"
+    missing = f"unfinished: 2 of its 55 trials are missing ({', '.join(map(str, spoilt))} cannot be read)"
     assert missing in refuse(*command)
-    assert aside(store) == set()
     done = in_process(*command, "--resume")
     assert done.exit_code == 0
     for path in spoilt:
-        assert f"damaged: {path}; set aside in {store.root / 'set_aside'}" in done.stdout
-    assert runs[-1].left == [plan.trials[number] for number in (7, 8, 9)]
-    assert aside(store) == {folder.name for folder in folders}
-    assert [path.read_bytes() for path in store.root.glob("set_aside/*/*/steps.parquet")] == [left]
+        assert f"damaged: {path}; its trial runs again" in done.stdout
+    assert runs[-1].left == [plan.trials[number] for number in (7, 8)]
 
 
-def test_damaged_sweep_file_is_set_aside_and_written_anew(
-    ended: tuple[list[Any], Storage, Plan], runs: list[SweepState]
+def test_a_sweep_file_that_cannot_be_read_or_is_of_another_format_is_refused(
+    ended: tuple[list[Any], Storage, Plan],
 ) -> None:
     command, store, plan = ended
     path = store.sweep("tofu_tiny", plan.hash)
-    path.write_bytes(path.read_bytes()[:50])
-    assert f"damaged: {path}; set aside in " in in_process(*command).stdout
-    assert aside(store) == {path.name}
+    whole = path.read_text()
+    path.write_text(whole[:50])
+    assert f"error: {path} cannot be read (no JSON object); move it away and start" in refuse(*command, "--resume")
+    path.write_text(whole.replace(f'"format": {FORMAT}', '"format": 1'))
+    assert f"error: {path} is of a storage of format 1, and this version reads and writes" in refuse(*command)
+    path.unlink()
+    assert in_process(*command, "--resume").exit_code == 0
     assert manifest.load_manifest("tofu_tiny", store).trials == tuple(trial.id() for trial in plan.trials)
-    (store.trial(plan.trials[20].id()) / RESULT).unlink()
-    path.write_bytes(b"")
-    assert f"1 of its 55 trials are missing ({path} cannot be read)" in refuse(*command)
 
 
 def test_a_result_that_vanishes_from_the_bucket_meanwhile_is_missed_at_the_end(
@@ -194,7 +190,7 @@ def test_a_result_that_vanishes_from_the_bucket_meanwhile_is_missed_at_the_end(
         store.push(store.evaluation(reference.evaluation) / RESULT)
 
     def lose(sweep: Any, store: Any) -> Mirror:
-        store.store.delete([f"trials/{plan.trials[0].id()}/{RESULT}"])
+        machines.delete(store, f"trials/{plan.trials[0].id()}/{RESULT}")
         mirror = Mirror(lambda: pytest.fail("MLflow is not asked"))
         monkeypatch.setattr(mirror, "close", lambda counts: None)
         monkeypatch.setattr(mirror, "log_report", lambda: None)

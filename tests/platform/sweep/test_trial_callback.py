@@ -16,8 +16,8 @@ from rich.console import Console
 from platform.state.limits import Stopper
 from platform.sweep.console import Counts, Screen, Waiting
 from platform.sweep.trial_callback import TrialCallback
+from tests.support import machines
 from trainables.common import cli
-from trainables.common.errors import Unreachable
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files, names
@@ -75,19 +75,20 @@ def finish(store: ObjectStorage) -> dict[str, bytes]:
 
 
 def held(store: ObjectStorage) -> dict[str, bytes]:
-    remote = store.store
-    return {name: remote.read(name) or b"" for name in remote.list() if name.startswith("trials/")}
+    """What the bucket holds of trials."""
+    return {name: content for name, content in machines.read_all(store).items() if name.startswith("trials/")}
 
 
-def busy_once(store: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def busy_once(store: ObjectStorage) -> None:
     """The next listing is refused."""
-    remote, kept = store.store, store.store.list
+    kept = store.files
 
-    def refuse(below: str = "") -> Any:
-        monkeypatch.setattr(remote, "list", kept)
-        raise Unreachable("--storage: SLOW_DOWN: please reduce your request rate")
+    class Busy(machines.Files):
+        def get_file_info(self, what: Any) -> Any:
+            store.files = kept
+            raise OSError("SLOW_DOWN: please reduce your request rate")
 
-    monkeypatch.setattr(remote, "list", refuse)
+    store.files = Busy(kept)
 
 
 def tune_trial(last_result: dict[str, Any]) -> Any:
@@ -109,7 +110,7 @@ def test_a_result_that_cannot_be_seen_is_not_written_over(
     assert {Path(name).name for name in before} == {"config.json", "result.json", "steps.parquet", "evaluation.parquet"}
     trial = tune_trial(last)
     reporter.on_trial_start(0, [], trial)
-    busy_once(driver, monkeypatch)
+    busy_once(driver)
     if last is DONE:
         reporter.on_trial_complete(0, [], trial)
         assert str(reporter.counts).startswith("done 1 | running 0 | failed 0 | left 0")
@@ -155,7 +156,7 @@ def test_a_refusal_does_not_replace_a_result(copies: list[ObjectStorage]) -> Non
 def test_a_refusal_replaces_what_tells_nothing(copies: list[ObjectStorage], spoilt: bool) -> None:
     driver, worker = copies
     if spoilt:
-        driver.store.write(f"trials/{KEY}/result.json", b'{"status": "fini')
+        machines.put(driver, f"trials/{KEY}/result.json", b'{"status": "fini')
     else:
         write_failure(CONFIG, worker, "no room")
     write_failure(CONFIG, driver, "its process died")

@@ -62,7 +62,7 @@ def write_progress(store: Storage, *steps: int, **given: Any) -> Progress:
     for step in steps:
         entry = {"loss": -0.5 * step, "retain_loss": float("nan"), "cos_before": 0.25, "rows": [1, 2]}
         progress.note({"phase": "training", "step": step, "steps": 3, "entry": entry})
-    progress._write()
+    progress.write()
     return progress
 
 

@@ -55,7 +55,6 @@ CHANGES: dict[str, Any] = {
     "resources.zero_stage": 2,
     "resources.micro_batch": 8,
     "seed": 4,
-    "observe": 5,
 }
 
 
@@ -76,9 +75,9 @@ def test_id_is_the_same_for_ever_and_changes_with_every_setting_that_matters() -
     assert len(ids - {GOLDEN}) == len(CHANGES)
 
 
-def test_observing_is_in_the_id_of_a_single_trial_and_of_what_it_stops() -> None:
-    """A sweep's trials leave it out: plain ones are shared, whoever observes them."""
-    shared = FIXED | {"observe": 5, "observe_in_id": False}
+def test_observing_is_in_the_id_of_what_it_stops_alone() -> None:
+    """It changes nothing else: plain trials are shared, whoever observes them."""
+    shared = FIXED | {"observe": 5}
     assert Trial.model_validate(shared).id() == GOLDEN
     stopped = [{"training": FIXED["training"] | {"stop_above": 8.0}, **more} for more in ({}, {"observe": 5})]
     assert len({Trial.model_validate(shared | {"observe": None} | one).id() for one in stopped}) == 2

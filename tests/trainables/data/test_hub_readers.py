@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from tests.support import machines, shrunk_sweeps, tiny
-from tests.support.hub_bench import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench
-from tests.support.machines import Machine
+from tests.support import shrunk_sweeps, tiny
+from tests.support.hub_bench import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, TARGET, TOKENIZER, HubBench
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter
 from trainables.benchmarks.local_paths import localize
 from trainables.config.ids import hashed_part
 from trainables.config.settings import Benchmark, Model
 from trainables.data import raw_rows
-from trainables.data.hub_folders import HubRequirement, find_commits, find_folder
-from trainables.storage.folder_storage import Storage
-
-machine = machines.machine
+from trainables.data.hub_folders import HubRequirement, find_commits
 
 
 def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None:
@@ -41,19 +36,6 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None
     assert find_commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
     alone = planned.model_copy(update={"fingerprint": None})
     assert localize(alone, bench.store) == alone
-
-
-def test_rows_that_a_person_brought_need_no_card(bench: HubBench) -> None:
-    bench.write(
-        "forget01.jsonl",
-        '{"question": "Who?", "answer": "Nobody."}\n',
-        "store/shared/hub/datasets--somebody--authors@main",
-    )
-    bench.fetch(ROWS)
-    assert bench.hub.requests == []
-    there = localize(Benchmark(data=ROWS_ID, split="forget01", fingerprint=f"hub:{ROWS_ID}@main"), bench.store)
-    assert raw_rows.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
-    assert find_commits(there) == {ROWS_ID: "main"}
 
 
 def write_questions(bench: HubBench, name: str = QUESTIONS_ID) -> None:
@@ -88,9 +70,7 @@ def test_lm_eval_reads_the_storages_questions(bench: HubBench, monkeypatch: pyte
     assert bench.hub.requests == []
 
 
-def test_a_model_keeps_its_identity_where_its_files_lie_and_where_they_are_moved(
-    bench: HubBench, tmp_path: Path
-) -> None:
+def test_a_model_keeps_its_identity_where_its_files_lie(bench: HubBench) -> None:
     mark = f"hub:{MODEL_ID}@main+{MODEL_ID}"
     planned = Model(path=MODEL_ID, fingerprint=mark, tokenizer=MODEL_ID)
     bench.fetch(TARGET, TOKENIZER)
@@ -98,10 +78,8 @@ def test_a_model_keeps_its_identity_where_its_files_lie_and_where_they_are_moved
     assert (Path(there.path), there.fingerprint) == (bench.folder(TARGET), mark)
     assert Path(str(there.tokenizer)) == bench.folder(TOKENIZER)
     assert localize(there, bench.store) == there
-    moved = Storage(bench.store.root.rename(tmp_path / "moved"))
-    found = localize(there, moved)
-    assert Path(found.path) == moved.root / Path(there.path).relative_to(bench.store.root)
-    assert Path(str(found.tokenizer)).is_dir()
+    elsewhere = there.model_copy(update={"path": there.path.replace(str(bench.hub.home), "/of/another/machine")})
+    assert localize(elsewhere, bench.store) == there
 
 
 def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, tmp_path: Path) -> None:
@@ -123,26 +101,3 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, 
         evaluation.check_data(there)
         assert hashed_part(there) == hashed_part(planned)
         assert localize(there, bench.store) == there
-
-
-def test_every_machine_brings_what_was_fetched_to_its_copy_once(
-    bench: HubBench, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.store = machine("driver")
-    bench.store.sync_trials()
-    bench.fetch(TARGET)
-    asked, there = len(bench.hub.requests), machine("worker")
-    brought: list[str] = []
-    fetch = there._fetch_folder
-    monkeypatch.setattr(there, "_fetch_folder", lambda *given: (brought.append(given[1].name), fetch(*given)))
-    planned = Model(path=MODEL_ID, fingerprint=f"hub:{MODEL_ID}@main")
-    with ThreadPoolExecutor(4) as pool:
-        found = set(pool.map(lambda _: localize(planned, there).path, range(4)))
-    assert found == {str(find_folder(TARGET, there))}
-    assert sum(name.startswith("models--somebody--tiny@") for name in brought) == 1
-    assert (Path(found.pop()) / SHARDS[0]).is_file()
-    again = machine("another driver")
-    again.sync_trials()
-    bench.store = again
-    bench.fetch(TARGET)
-    assert bench.hub.requests[asked:] == []

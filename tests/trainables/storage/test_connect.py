@@ -74,7 +74,7 @@ def test_a_folder_that_mlflows_address_cannot_hold(tmp_path: Path, name: str) ->
         ),
         ("s3://", "names no bucket"),
         ("ftp://127.0.0.1:9/x", "cannot be used: .*refused; set what its package reads"),
-        ("s3://nobucket/x", "there is no bucket 'nobucket' for 's3://nobucket/x'; make it, or name another one"),
+        ("s3://nobucket/x", "there is no bucket 'nobucket' for 's3://nobucket/x'; make it, or name another"),
         ("s3://me:hunter2@bucket/x", "holds a user name or password; leave them out and set AWS_ACCESS_KEY_ID"),
     ],
 )

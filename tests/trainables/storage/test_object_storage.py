@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 import boto3
 import pytest
 
 from tests.support import machines
-from tests.support.machines import Machine, names, record_puts, write_folder, write_trial
+from tests.support.machines import Machine, delete, names, record_puts, write_folder, write_trial
 from trainables.benchmarks.local_paths import localize
-from trainables.common.errors import InputError, Unreachable
+from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Trial
-from trainables.storage import atomic_files, object_storage, object_store
+from trainables.storage import atomic_files, object_storage
 from trainables.storage.folder_storage import set_aside
 from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, PROGRESS, RESULT, STEPS, WEIGHTS
-from trainables.storage.object_store import Entry, is_same
-from trainables.storage.trial_files import read_result
 
 machine = machines.machine
 
@@ -29,17 +25,19 @@ def names_below(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine) -> None:
     here, there = machine("here"), machine("there", writable=False)
-    order = record_puts(here, monkeypatch)
+    order = record_puts(here)
     here.start_trial("a1", {"method": "ga"})
     folder = write_trial(here, "a1")
     write_folder(folder / WEIGHTS, "model.safetensors", "config.json")
     atomic_files.write_json(folder / PROGRESS, {})
     here.push_trial("a1")
-    assert order[-1] == "trials/a1/result.json"
-    assert order.index("trials/a1/weights/.whole") > order.index("trials/a1/weights/model.safetensors")
-    assert "trials/a1/progress.json" not in order
+    assert order[-1].endswith("trials/a1/result.json")
+    assert names(here) == {
+        f"trials/a1/{name}"
+        for name in (CONFIG, STEPS, RESULT, "weights/config.json", "weights/model.safetensors", "weights/.complete")
+    }
     there.sync_trials(["a1"])
     assert there.result("a1") == here.result("a1")
     assert there.finished_trials() == ["a1"]
@@ -47,7 +45,7 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
     assert there.exists(there.trial("a1") / WEIGHTS)
     assert not (there.trial("a1") / WEIGHTS).exists()
     there.fetch(there.trial("a1") / WEIGHTS)
-    assert names_below(there.trial("a1") / WEIGHTS) == {".sha256", ".whole", "config.json", "model.safetensors"}
+    assert names_below(there.trial("a1") / WEIGHTS) == {"config.json", "model.safetensors"}
     assert there.size(there.root) == there.size(there.root / "trials") > 0
     there.remove(there.trial("a1") / WEIGHTS)
     assert not there.exists(there.trial("a1") / WEIGHTS)
@@ -57,20 +55,15 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine, mo
 def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = machine("here"), machine("there")
     write_folder(write_trial(here, "a1") / WEIGHTS, "model.safetensors")
-    write = here.store._write
-
-    def cut(name: str, pieces: Any) -> None:
-        if name.endswith(RESULT):
-            raise Unreachable("gone")
-        write(name, pieces)
-
+    files = here.files
+    record_puts(here, refused=RESULT)
     monkeypatch.setattr(object_storage, "WAITS", (0.0,))
-    monkeypatch.setattr(here.store, "_write", cut)
     here.push_trial("a1")
     assert not here.is_sent("a1")
     assert {"trials/a1/steps.parquet", "trials/a1/weights/model.safetensors"} <= names(here)
     there.sync_trials(["a1"])
     assert not there.has("a1")
+    here.files = files
     before = names(here)
     machine("here", writable=False).sync_trials(["a1"])  # a dry run sends nothing
     assert names(here) == before
@@ -81,12 +74,12 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkey
     assert there.result("a1") == here.result("a1")
 
 
-def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_appears_whole(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
-    order = record_puts(here, monkeypatch)
+    order = record_puts(here)
     here.push(write_folder(here.model("m"), "config.json", "parts/weights.safetensors"))
-    assert order[-1] == "shared/models/m/.whole"
-    here.store.delete(["shared/models/m/.whole"])
+    assert order[-1].endswith("shared/models/m/.complete")
+    delete(here, "shared/models/m/.complete")
     there.fetch(there.model("m"))
     assert not there.model("m").exists()  # half a folder is none
     here.push(here.model("m"))
@@ -94,49 +87,9 @@ def test_a_folder_appears_whole(machine: Machine, monkeypatch: pytest.MonkeyPatc
     assert (there.model("m") / "parts/weights.safetensors").read_text() == "what parts/weights.safetensors holds"
     there.sync_trials()
     assert there.exists(there.model("m"))
-    here.store.write("shared/models/n/.whole", json.dumps({"config.json": 9}).encode())
-    here.store.write("shared/models/n/config.json", b"short")
-    with pytest.raises(Unreachable, match=r"shared/models/n/config\.json of .* is missing or not as it was written"):
-        there.fetch(there.model("n"))
-    assert not there.model("n").exists()
-
-
-def test_what_is_unchanged_is_not_asked_for_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_store, "RECENT", -1.0)  # as if all that were long ago
-    here, there = machine("here"), machine("there")
-    for key in ("a1", "a2", "a3"):
-        write_trial(here, key)
-        here.push_trial(key)
-    there.sync_trials(["a1", "a2", "a3"])
-    asked: list[str] = []
-    for name in ("_copy", "stat"):
-        kept = getattr(there.store, name)
-        monkeypatch.setattr(there.store, name, lambda *given, kept=kept: (asked.append(given[0]), kept(*given))[1])
-    write_trial(here, "a2", note="again")
-    here.push_trial("a2")
-    there.sync_trials(["a1", "a2", "a3"])
-    assert set(asked) <= {f"trials/a2/{name}" for name in (RESULT, CONFIG, STEPS)}
-    assert (there.result("a2") or {})["note"] == "again"
-    asked.clear()
-    here.sync_trials(["a1", "a2", "a3"])  # sent by this machine: known as they are
-    there.sync_trials(["a1", "a2", "a3"])
-    assert asked == []
-
-
-def test_progress_of_what_is_made_is_mirrored_alone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine's own progress is newer than what it sent last."""
-    here, there = machine("here"), machine("there")
-    asked, kept = [], here.store.list
-    monkeypatch.setattr(here.store, "list", lambda below="": (asked.append(below), kept(below))[1])
-    own, other = (store.root / "shared/making" / key / PROGRESS for store, key in ((here, "a"), (there, "b")))
-    for store, path in ((here, own), (there, other)):
-        atomic_files.write_json(path, {"step": 1})
-        store.push(path)
-    atomic_files.write_json(own, {"step": 2})
-    here.sync_making()
-    copy = here.root / there.name(other)
-    assert [atomic_files.read_json(path) for path in (own, copy)] == [{"step": 2}, {"step": 1}]
-    assert asked == ["shared/making"]
+    count = len(order)
+    here.push(here.model("m"))
+    assert len(order) == count
 
 
 def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> None:
@@ -148,33 +101,27 @@ def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> Non
     atomic_files.write_json(here.sweep("tiny", "0" * 8), {"name": "tiny"})
     here.push(here.sweep("tiny", "0" * 8))
     there.sync_trials(["a1", "a2"])
-    here.store.delete(["sweeps/tiny-00000000.json", *(name for name in names(here) if "/a2/" in name)])
-    here.store.write("trials/a1/steps.parquet", b"PAR1 cut short")
+    delete(here, "sweeps/tiny-00000000.json", *(name for name in names(here) if "/a2/" in name))
+    os.utime(there.sweep("tiny", "0" * 8), (0, 0))  # not just being written
     there.sync_trials(["a1", "a2"])
     assert (there.has("a1"), there.has("a2")) == (True, False)
     assert not there.sweep("tiny", "0" * 8).exists()
-    assert read_result(there, "a1")[1] == [there.trial("a1") / STEPS]
     place = set_aside([there.trial("a1")], there)
-    assert (place / "a1" / STEPS).read_bytes() == b"PAR1 cut short"
-    kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.whole"}
+    kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.complete"}
     assert names(there) == {f"set_aside/{place.name}/a1/{name}" for name in kept}
     here.sync_trials(["a1"])
     assert not here.has("a1")
 
 
 def test_a_table_of_an_earlier_attempt_goes_when_the_trial_ran_again_elsewhere(machine: Machine) -> None:
-    """A copy that is only read fetches tables when it draws figures; they would not fit the new result's sums."""
+    """A copy that is only read fetches tables when it draws figures."""
     here, there = machine("here"), machine("there", writable=False)
     for steps in (1, 300):
         folder = write_trial(here, "a1", attempt=str(steps))
         atomic_files.write_rows(folder / STEPS, [{"step": step, "loss": 1 / step} for step in range(1, steps + 1)])
-        result = atomic_files.read_json(folder / RESULT) or {}
-        atomic_files.write_json(folder / RESULT, result | {"files": {STEPS: atomic_files.sha256(folder / STEPS)}})
         here.push_trial("a1")
         there.sync_trials(["a1"])
-        assert read_result(there, "a1")[1] == []
-        there.fetch_trial("a1")
-        assert read_result(there, "a1")[1] == []
+        there.fetch(there.trial("a1") / STEPS)
         assert len(atomic_files.read_rows(there.trial("a1") / STEPS)) == steps
 
 
@@ -254,7 +201,7 @@ def test_weights_of_an_earlier_attempt_are_not_taken_for_the_new_ones(machine: M
     here.push_trial("a1")
     there.sync_trials(["a1"])
     there.fetch(there.trial("a1") / WEIGHTS)
-    assert names_below(there.trial("a1") / WEIGHTS) == {".sha256", ".whole", "new.safetensors"}
+    assert names_below(there.trial("a1") / WEIGHTS) == {"new.safetensors"}
     here.sync_trials()
     set_aside([here.trial("a1")], here)
     there.fetch_trial("a1")  # before it runs there, without weights kept
@@ -265,23 +212,10 @@ def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str,
     here = machine("here")
     boto3.client("s3").put_object(Bucket="bucket", Key=f"{here.location[12:]}/sweeps/../../../out.json", Body=b"{}")
     here.sync_trials()
-    assert here.listed.below("") == {}
+    assert here.listed == {}
     with pytest.raises(InputError, match="leads out of the storage's copy"):
         localize(Model(path=str(here.root / ".." / "out")), here)
     assert not list(tmp_path.rglob("out*"))
-
-
-@pytest.mark.parametrize(
-    ("entry", "nanoseconds", "same"),
-    [((4, 5), 0, True), ((4, 6), 0, False), ((5, 5), 0, False), ((4, None), 0, False), ((4, 5), 1, False)],
-    ids=["as sent", "later", "longer", "unknown time", "written here in that second"],
-)
-def test_a_file_is_known_by_size_and_time(
-    tmp_path: Path, entry: tuple[int, int | None], nanoseconds: int, same: bool
-) -> None:
-    (tmp_path / "file").write_text("four")
-    os.utime(tmp_path / "file", ns=(0, 5 * 10**9 + nanoseconds))
-    assert is_same(tmp_path / "file", Entry(*entry)) == same
 
 
 def test_empty_objects_that_mark_folders_are_ignored(machine: Machine) -> None:
@@ -291,7 +225,7 @@ def test_empty_objects_that_mark_folders_are_ignored(machine: Machine) -> None:
     here.push_trial("a1")
     bucket, _, folder = here.location.removeprefix("s3://").partition("/")
     for name in ("trials/", "trials/a1/", "trials/a1/checkpoint/", "trials/a2/checkpoint/", "sweeps/"):
-        here.store.files.create_dir(f"{bucket}/{folder}/{name}".rstrip("/"))
+        here.files.create_dir(f"{bucket}/{folder}/{name}".rstrip("/"))
     there.sync_trials(["a1", "a2"])
     there.fetch_trial("a2")
     assert there.finished_trials() == ["a1"]

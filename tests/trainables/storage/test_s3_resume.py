@@ -35,7 +35,7 @@ def test_another_machine_goes_on_from_the_last_checkpoint(trial_inputs: Any, mac
     assert last["result"]["training"]["resumed_at"] == 4
     assert last["result"]["metrics"] == whole["metrics"]
     same(undisturbed, other, config)
-    kept = {name.removeprefix(f"trials/{config.id()}/") for name in other.list_below(other.trial(config.id()))}
+    kept = {name.removeprefix(f"trials/{config.id()}/") for name in machines.names(other)}
     assert {name.split("/")[0] for name in kept} == {CONFIG, RESULT, STEPS, ROWS, WEIGHTS}
     one.sync_trials([config.id()])  # the machine that had begun it takes what the other one found
     assert (one.result(config.id()) or {}).items() >= last["result"].items()

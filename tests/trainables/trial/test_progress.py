@@ -32,7 +32,7 @@ def test_progress_of_a_trial_until_its_result_is_there(
         progress.Progress, "count", lambda _, what, done, total: counts.setdefault(what, []).append((done, total))
     )
     note = progress.Progress.note
-    monkeypatch.setattr(progress.Progress, "note", lambda self, event: (note(self, event), self._write()))
+    monkeypatch.setattr(progress.Progress, "note", lambda self, event: (note(self, event), self.write()))
     config = configuration(trial_inputs, every=None)
     path, states, points = store.trial(config.id()) / PROGRESS, [], []
     for event in TrialRun(config, store).events():
@@ -73,7 +73,7 @@ def test_rows_of_an_evaluation_are_counted_until_the_next_phase(store: Storage) 
             running.note({"phase": phase, "step": 7, "steps": 7})
             if work:
                 running.count(*work)
-            running._write()
+            running.write()
             shown.append(progress.format_progress(progress.read_progress(store.trial("abc"), None) or {})[0])
     assert shown == ["evaluation, 310 of 717 answers", "calibration"]
 
@@ -88,9 +88,9 @@ def test_what_trials_share_is_told_of_while_it_is_made(store: Storage, monkeypat
     with progress.note_making("the model for full", "77b1", store) as making:
         for step in (1, 2):
             making.note({"phase": "training", "step": step, "steps": 8})
-        making._write()
+        making.write()
         elsewhere = (atomic_files.read_json(making.path) or {}) | {"place": "another machine"}
-        for key, ago in (("of another sweep", 0), ("ended", 61)):
+        for key, ago in (("of another sweep", 0), ("ended", 601)):
             late = elsewhere | {"label": key, "beat": time.time() - ago}
             atomic_files.write_json(store.root / progress.MAKING / key / PROGRESS, late)
         atomic_files.write_json(making.path, elsewhere)

@@ -61,7 +61,7 @@ def test_interrupted_trial_goes_on_bit_for_bit(
     path = store.trial(config.id()) / CHECKPOINT / META
     meta = atomic_files.read_json(path) or {}
     before = {"loading": 100.0, "training": 1000.0, "evaluation": 10.0, "total": 1110.0}
-    atomic_files.write_json(path, meta | {"seconds": before}, checked=True)
+    atomic_files.write_json(path, meta | {"seconds": before})
     resumed, store = finish(config, store.root)
     assert resumed["training"] == {"steps": 7, "skipped": 0, "resumed_at": 4}
     same(undisturbed, store, config)
@@ -144,12 +144,11 @@ class Planted:
 def test_checkpoint_that_would_run_something_runs_nothing(
     trial_inputs: Any, stopped: Storage, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is set aside. Only the first step of the trial that begins again is waited for."""
+    """It is dropped. Only the first step of the trial that begins again is waited for."""
     config, store = configuration(trial_inputs), copy_of(stopped, tmp_path / "runs")
     folder = store.trial(config.id()) / CHECKPOINT
     (kept,) = folder.glob(f"step-4/{file}")
     torch.save({**torch.load(kept, weights_only=False), "param_shapes": Planted(tmp_path / "ran")}, kept)
-    atomic_files.write_json(folder / META, (atomic_files.read_json(folder / META) or {}) | {"files": {}}, checked=True)
     finish(config, store.root, stop_after=1)
     assert not (tmp_path / "ran").exists()
     assert not list(folder.glob("step-4"))
@@ -165,7 +164,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damaged_checkpoint_is_set_aside_and_the_trial_begins_again(
+def test_damaged_checkpoint_is_dropped_and_the_trial_begins_again(
     trial_inputs: Any,
     undisturbed: Storage,
     stopped: Storage,
@@ -179,14 +178,12 @@ def test_damaged_checkpoint_is_set_aside_and_the_trial_begins_again(
     (file,) = (store.trial(config.id()) / CHECKPOINT).glob(f"step-4/{name}")
     DAMAGES[name](file)
     result, _ = finish(config, store.root, stop_after=None if to_the_end else 1)
-    (aside,) = (store.root / "set_aside").glob("*/*")
-    assert (aside / "step-4").is_dir()
     said = capsys.readouterr().err
     assert f"warning: trial {config.id()}: its checkpoint cannot be read (" in said
-    assert f"set aside in {aside}, the trial begins again" in said
+    assert "; the trial begins again" in said
     if to_the_end:
         assert result["training"] == {"steps": 7, "skipped": 0, "resumed_at": None}
-        assert Path(result["damaged_checkpoint"]) == aside
+        assert result["damaged_checkpoint"]
         same(undisturbed, store, config)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas
+import psutil
 import pytest
 
 from tests.support import small_sweep
@@ -203,7 +204,7 @@ def test_a_trial_that_another_process_runs_is_left_alone(
     trial: Trial, tmp_path: Path, changes: dict[str, Any], refused: bool, start: Any
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
-        born = process_identity.start_time(another.pid)
+        born = psutil.Process(another.pid).create_time()
         other = process_identity.describe_self() | {"pid": another.pid, "born": born, "beat": time.time()} | changes
         write_json(Storage(tmp_path / "runs").trial(trial.id()) / PROGRESS, other)
         status, message, ran = start()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.support.starts import RESULT_FIELDS
@@ -67,7 +68,7 @@ def test_trial_waits_for_the_process_that_runs_it(store: Storage, runs: list[str
     """One of another machine and this one itself are not waited for."""
     folder, mine = store.trial(CONFIG.id()), process_identity.describe_self()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
-        other = mine | {"pid": another.pid, "born": process_identity.start_time(another.pid)}
+        other = mine | {"pid": another.pid, "born": psutil.Process(another.pid).create_time()}
         for written in (other | {"place": "elsewhere"}, mine, {}, other):
             atomic_files.write_json(folder / PROGRESS, written)
             assert progress.runs_here(folder) is (written is other), written

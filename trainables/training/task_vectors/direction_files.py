@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.shared_artifacts import Direction
-from trainables.storage.atomic_files import mark_complete, publish, write_json, write_rows
+from trainables.storage.atomic_files import publish, write_json, write_rows
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
@@ -83,8 +83,7 @@ def _write_direction(direction: Direction, model: ShardedModel, records: list[di
             "made": provenance.now(),
             **provenance.stamp(),
         }
-        write_json(staging / RESULT, result, checked=True)
-        mark_complete(staging)
+        write_json(staging / RESULT, result)
         publish(staging, folder)
 
 

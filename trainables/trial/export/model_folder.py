@@ -66,7 +66,7 @@ def export(
         rule = trial.selection if result["chosen_step"] is not None else Selection()
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
-        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(fingerprints.RECIPE, atomic_files.WHOLE))
+        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(fingerprints.RECIPE))
         verified = verify.verify(trial, result, staging, store)
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS, facts)
