@@ -229,7 +229,7 @@ def test_second_start_has_nothing_left_to_do(started: Started, join: RunModule) 
     assert f"{TRIALS} trials, {TRIALS} done" in done.stdout
     assert "evaluating" not in done.stdout
     assert "running" not in done.stdout
-    assert "forget25 FQ" in done.stdout
+    assert "gru-npo-forget25-g0.8-t1-s0" in done.stdout, "the table of chosen settings"
     assert stamps(started.store) == before
     assert len(started.sweep()["trials"]) == TRIALS
     with sqlite3.connect(started.store.root / "mlflow.db") as db:
