@@ -55,8 +55,8 @@ def drive() -> None:
     """Run the sweep's own command with Empty in the actor's place."""
     import typer
 
-    import platform.sweep as sweep
-    from platform.driver import run_on_ray
+    import platform.sweep.__main__ as sweep
+    from platform.sweep import run_on_ray
 
     run_on_ray.TrialActor = Empty  # type: ignore[misc]
     typer.run(sweep.main)

@@ -1,4 +1,4 @@
-"""A sweep's trials and reference models as pandas frames, read from storage; the trials from MLflow, where asked to.
+"""A sweep's trials and reference models as pandas frames, read from storage.
 
 Storage is the truth: `sweeps/NAME-HASH.json` lists trials and references, `trials/ID/result.json` holds a trial's
 outcome, `shared/evaluations/ID/result.json` a reference model's metrics.
@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from analysis.labels import takes
-from analysis.load import tracking as mlflow_server
 from analysis.load.duplicate_trials import canonical, drop_twins
 from analysis.load.goal_columns import Goals, find_goals
 from analysis.load.opening import find_sweep, open_storage
@@ -49,32 +48,24 @@ OF_ALL_ROWS = "relative_change"
 """The metric that rests on no evaluation rows."""
 
 
-def load(name: str, storage: str | Path | Storage = "runs", *, tracking: str | None = None) -> pd.DataFrame:
+def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     """Return one row for each trial of the sweep, in the sweep's order, failures and missing ones included.
-
-    `tracking`: the address or database of an MLflow server, which is read instead of a storage. It knows the trials
-    that have a result, and not all of it: `analysis.load.tracking.NOT_HELD`.
 
     Columns: `analysis.load.column_descriptions.COLUMNS`, each setting under its dotted path and each metric under its
     name. Of trials that are there with and without a calibration `drop_twins` keeps one.
     """
-    if tracking:
-        results, rule = mlflow_server.load_results(name, tracking)
-        backbone = benchmark = ""
-    else:
-        store = open_storage(storage)
-        sweep = find_sweep(name, store)
-        results = [_read_result(store, trial) for trial in sweep.trials]
-        rule, backbone, benchmark = sweep.selection, sweep.backbone, sweep.benchmark
+    store = open_storage(storage)
+    sweep = find_sweep(name, store)
+    results = [_read_result(store, trial) for trial in sweep.trials]
     configs = [result.get("config") or {} for result in results]
-    goals = find_goals(benchmark or _benchmark(configs))
+    goals = find_goals(sweep.benchmark or _benchmark(configs))
     base = pd.DataFrame([{field: result.get(field) for field in BASE} for result in results], columns=BASE)
-    parts = [base, _flat(configs), _measured(results, goals, rule)]
+    parts = [base, _flat(configs), _measured(results, goals, sweep.selection)]
     for part in ("error", "versions", "topology"):
         parts.append(_flat([{part: result[part]} if result.get(part) else {} for result in results]))
     counts = {name: [(one.get(part) or {}).get(key) for one in results] for name, (part, key) in COUNTS.items()}
     frame = pd.concat([*parts, pd.DataFrame(counts, index=base.index)], axis=1)
-    frame["backbone"] = backbone
+    frame["backbone"] = sweep.backbone
     frame["benchmark.name"] = [config["benchmark"]["name"] if config else goals.benchmark for config in configs]
     frame["configuration"] = [canonical(config) for config in configs]
     frame["calibrated"] = pd.Series([result.get("calibration") for result in results], index=frame.index, dtype=object)

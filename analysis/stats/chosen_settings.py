@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.labels import order_methods, order_rectifiers
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import CHOICE, STRENGTHS, evaluated, settings
-from trainables.benchmarks.selection import Candidate, describe_rule, pick
+from trainables.benchmarks.selection import Candidate, average_seeds, describe_rule, pick
 from trainables.config.settings import Selection
 from trainables.storage.names import STOPPED
 
@@ -48,7 +48,7 @@ def average(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     whole = able & (runs["status"] != STOPPED)
     able = whole | (able & ~runs["configuration"].isin(runs.loc[whole, "configuration"]))
     asked = able & runs["seed"].isin(rule.seeds)
-    choice = runs.loc[asked if asked.any() else able].groupby("configuration")[CHOICE].mean()
+    choice = _average_choice(runs.loc[asked if asked.any() else able])
     reported = is_reported(runs, rule)
     runs, able = runs.loc[reported], able & reported
     shown = list(dict.fromkeys([*goals.metrics, goals.removal.metric]))
@@ -69,6 +69,20 @@ def average(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     planned = runs["configuration"].value_counts()
     found = rows.reset_index().assign(planned=lambda frame: frame["configuration"].map(planned))
     return found.join(choice, on="configuration")
+
+
+def _average_choice(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return what the rule goes by of each configuration, indexed by it."""
+    settings = {str(key): _candidates(trials) for key, trials in runs.groupby("configuration")}
+    found = [(one.key, one.removal, one.utility) for one in average_seeds(settings)]
+    return pd.DataFrame(found, columns=["configuration", *CHOICE]).set_index("configuration").astype(float)
+
+
+def _candidates(rows: pd.DataFrame) -> list[Candidate]:
+    return [
+        Candidate(key, None if math.isnan(removal) else removal, utility)
+        for key, removal, utility in zip(rows["id"], rows["choice.removal"], rows["choice.utility"], strict=True)
+    ]
 
 
 def _texts(numbers: pd.Series) -> str:
@@ -99,11 +113,7 @@ def choose(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Se
 
 def choose_row(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return the row of `study` that the rule picks. `choice.original`: the target model's utility, NaN if unknown."""
-    candidates = [
-        Candidate(key, None if math.isnan(removal) else removal, utility)
-        for key, removal, utility in zip(study["id"], study["choice.removal"], study["choice.utility"], strict=True)
-    ]
-    chosen = pick(candidates, study["choice.original"].iloc[0], rule)
+    chosen = pick(_candidates(study), study["choice.original"].iloc[0], rule)
     return study.loc[study["id"] == (chosen.key if chosen else None)]
 
 

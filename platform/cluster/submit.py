@@ -34,7 +34,7 @@ COMMAND = "command"
 """A job's metadata: what it runs."""
 ALIVE = ("PENDING", "RUNNING")
 REPORT = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
-"""The line by which a sweep names its report (platform.driver.finish)."""
+"""The line by which a sweep names its report (platform.sweep.finish)."""
 RAY_LINES = re.compile(r"^(\S+ \S+\tINFO job_manager\.py:\d+ -- |Running entrypoint for job ).*\n", re.MULTILINE)
 """Ray's own lines in a job's log."""
 CONNECT_SECONDS, POLL_SECONDS = 90.0, 1.0

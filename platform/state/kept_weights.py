@@ -38,18 +38,18 @@ class Keeper:
     followers: dict[str, str] = field(default_factory=dict)
     """By the id of a trial the one that goes on from its model, which stays until that one has a model, too."""
 
-    def add_trial(self, trial: Trial) -> None:
+    def add_trial(self, trial: Trial, result: Mapping[str, Any] | None) -> None:
         """Add the result of a trial, if it has one."""
-        if result := self.store.result(trial.id()):
+        if result is not None:
             known = {name: result.get(name) for name in ("status", "metrics", "halves")}
             known["config"] = {"seed": trial.seed}
             self.studies.setdefault(trial.study(), {})[trial.id()] = known
             if self.store.has_weights(trial.id()):
                 self.with_weights.setdefault(trial.study(), set()).add(trial.id())
 
-    def trial_ended(self, trial: Trial) -> None:
+    def trial_ended(self, trial: Trial, result: Mapping[str, Any] | None) -> None:
         """Add a trial, and drop the weights that are not kept any more, of its study and of the trial it follows."""
-        self.add_trial(trial)
+        self.add_trial(trial, result)
         for study, ended in self.studies.items():
             if study == trial.study() or trial.follows in ended:
                 self.prune(study)
@@ -81,7 +81,7 @@ def make_keeper(plan: Plan, store: Storage, choice: str) -> Keeper:
     keeper = Keeper(store, choice, sweep.benchmark.name, sweep.selection, planned_utilities(plan, store))
     keeper.followers = {trial.follows: trial.id() for trial in plan.trials if trial.follows}
     for trial in plan.trials:
-        keeper.add_trial(trial)
+        keeper.add_trial(trial, store.result(trial.id()))
     for study in keeper.studies:
         keeper.prune(study)
     return keeper

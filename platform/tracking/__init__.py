@@ -1,1 +1,1 @@
-"""MLflow as a view of the storage. It imports state."""
+"""MLflow as a view of the storage. It imports state and plan."""

@@ -1,19 +1,21 @@
-"""`python -m platform.tracking sync NAME`: MLflow's runs and Optuna's journal made again from the storage."""
+"""`python -m platform.tracking sync NAME`: a sweep's runs in MLflow, made again from the storage."""
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Annotated
 
 import typer
 
 from platform.state import manifest
-from platform.tracking.database import tracking_uri
-from platform.tracking.tracker import sync
+from platform.state.lock import acquire_lock
+from platform.state.trial_outcomes import count_outcomes, read_trial_results
+from platform.tracking.runs import open_runs, tracking_uri
 from trainables.common import cli
 from trainables.common.errors import InputError, first_line
 from trainables.common.redaction import redact
+from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
+from trainables.storage.sweep_file import SweepFile
 
 
 @cli.command
@@ -22,22 +24,39 @@ def main(
     name: cli.SweepArgument,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> int:
-    """Make a sweep's MLflow runs, and Optuna's journal of a search, from its storage.
+    """Log to MLflow what a storage holds of a sweep, and MLflow lacks.
 
     Example: python -m platform.tracking sync tofu_tiny
     """
     if action != "sync":
         raise InputError(f"unknown action '{action}'; known: sync")
     store = open_storage(location)
-    from mlflow.exceptions import MlflowException
-
-    sweep = manifest.load_manifest(name, store)
-    try:
-        count = sync(sweep, store)
-    except (MlflowException, sqlite3.Error) as error:
-        raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_line(error)}") from error
+    count = sync(manifest.load_manifest(name, store), store)
     print(f"{count} trials in {redact(tracking_uri(store))}")
     return 0
+
+
+def sync(sweep: SweepFile, store: Storage) -> int:
+    """Log every trial of a sweep that has a result; return how many. Raises InputError while its driver runs."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    command = f"python -m platform.tracking sync {sweep.label}"
+    with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
+        store.sync_trials(sweep.trials)
+        done, damaged = read_trial_results(sweep.trials, store)
+        for path in damaged:
+            print(f"damaged: {path}; its trial is not shown", flush=True)
+        try:
+            runs = open_runs(sweep, store)
+            for trial_id, result in done.items():
+                runs.log_result(trial_id, result)
+            runs.finish(count_outcomes(sweep, store))
+            runs.log_report()
+        except (MlflowException, SQLAlchemyError, OSError) as error:
+            advice = "; if the file is damaged, remove it: it is made again" if "sqlite:" in tracking_uri(store) else ""
+            raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_line(error)}{advice}") from error
+    return len(done)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ BY_TESTS = {
     r"python -m platform\.sweep tofu_tiny --storage s3://bucket/folder.*": "test_s3_sweep",
     r"python -m platform\.status tofu_tiny --storage s3://bucket/folder": "test_s3_sweep",
     r"python -m platform\.status tofu_tiny": "test_stopped_trials",
-    r"python -m platform\.tracking sync \w+": "test_tracking",
+    r"python -m platform\.tracking sync \w+": "test_runs",
     r"python -m analysis\.report \w+": "test_report",
     r"python -m analysis\.report \w+ \w+": "test_several_sweeps",
     r"python -m trainables\.export ID --output DIR": "test_export",
@@ -32,7 +32,7 @@ BY_TESTS = {
     r"python -m trainables\.evaluate --model DIR --split forget05 --measures all .*": "test_tofu_measures",
     r"python -m trainables\.stress (ID|DIR) .*": "test_stress",
     r"python -m trainables\.evaluate --model DIR .* --format open-unlearning .*": "test_open_unlearning_files",
-    r"\.venv/bin/mlflow ui --backend-store-uri .*": "test_browser",
+    r"\.venv/bin/mlflow ui --backend-store-uri .*": "means",
     r"python -m trainables\.export \.\./x": "test_export",
 }
 """A command's pattern -> the file of tests that runs its like. MLflow's page is opened if there is a Chromium."""

@@ -98,7 +98,7 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
     assert f"done {TRIALS} | running 0 | failed 0 | left 0" in started.done.stdout
     assert [line.split(":")[0] for line in lines[-4:]] == ["report", "MLflow", "        http", "next"]
     assert lines[-4] == f"report: {started.store.root}/reports/{name}/index.html"
-    assert lines[-2].endswith(f"/runs?viewStateShareKey={name}&compareRunsMode=CHART")
+    assert lines[-2].endswith("/#/experiments/1")
     assert lines[-1].startswith("next:   python -m platform.sweep tofu_tiny --set benchmark.data=")
     assert f" --resume --storage {started.store.root} --seeds 0,1,2   " in lines[-1]
     assert sweep["command"].startswith("python -m platform.sweep tofu_tiny --set benchmark.data=")
@@ -107,12 +107,14 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
     assert started.done.stderr == ""
 
 
-def test_table_of_the_paper_is_printed_and_the_report_written(started: Started) -> None:
+def test_the_chosen_settings_are_printed_and_the_report_written(started: Started) -> None:
     text = started.done.stdout
     assert "no report" not in text
-    assert "forget25 FQ" in text
-    for row in ("Original", "Retrain", "GA", "NPO", "w/ GRU"):
-        assert f"| {row} " in text
+    columns = ["split", "method", "rectifier", "setting", "seeds", "FQ", "MU"]
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert " ".join(columns) in rows
+    for row in ("retain", "original", "ga none ga-forget25-s0 1", "npo gru gru-npo-forget25-g0.8-t1-s0 1"):
+        assert any(line.startswith(f"forget25 {row} ") for line in rows), row
     (folder,) = (started.store.root / "reports").iterdir()
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert {"index.html", "tables/main.csv", "tables/main.md", "tables/main.tex", "figures/tradeoff.pdf"} <= files
@@ -227,7 +229,7 @@ def test_second_start_has_nothing_left_to_do(started: Started, join: RunModule) 
     assert f"{TRIALS} trials, {TRIALS} done" in done.stdout
     assert "evaluating" not in done.stdout
     assert "running" not in done.stdout
-    assert "forget25 FQ" in done.stdout
+    assert "gru-npo-forget25-g0.8-t1-s0" in done.stdout, "the table of chosen settings"
     assert stamps(started.store) == before
     assert len(started.sweep()["trials"]) == TRIALS
     with sqlite3.connect(started.store.root / "mlflow.db") as db:

@@ -51,7 +51,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 LIBRARIES = ("pandas", "pyarrow.parquet", "matplotlib.pyplot", "mlflow", "pydantic", "typer", "transformers")
 LIBRARIES += ("mlflow.store.tracking.sqlalchemy_store", "alembic.command")
-LIBRARIES += ("platform.tracking.tracker", "platform.cluster.__main__")
+LIBRARIES += ("platform.tracking.runs", "platform.cluster.__main__")
 MEMORY = 6 * 2**30
 """Bytes of data that a command may take: one that reads a file without end is stopped there."""
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from platform.plan.hub_requirements import MODEL_FILES
-from platform.preparation import hub_download
+from platform.sweep import hub_download
 from tests.support.hub_server import HubServer, serve
 from trainables.data.hub_folders import HubRequirement, find_folder
 from trainables.storage.folder_storage import Storage

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from platform.plan.space import Space
-from platform.schedule.searcher import Study
+from platform.schedule.study import Study
 from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search
 from trainables.config.settings import Benchmark, Model

@@ -13,10 +13,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import platform.sweep as sweep
-from platform.driver import run_sweep
+import platform.sweep.__main__ as sweep
 from platform.state import manifest
 from platform.state.trial_outcomes import SweepState
+from platform.sweep import start
+from platform.sweep.start_options import Options
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
@@ -58,12 +59,12 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
     """Return what reaches the driver, which itself is not run."""
     states: list[SweepState] = []
 
-    def record(state: SweepState, store: Storage, command: str, options: run_sweep.Options) -> int:
+    def record(state: SweepState, store: Storage, command: str, options: Options) -> int:
         manifest.write_manifest(state, store, command)
         states.append(state)
         return 0
 
-    monkeypatch.setattr(run_sweep, "run", record)
+    monkeypatch.setattr(start, "run", record)
     return states
 
 

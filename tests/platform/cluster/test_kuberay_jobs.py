@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import platform.sweep as sweep
+import platform.sweep.__main__ as sweep
 from tests.support import starts
 from tests.support.cluster_files import changed
 from tests.support.starts import invoke

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import platform.sweep as sweep
+import platform.sweep.__main__ as sweep
 from platform.cluster import __main__ as cluster
 from tests.support.cluster_files import changed
 from tests.support.starts import invoke

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from ray.job_submission import JobStatus
 
-import platform.sweep as sweep
+import platform.sweep.__main__ as sweep
 from platform.cluster import submit
 from tests.support import starts
 from tests.support.starts import invoke

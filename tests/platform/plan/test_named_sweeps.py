@@ -176,8 +176,7 @@ def test_what_is_gated_says_what_to_accept_and_set(store: Storage) -> None:
     target = find_need("muse_books", "model muse-bench/MUSE-Books_target from the hub, about 13.5 GB in")
     assert "tokenizer.json" in target
     assert "index.json with all its shards) to DIR/target and --set models=DIR" in target
-    place = store.root / "shared" / "hub" / "models--muse-bench--MUSE-Books_target@main"
-    assert f"either: hf download muse-bench/MUSE-Books_target --local-dir {place} (typed where" in target
+    assert "either: hf download muse-bench/MUSE-Books_target (where there is a network" in target
     tokenizer = find_need("muse_books", "tokenizer meta-llama")
     assert "accept its licence at https://huggingface.co/meta-llama/Llama-2-7b-hf and set HF_TOKEN" in tokenizer
     assert "--set tokenizer=DIR" in tokenizer

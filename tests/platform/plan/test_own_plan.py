@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from platform.driver import dry_run
 from platform.plan import hub_requirements
 from platform.plan.plan import Plan
 from platform.state import manifest, trial_outcomes
+from platform.sweep import dry_run
 from tests.support import own_rows, tiny
 from tests.support.environment import type_settings
 from tests.support.small_sweep import plan_named
@@ -129,7 +129,7 @@ def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], s
     )
     first, either, bring = model.splitlines()
     assert first.startswith("model somebody/a-model from the hub; without a network")
-    assert either.startswith("  either: hf download somebody/a-model --local-dir ")
+    assert either.startswith("  either: hf download somebody/a-model (where there is a network")
     assert bring.startswith("  or: bring config.json, ")
     assert bring.endswith(" to DIR and --set target=DIR")
     assert found.costs.largest is None

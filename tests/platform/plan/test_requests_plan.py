@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from platform.driver import dry_run
 from platform.plan.plan import Plan
 from platform.state import disk
 from platform.state.trial_outcomes import scan
+from platform.sweep import dry_run
 from tests.support import shrunk_sweeps, tiny
 from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError

@@ -8,8 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from platform.schedule import searcher
-from platform.schedule.samplers import SAMPLERS
+from platform.schedule.study import SAMPLERS, Study
 from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search
 from tests.support.small_studies import drain, make_space, search
@@ -76,7 +75,7 @@ def test_evolution_goes_on_from_the_results_of_earlier_starts(sampler: Any) -> N
     points = ({**space.published, "training.lr": (90 + k) * 1e-6, "training.epochs": k % 9 + 1} for k in range(20))
     earlier = [space.make(point) for point in points]
     finished = {trial.id(): lr_reward(trial) for trial in earlier}
-    study = searcher.Study(space, earlier, 40, finished, search=Search(sampler=sampler))
+    study = Study(space, earlier, 40, finished, search=Search(sampler=sampler))
     near = [8e-5 <= trial.training.lr <= 1.2e-4 for trial in drain(study, lr_reward)]
     assert sum(near) >= len(near) / 2 == 10
 
@@ -89,9 +88,9 @@ def test_a_space_that_has_no_more_points_ends_before_its_budget() -> None:
 def test_a_published_fraction_in_a_whole_range_is_told_to_optuna_when_it_is_asked_and_again_on_resume() -> None:
     space = make_space({"rectifier.tau": Range(1, 20)}, published={"rectifier.tau": 6.5})
     published = space.make(space.published)
-    asked = searcher.Study(space, [published], 4, {})
+    asked = Study(space, [published], 4, {})
     assert asked.ask() == published
-    assert searcher.Study(space, [published], 4, {published.id(): (0.0, 0.5)}).study.trials[0].params == (
+    assert Study(space, [published], 4, {published.id(): (0.0, 0.5)}).study.trials[0].params == (
         asked.study.trials[0].params
     )
     assert [value in Range(1, 20) for value in (6, 6.0, 6.5)] == [True, True, False]

@@ -40,7 +40,7 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
 def prune(trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None) -> None:
     keeper = kept_weights.Keeper(store, choice, "tofu", rule or Selection(), {trials[0].benchmark.split: 0.8})
     for trial in trials:
-        keeper.add_trial(trial)
+        keeper.add_trial(trial, store.result(trial.id()))
     keeper.prune(trials[0].study())
 
 
@@ -78,7 +78,7 @@ def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path, monkeypa
     looked_up: list[Path] = []
     monkeypatch.setattr(Storage, "exists", lambda _, path: looked_up.append(path) or path.exists())
     for trial in steps:
-        moving.trial_ended(trial)
+        moving.trial_ended(trial, store.result(trial.id()))
     assert looked_up == [other.trial(trial.id()) / WEIGHTS for trial in steps]
     assert kept(steps, other) == kept(trials, store) == [0, 2, 4, 5]
 
@@ -95,10 +95,10 @@ def test_a_model_that_another_goes_on_from_stays_until_that_one_is_done(
     )
     keeper = kept_weights.Keeper(store, "none", "tofu", Selection(), {})
     keeper.followers = {trials[0].id(): follower.id()}
-    keeper.trial_ended(trials[0])
+    keeper.trial_ended(trials[0], store.result(trials[0].id()))
     assert kept(trials, store) == [0]
     write_result(store, follower.id(), status=status, metrics={"forget_quality": -1.0, "model_utility": 0.8})
-    keeper.trial_ended(follower)
+    keeper.trial_ended(follower, store.result(follower.id()))
     assert kept(trials, store) == left
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from platform.driver.start_options import Options
 from platform.plan.remaining_time import sum_gpu_seconds
 from platform.plan.space import Space
 from platform.schedule import capacity
@@ -18,6 +17,7 @@ from platform.state import spent_gpu_seconds
 from platform.state.limits import FIRST_TRIALS, Stopper
 from platform.state.spent_gpu_seconds import load_spent, record_spent
 from platform.state.trial_outcomes import SweepState, scan
+from platform.sweep.start_options import Options
 from tests.support.small_sweep import Small, seeds
 from tests.support.starts import finish
 from trainables.common.errors import InputError

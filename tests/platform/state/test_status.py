@@ -14,9 +14,9 @@ import typer
 from typer.testing import CliRunner
 
 import platform.status as status
-from platform.driver.trial_callback import describe_outcome
 from platform.state import lock, manifest
 from platform.state.typed_commands import storage_option
+from platform.sweep.trial_callback import describe_outcome
 from tests.support import sweep_store
 from tests.support.starts import assert_light
 from trainables.common import process_identity

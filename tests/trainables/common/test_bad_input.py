@@ -13,7 +13,7 @@ import pytest
 import typer
 from hypothesis import HealthCheck, given, settings
 
-import platform.sweep as sweep
+import platform.sweep.__main__ as sweep
 from tests.support import fuzzing
 from tests.support.small_sweep import Small
 from trainables import run

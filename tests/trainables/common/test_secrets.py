@@ -18,8 +18,10 @@ import psutil
 import pytest
 import typer
 
-import platform.sweep as sweep
-from platform.driver import run_sweep, start_or_resume
+import platform.sweep.__main__ as sweep
+from platform.sweep import start
+from platform.sweep.console import print_line
+from platform.sweep.start_options import Options
 from platform.tracking import __main__ as tracking
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
@@ -129,7 +131,7 @@ def test_failing_trial_writes_and_prints_no_secret(
 def test_driver_and_sync_print_no_secret(
     secrets: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_sweep.print_line(f"MLflow is behind (no answer from {SERVER}); {SECRETS['AWS_SECRET_ACCESS_KEY']}")
+    print_line(f"MLflow is behind (no answer from {SERVER}); {SECRETS['AWS_SECRET_ACCESS_KEY']}")
     monkeypatch.setattr(tracking.manifest, "load_manifest", lambda name, store: None)
     monkeypatch.setattr(tracking, "sync", lambda sweep, store: 3)
     with pytest.raises(typer.Exit, match="0"):
@@ -143,9 +145,9 @@ def test_kept_command_has_no_secret(
 ) -> None:
     """As the lock, the sweep's file and the advice to resume get it."""
     given: list[str] = []
-    monkeypatch.setattr(run_sweep, "run", lambda state, store, command, options: given.append(command) or 0)
+    monkeypatch.setattr(start, "run", lambda state, store, command, options: given.append(command) or 0)
     monkeypatch.setattr("sys.argv", ["sweep", "tofu_tiny", "--address", f"ray://somebody:{PASSWORD}@host:1"])
-    assert start_or_resume.start_sweep(small.state(store), store, run_sweep.Options()) == 0
+    assert start.start_sweep(small.state(store), store, Options()) == 0
     assert given == ["python -m platform.sweep tofu_tiny --address 'ray://***@host:1'"]
 
 

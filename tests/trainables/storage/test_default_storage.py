@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import platform.status as status
-import platform.sweep as sweep
+import platform.sweep.__main__ as sweep
 from analysis import report
 from platform.state.typed_commands import storage_option
 from platform.tracking import __main__ as tracking

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from platform.preparation import prepare
 from platform.state import lock
 from platform.state.manifest import load_manifest
+from platform.sweep import prepare
 from tests.support.interrupted import configuration
 from trainables.common import process_identity
 from trainables.common.errors import InputError

@@ -1,23 +1,33 @@
-"""The end of a start: makes the report if its trials changed, and prints its tables, where all is, and what is next."""
+"""The end of a start: prints the chosen settings, makes the report if its trials changed, and says what is next."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from platform.driver.live_table import print_line
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
 from platform.plan.plan import Plan
 from platform.state import manifest
 from platform.state.typed_commands import resume_command, storage_option
+from platform.sweep.chosen_trials import choose_trials
+from platform.sweep.console import print_line
+from platform.tracking.mirror import Mirror
+from trainables import benchmarks
+from trainables.benchmarks import selection
 from trainables.common import provenance, typed_paths
-from trainables.common.errors import last_line_of
+from trainables.common.errors import first_line, last_line_of
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count
 from trainables.config.ids import digest
+from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json, write_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import ERROR, FAILURES, LOST, STOPPED
@@ -26,24 +36,29 @@ MADE_FROM = "of.json"
 """File in a report's folder that says what it was made from. A start that changed nothing does not make it again."""
 MLFLOW_UI = "http://127.0.0.1:5000"
 """Where MLflow's UI listens, unless it is told otherwise."""
-TABLES = ("verdict", "main", "retain_free", "uwc")
-"""The tables of a report that a start prints, as far as it has them."""
+WIDTH = 120
+"""Of a table that is printed into a file or a pipe."""
 AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
 
 
-def print_end(plan: Plan, store: Storage, page: str) -> int:
-    """Print how a start ended; return 1 if trials of the plan failed, else 0. `page`: the sweep's view in MLflow."""
+def print_end(plan: Plan, store: Storage, mirror: Mirror) -> int:
+    """Print how a start ended, and make its report; return 1 if trials of the plan failed, else 0."""
     shown = typed_paths.shorten(store.root)
     sweep = manifest.load_manifest(plan.name, store)
     results = {key: result for key in sweep.trials if (result := store.result(key))}
     made_from = {"results": digest({key: result["started"] for key, result in results.items()})}
     made_from |= {"commit": provenance.commit()[0], "selection": sweep.selection.model_dump(mode="json")}
-    _print_report(plan, store, made_from)
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(draw_choices(plan, store))
+    _write_report(plan, store, made_from)
     if plan.sweep.search.stop_dominated is not None and plan.strategy == "optuna":
         print_line(describe_saving(results.values()))
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
-    print(describe_mlflow(store, page), flush=True)  # redacted, the view's key would be hidden as a secret
+    print_line(describe_mlflow(store, mirror.page))
     print_line(f"next:   {suggest_next(plan, sweep.command, storage_option(store))}")
+    mirror.log_report()
+    if mirror.problem is not None:
+        sync = f".venv/bin/python -m platform.tracking sync {plan.name}{storage_option(store)}"
+        print_line(f"MLflow is behind ({first_line(mirror.problem)}); mend it with: {sync}")
     planned = (trial.id() for trial in plan.trials)
     failed = [key for key in planned if key in results and results[key]["status"] in FAILURES]
     for key in failed:
@@ -83,16 +98,42 @@ def describe_saving(results: Iterable[Mapping[str, Any]]) -> str:
     return f"search: {len(saved)} of {format_count(len(trained), 'trial')} stopped, {sum(saved)} of {steps} steps saved"
 
 
-def _print_report(plan: Plan, store: Storage, made_from: Mapping[str, Any]) -> None:
-    """Print the report's tables. Make the report before, if there is none or it was made from something else."""
+def draw_choices(plan: Plan, store: Storage) -> Table:
+    """Return a table of the goals: the reference models, then of each study the setting that the rule chooses.
+
+    Goals are means over its seeds. The report has the same, with intervals and all else.
+    """
+    name, rule = plan.sweep.benchmark.name, plan.sweep.selection
+    goals = benchmarks.find(name).GOALS
+    table = Table("split", "method", "rectifier", "setting", "seeds", *(goal.short for goal in goals), box=box.SIMPLE)
+
+    def add(labels: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> None:
+        metrics = [selection.metrics_of(document, rule, reported=True) for document in documents]
+        columns = [[one[goal.metric] for one in metrics if one.get(goal.metric) is not None] for goal in goals]
+        shown = [f"{fmean(v):.{goal.digits}f}" if v else "" for goal, v in zip(goals, columns, strict=True)]
+        table.add_row(*labels, *shown)
+
+    for ref in plan.references:
+        add((ref.split, ref.role, "", "", ""), [store.read_evaluation(ref.evaluation) or {}])
+    chosen: dict[str, list[Trial]] = {}
+    for trial in choose_trials(plan, store):
+        chosen.setdefault(trial.study(), []).append(trial)
+    for trials in chosen.values():
+        first, seeds = trials[0], str(len(trials))
+        labels = (first.benchmark.split, first.method, first.rectifier.name, plan.label(first), seeds)
+        add(labels, [store.result(trial.id()) or {} for trial in trials])
+    return table
+
+
+def _write_report(plan: Plan, store: Storage, made_from: Mapping[str, Any]) -> None:
+    """Write the report, if there is none or it was made from something else."""
     folder = store.root / "reports" / plan.name
-    tables = [folder / "tables" / f"{name}.md" for name in TABLES]
-    if read_json(folder / MADE_FROM) != made_from or not tables[0].is_file():
-        print_line("making the report")
-        command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
-        done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
-        if done.returncode:
-            print_line(f"no report: {last_line_of(done.stderr)}")
-            return
+    if read_json(folder / MADE_FROM) == made_from and (folder / "index.html").is_file():
+        return
+    print_line("making the report")
+    command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
+    done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
+    if done.returncode:
+        print_line(f"no report: {last_line_of(done.stderr)}")
+    else:
         write_json(folder / MADE_FROM, made_from)
-    print_line("\n\n".join(path.read_text(encoding="utf-8").rstrip() for path in tables if path.is_file()))

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 from ray.exceptions import RayTaskError
 
-from platform.preparation import prepare
+from platform.sweep import prepare
 from tests.support import own_rows, small_sweep
 from tests.support.starts import write_evaluation
 from trainables.common.errors import InputError

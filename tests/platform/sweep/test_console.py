@@ -9,12 +9,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from platform.driver import live_table, running_counts
-from platform.driver.finish import describe_saving
-from platform.driver.live_table import Screen
-from platform.driver.run_sweep import describe_run
-from platform.driver.running_counts import Counts, Waiting
 from platform.state.trial_outcomes import SweepState
+from platform.sweep import console
+from platform.sweep.console import Counts, Screen, Waiting
+from platform.sweep.finish import describe_saving
+from platform.sweep.start import describe_run
 from tests.support.small_sweep import Small
 from tests.support.starts import write_result
 from trainables.storage.folder_storage import Storage
@@ -29,7 +28,7 @@ SWEEP = Counts("tiny-0a1b2c3d", total=10, slots=2, done=3, running={"a": ("one",
 
 def text(rows: Sequence[Sequence[str]], waiting: str | None, width: int = 100) -> list[str]:
     terminal = Console(file=io.StringIO(), width=width, record=True)
-    terminal.print(live_table.draw_counts(SWEEP, waiting, rows))
+    terminal.print(console.draw_counts(SWEEP, waiting, rows))
     return [line.rstrip() for line in terminal.export_text().splitlines()]
 
 
@@ -38,7 +37,7 @@ def test_table_shows_trials_steps_times_and_why_one_waits() -> None:
     assert lines[1:3] == ["done 3 | running 2 | failed 0 | left 5", WAITING]
     assert [line.split() for line in lines[4:]] == [" ".join(row).split() for row in ROWS]
     many = text(ROWS * 20, None, width=60)
-    assert (len(many), many[-1]) == (3 + live_table.SHOWN + 1, "and 28 more")
+    assert (len(many), many[-1]) == (3 + console.SHOWN + 1, "and 28 more")
     assert max(map(len, many)) <= 60
     for narrow in (many, text(ROWS, None, width=40)):  # names and phases are cut before steps and times are
         assert (narrow[3][-22:].split(), narrow[4].endswith("20/20  3.3 min")) == ("5/20 20 s 55 s".split(), True)
@@ -47,12 +46,12 @@ def test_table_shows_trials_steps_times_and_why_one_waits() -> None:
 def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.MonkeyPatch, store: Storage) -> None:
     out, waiting = io.StringIO(), Waiting({"GPU": 8.0}, lambda: {"GPU": 4.0}, lambda: None)
     screen = Screen(Console(file=out, width=20))
-    monkeypatch.setattr(running_counts, "PATIENCE", -1.0)
+    monkeypatch.setattr(console, "PATIENCE", -1.0)
     screen.show(SWEEP, waiting, store)
     assert not out.getvalue()
-    monkeypatch.setattr(live_table, "PLAIN_SECONDS", -1.0)
+    monkeypatch.setattr(console, "PLAIN_SECONDS", -1.0)
     screen.show(replace(SWEEP, slots=3), waiting, store)
-    monkeypatch.setattr(live_table, "PLAIN_SECONDS", 99.0)
+    monkeypatch.setattr(console, "PLAIN_SECONDS", 99.0)
     screen.show(Counts("tiny", total=10, slots=2, done=10), waiting, store, last=True)
     screen.print_line("[bold] :smile: longer than the window is wide")
     assert out.getvalue().splitlines() == [
@@ -77,7 +76,7 @@ def test_why_a_trial_waits(
     waiting = Waiting({"CPU": 1.0, "GPU": 8.0}, lambda: free, lambda: coming)
     sweep = Counts(name="tiny", total=4, slots=2, running={"a": ("one", 0.0)})
     assert waiting.reason(sweep) is None
-    monkeypatch.setattr(running_counts, "PATIENCE", -1.0)
+    monkeypatch.setattr(console, "PATIENCE", -1.0)
     assert waiting.reason(sweep) == f"a trial waits: {expected}"
     sweep.running["b"] = ("two", 0.0)
     assert waiting.reason(sweep) is None

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from platform.driver import run_sweep
-from platform.driver.run_on_ray import make_searcher
-from platform.driver.start_options import Options
-from platform.driver.start_or_resume import start_sweep
 from platform.plan.plan import Plan
 from platform.schedule.placement import Placement
 from platform.state import manifest
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState, scan
-from platform.tracking.background import Mirror
+from platform.sweep import start
+from platform.sweep.run_on_ray import make_searcher
+from platform.sweep.start import start_sweep
+from platform.sweep.start_options import Options
+from platform.tracking.mirror import Mirror
 from tests.support import machines, starts
 from tests.support.machines import Machine
 from tests.support.small_sweep import Small
@@ -196,8 +196,8 @@ def test_a_result_that_vanishes_from_the_bucket_meanwhile_is_missed_at_the_end(
         monkeypatch.setattr(mirror, "log_report", lambda: None)
         return mirror
 
-    monkeypatch.setattr(run_sweep, "start_mirror", lose)
-    monkeypatch.setattr(run_sweep, "print_end", lambda plan, store, page: 0)
-    options = run_sweep.Options()
-    assert run_sweep.run(scan(plan, store), store, "python -m platform.sweep tofu_tiny", options) == 1
+    monkeypatch.setattr(start, "start_mirror", lose)
+    monkeypatch.setattr(start, "print_end", lambda plan, store, mirror: 0)
+    options = Options()
+    assert start.run(scan(plan, store), store, "python -m platform.sweep tofu_tiny", options) == 1
     assert "1 trial without a result that can be read; --resume runs them again" in capsys.readouterr().out

@@ -10,9 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from platform.driver.dry_run import describe_plan, format_lines
-from platform.driver.start_options import Options
-from platform.driver.start_or_resume import start_sweep
 from platform.plan import overrides
 from platform.plan.build import Problems, make_plan
 from platform.plan.plan import Plan
@@ -20,6 +17,9 @@ from platform.schedule import capacity
 from platform.schedule.ray_environment import LOCAL, resolve_address
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState, scan, warn_of_shared
+from platform.sweep.dry_run import describe_plan, format_lines
+from platform.sweep.start import start_sweep
+from platform.sweep.start_options import Options
 from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
 from trainables.common import cli
 from trainables.common.errors import InputError, closest

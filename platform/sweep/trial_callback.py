@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform.driver.live_table import Screen
-from platform.driver.running_counts import Counts, Waiting
 from platform.schedule.ray_failures import StatelessCallback, read_cause
 from platform.state.kept_weights import Keeper
 from platform.state.limits import Stopper
-from platform.tracking.background import Mirror
+from platform.sweep.console import Counts, Screen, Waiting
+from platform.tracking.mirror import Mirror
 from trainables import benchmarks
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
@@ -22,7 +21,11 @@ from trainables.trial import record
 
 @dataclass(eq=False)
 class TrialCallback(StatelessCallback):
-    """Finds the result of each trial that ends, and hands it to counts, screen, limits and MLflow."""
+    """Finds the result of each trial that ends, once, and hands it to counts, screen, limits, weights and MLflow.
+
+    It is the storage's, else what the trial reported to Tune, else that it died: this is written as its result, unless
+    the disk is full or it is not known whether there is one.
+    """
 
     counts: Counts
     store: Storage
@@ -52,40 +55,42 @@ class TrialCallback(StatelessCallback):
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         for trial in self.unconfirmed:
             self.store.try_sync_trial(trial.id())
-            self.keeper.trial_ended(trial)
-            self.mirror.add_trial(trial.id())
+            self._hand_over(trial, self.store.result(trial.id()))
 
     def _end(self, tune_trial: Any, cause: str) -> None:
-        trial = read_trial(tune_trial)
+        trial, last = read_trial(tune_trial), tune_trial.last_result
         seconds = self.counts.seconds_of(trial.id())
-        result = self._find_result(trial, tune_trial.last_result, cause)
-        if not self.store.has(trial.id()):
+        synced = self.store.try_sync_trial(trial.id())
+        written = self.store.result(trial.id())
+        result = written or _reported_result(trial, last)
+        if result is None and not synced:
+            result = _lost(f"not recorded, because the storage does not answer; --resume looks again: {cause.strip()}")
+        elif result is None:
+            result, written = self._record_loss(trial, cause, seconds)
+        if written is None:
             self.unconfirmed.append(trial)
         self.counts.end_trial(trial.id(), result)
         self.screen.print_line(f"{self.counts.label(trial)}: {describe_outcome(result)} ({format_duration(seconds)})")
         self.stopper.trial_ended(trial.id(), result)
-        self.keeper.trial_ended(trial)
-        self.mirror.add_trial(trial.id())
+        self._hand_over(trial, written)
         tune_trial.run_metadata.metric_analysis.clear()  # running means of every number that a trial reported,
         tune_trial.run_metadata.metric_n_steps.clear()  # 15 KB each, which nobody reads
         over = self.counts.left == 0 and not self.counts.running
         self.screen.show(self.counts, self.waiting, self.store, last=over)
 
-    def _find_result(self, trial: Trial, last: Mapping[str, Any], cause: str) -> dict[str, Any]:
-        """Return the storage's result of a trial that ended, else what it reported to Tune, else that it died.
+    def _hand_over(self, trial: Trial, result: dict[str, Any] | None) -> None:
+        """Hand what the storage holds of a trial that ended, None if nothing, to kept weights and MLflow."""
+        self.keeper.trial_ended(trial, result)
+        self.mirror.add_trial(trial.id(), result)
 
-        That it died is written as its result, unless the disk is full or it is not known whether there is a result.
-        """
-        synced = self.store.try_sync_trial(trial.id())
-        if found := self.store.result(trial.id()) or _reported_result(trial, last):
-            return found
-        if not synced:
-            return _lost(f"not recorded, because the storage does not answer; --resume looks again: {cause.strip()}")
+    def _record_loss(self, trial: Trial, cause: str, seconds: float) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """Write that a trial died; return that as a result, and what the storage holds of it: nothing if it is full."""
         try:
-            return record.write_failure(trial, self.store, cause, LOST, self.counts.seconds_of(trial.id()))
+            written = record.write_failure(trial, self.store, cause, LOST, seconds)
         except OSError as error:
             self.stopper.unwritable = f"{error.strerror} ({self.store.root})"
-            return _lost(f"not recorded, because the storage takes nothing more: {error.strerror}")
+            return _lost(f"not recorded, because the storage takes nothing more: {error.strerror}"), None
+        return written, written
 
 
 def read_trial(tune_trial: Any) -> Trial:

@@ -9,19 +9,21 @@ from typing import Any
 
 import pytest
 
-from platform.tracking import tracker
-from platform.tracking.background import Mirror
-from tests.support import tracked_store
+from platform.tracking import mirror as mirror_module
+from platform.tracking.mirror import Mirror, start_mirror
+from platform.tracking.runs import open_runs
+from tests.platform.tracking.test_runs import TRIAL, write_progress
+from tests.support.tracked_store import run_of, write_sweep
 from trainables.storage.folder_storage import Storage
 
 
 class Recorder:
-    """A tracker that writes down what it is told, and fails at the trial called `bad`."""
+    """Runs that write down what they are told, and fail at the trial called `bad`."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def log_trial(self, name: str) -> None:
+    def log_result(self, name: str, result: Any) -> None:
         self.calls.append(name)
         if name == "bad":
             raise OSError("no such result")
@@ -42,29 +44,30 @@ def test_one_bad_trial_does_not_stop_the_others() -> None:
     mirror = started(lambda: recorder)
     for name in ("first", "second"):
         mirror.add_trial(name)
-    assert mirror.close({"total": 2}) is None
-    assert recorder.calls == ["first", "second", "finished {'total': 2}"]
+    mirror.close({"total": 2})
+    assert (mirror.problem, recorder.calls) == (None, ["first", "second", "finished {'total': 2}"])
     recorder = Recorder()
     mirror = started(lambda: recorder)
     for name in ("first", "bad", "last"):
         mirror.add_trial(name)
-    assert str(mirror.close({})) == "no such result"
+    mirror.close({})
+    assert str(mirror.problem) == "no such result"
     assert [name for name in recorder.calls if name != "bad"] == ["first", "last"]
 
 
 def test_a_server_that_comes_back_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Away at first, then for one trial, then there: every trial once, and nothing is behind."""
-    monkeypatch.setattr("platform.tracking.background.SEND_SECONDS", 0.05)
+    monkeypatch.setattr(mirror_module, "SEND_SECONDS", 0.05)
     absent = [ConnectionError("no server yet")] * 2
 
     class Unsteady(Recorder):
         tries = 0
 
-        def log_trial(self, name: str) -> None:
+        def log_result(self, name: str, result: Any) -> None:
             self.tries += 1
             if self.tries < 4:
                 raise ConnectionError("the server restarts")
-            super().log_trial(name)
+            super().log_result(name, result)
 
     unsteady = Unsteady()
 
@@ -79,24 +82,37 @@ def test_a_server_that_comes_back_gets_all(monkeypatch: pytest.MonkeyPatch) -> N
     deadline = time.monotonic() + 20
     while len(unsteady.calls) < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert sorted(unsteady.calls) == ["first", "second", "third"]
-    assert mirror.close({}) is None
-    assert unsteady.calls[-1] == "finished {}"
+    mirror.close({})
+    assert sorted(unsteady.calls[:3]) == ["first", "second", "third"]
+    assert (mirror.problem, unsteady.calls[-1]) == (None, "finished {}")
 
 
 def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
-    sweep = tracked_store.write_sweep(Storage(tmp_path))
-    mirror = started(lambda: tracker.open_tracker(sweep, Storage(tmp_path)))
-    mirror.add_trial("0123456789ab")
-    assert "127.0.0.1" in str(mirror.close({"total": 1}, seconds=60))
+    mirror = start_mirror(write_sweep(Storage(tmp_path)), Storage(tmp_path))
+    mirror.close({"total": 1})
+    assert "127.0.0.1" in str(mirror.problem)
 
 
-def test_server_that_does_not_answer_holds_nobody_up() -> None:
+def test_server_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_module, "CLOSE_SECONDS", 0.1)
     answer = threading.Event()
     mirror = started(lambda: answer.wait(60))
     mirror.add_trial("0123456789ab")
-    assert isinstance(mirror.close({}, seconds=0.1), TimeoutError)
+    mirror.close({})
+    assert isinstance(mirror.problem, TimeoutError)
     answer.set()
+
+
+def test_after_ctrl_c_a_running_trial_is_killed(copied: tuple[Storage, Any]) -> None:
+    store, client = copied
+    mirror = Mirror(lambda: open_runs(write_sweep(store), store))
+    mirror.runs = mirror.connect()
+    write_progress(store, 1)
+    mirror.runs.log_curves(TRIAL)
+    assert run_of(client, "missing").info.status == "RUNNING"
+    mirror.thread.start()
+    mirror.interrupt()
+    assert run_of(client, "missing").info.status == "KILLED"

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from platform.plan.plan import Plan
 from platform.state.trial_outcomes import nothing_to_remove, planned_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.benchmarks.selection import Candidate
 from trainables.common.errors import last_line
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
@@ -132,14 +130,9 @@ def choose_trials(plan: Plan, store: Storage) -> list[Trial]:
     chosen: list[Trial] = []
     utilities, rule, name = planned_utilities(plan, store), plan.sweep.selection, plan.sweep.benchmark.name
     for study, trials in plan.studies().items():
-        seeds: dict[str, list[Candidate]] = defaultdict(list)
-        known = {trial.id(): trial for trial in trials}
+        known, settings = {trial.id(): trial for trial in trials}, defaultdict(list)
         for one in selection.candidates({key: store.result(key) or {} for key in known}, name, rule):
-            seeds[known[one.key].model_copy(update={"seed": 0}).id()].append(one)
-        means = []
-        for key, group in seeds.items():
-            removal = [one.removal for one in group if one.removal is not None]
-            means.append(Candidate(key, mean(removal) if removal else None, mean(one.utility for one in group)))
-        if best := selection.pick(means, utilities.get(study.split("/")[0]), rule):
-            chosen += [known[one.key] for one in seeds[best.key]]
+            settings[known[one.key].model_copy(update={"seed": 0}).id()].append(one)
+        best = selection.pick(selection.average_seeds(settings), utilities.get(study.split("/")[0]), rule)
+        chosen += [known[one.key] for one in settings[best.key]] if best else []
     return chosen

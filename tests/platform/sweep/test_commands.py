@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from platform.driver import finish
+from platform.sweep import finish
 from tests.support.small_sweep import Small
 from tests.support.starts import assert_light, in_process, invoke, refuse
 from trainables.storage.folder_storage import Storage
@@ -63,9 +63,9 @@ def test_listing_and_planning_are_light_and_quick(small: Small, root: Path, tmp_
     assert_light(root, "platform.sweep", ["--list"], planned)
 
 
-PACKAGES = ("platform.tracking", "platform.cluster")
+PACKAGES = ("platform.sweep", "platform.tracking", "platform.cluster")
 OPTION = re.compile(r" (--[a-z-]+)")
-MODULES = ("platform.sweep", "platform.status", "analysis.report", "trainables.run", "trainables.export")
+MODULES = ("platform.status", "analysis.report", "trainables.run", "trainables.export")
 
 
 @pytest.mark.parametrize("module", [*MODULES, *PACKAGES, "trainables.evaluate"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
@@ -16,23 +15,22 @@ from ray import tune
 from ray.tune.execution import class_cache
 from rich.console import Console
 
-from platform.driver.chosen_trials import attack_chosen_trials, export_chosen_trial
-from platform.driver.live_table import Screen, print_line
-from platform.driver.running_counts import Counts, Waiting
-from platform.driver.start_options import Options
-from platform.driver.trial_callback import TrialCallback
 from platform.plan.remaining_time import count_gpus
-from platform.preparation import hub_download, prepare
-from platform.schedule.dashboard_journal import Journal, sync_journal
 from platform.schedule.placement import Placement, resources_of_trial
 from platform.schedule.ray_failures import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
 from platform.schedule.ray_session import start_session
-from platform.schedule.searcher import Queue, Studies, Study, read_goals
+from platform.schedule.searcher import Queue, Studies
+from platform.schedule.study import Study, read_goals
 from platform.state import kept_weights, manifest
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, planned_utilities
 from platform.state.typed_commands import resume_command
-from platform.tracking.background import Mirror, start_mirror
+from platform.sweep import hub_download, prepare
+from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
+from platform.sweep.console import Counts, Screen, Waiting, print_line
+from platform.sweep.start_options import Options
+from platform.sweep.trial_callback import TrialCallback
+from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import VARIABLES
 from trainables.storage.folder_storage import Storage
@@ -42,14 +40,30 @@ from trainables.workers.ray_processes import TrialActor
 
 
 def run(state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options) -> Mirror | None:
-    """Prepare, run the trials that are left, and export; returns None after saying that preparation or Ray failed."""
-    resources = state.plan.sweep.resources
+    """Prepare, run the trials that are left, attack and export the chosen ones.
+
+    Return MLflow's thread, None after saying that the preparation or Ray failed.
+    """
+    plan, resources = state.plan, state.plan.sweep.resources
+    gpus = count_gpus(plan.trials[0].model_dump(include={"resources"}))
     try:
         session = start_session(options.address)
         session.wait_for_nodes(print_line)
         session.check_resources(resources)
         placement = session.place_trials(resources, options.max_concurrent, print_line)
-        return prepare_and_tune(state, store, command, stopper, placement, options)
+        hub_download.fetch(plan.hub, store, print_line)
+        with stopper.preparing(gpus):
+            prepare.prepare(state, store, print_line, placement.strategy)
+        mirror = start_mirror(manifest.write_manifest(state, store, command, options.settings), store)
+        if state.outstanding:
+            tune_trials(state, store, mirror, stopper, placement, options.keep)
+        if plan.sweep.stress.attacks and not stopper.reason:
+            with stopper.preparing(gpus):
+                attack_chosen_trials(add_recorded(plan, store), store, print_line)
+        if plan.sweep.export:
+            export_chosen_trial(add_recorded(plan, store), store, print_line)
+        mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
+        return mirror
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
@@ -61,47 +75,19 @@ def run(state: SweepState, store: Storage, command: str, stopper: Stopper, optio
     return None
 
 
-def prepare_and_tune(
-    state: SweepState, store: Storage, command: str, stopper: Stopper, placement: Placement, options: Options
-) -> Mirror:
-    """Do all that lies between Ray's start and the report."""
-    plan = state.plan
-    hub_download.fetch(plan.hub, store, print_line)
-    with stopper.preparing(count_gpus(plan.trials[0].model_dump(include={"resources"}))):
-        prepare.prepare(state, store, print_line, placement.strategy)
-    sweep = manifest.write_manifest(state, store, command, options.settings)
-    mirror = start_mirror(sweep, store)
-    if state.outstanding:
-        _tune(state, store, mirror, stopper, placement, options)
-        if (journal := Journal(sweep, store).path).is_file():
-            store.try_push(journal)
-        for trial in state.left:
-            key = trial.follows
-            if key and store.has(key) and not store.has_weights(key):
-                print_line(f"{plan.label(trial)} does not run: trial {key}, which it goes on from, left no model")
-    if plan.sweep.stress.attacks and not stopper.reason:
-        with stopper.preparing(count_gpus(plan.trials[0].model_dump(include={"resources"}))):
-            attack_chosen_trials(add_recorded(plan, store), store, print_line)
-    if plan.sweep.export:
-        export_chosen_trial(add_recorded(plan, store), store, print_line)
-    mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
-    return mirror
-
-
-def _tune(
-    state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, placement: Placement, options: Options
+def tune_trials(
+    state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, placement: Placement, keep: str
 ) -> None:
-    """Run the trials that are left, as far as the limits let them."""
+    """Run the trials that are left by Ray Tune, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     survive_memory_kills()
     class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
-    plan = state.plan
-    search, total = make_searcher(state, store, stopper, placement, options.keep)
-    counts = Counts.from_state(state, total, placement.slots)
-    keeper = kept_weights.make_keeper(plan, store, options.keep)
+    plan, resources = state.plan, state.plan.sweep.resources
+    search, total = make_searcher(state, store, stopper, placement, keep)
     screen = Screen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
-    resources = plan.sweep.resources
+    counts = Counts.from_state(state, total, placement.slots)
     waiting = Waiting(resources_of_trial(resources), ray.available_resources, placement.describe_coming)
+    keeper = kept_weights.make_keeper(plan, store, keep)
     reporter = TrialCallback(counts, store, mirror, stopper, keeper, screen, waiting)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     run_config = tune.RunConfig(
@@ -120,12 +106,19 @@ def _tune(
         trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
     try:
         tune.Tuner(trainable, tune_config=tune_config, run_config=run_config).fit()
+    except KeyboardInterrupt:
+        mirror.interrupt()
+        raise
     except Exception:
         if not stopper.reason:  # else it stopped with its cause: a full disk has cut Tune's own notes off, too
             raise
     finally:
         screen.close()
         shutil.rmtree(folder / name, ignore_errors=True)
+    for trial in state.left:
+        key = trial.follows
+        if key and store.has(key) and not store.has_weights(key):
+            print_line(f"{plan.label(trial)} does not run: trial {key}, which it goes on from, left no model")
 
 
 def make_searcher(
@@ -151,9 +144,5 @@ def make_searcher(
         space = plan.spaces[name]
         ways: dict[str, Any] = {"search": search, "floor": floor, "histories": histories}
         studies.append(Study(space, known, budget, finished, unfinished, **ways))
-    sweep = manifest.load_manifest(plan.name, store)
-    with contextlib.suppress(Exception):  # it is a view, which stops no sweep
-        sync_journal(sweep, store)
-    begin = partial(manifest.list_trial, plan, store)
-    searcher = Studies(studies, shared, lambda: stopper.reason, begin, Journal(sweep, store).try_add)
+    searcher = Studies(studies, shared, lambda: stopper.reason, partial(manifest.list_trial, plan, store))
     return searcher, searcher.left

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from platform.driver.live_table import Screen
-from platform.driver.running_counts import Counts, Waiting
-from platform.driver.trial_callback import TrialCallback
 from platform.state.limits import Stopper
+from platform.sweep.console import Counts, Screen, Waiting
+from platform.sweep.trial_callback import TrialCallback
 from tests.support import machines
 from trainables.common import cli
 from trainables.config.settings import Benchmark, Model
@@ -52,9 +51,11 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 @pytest.fixture
 def reporter(copies: list[ObjectStorage]) -> TrialCallback:
     pruned: list[str] = []
-    keeper: Any = SimpleNamespace(trial_ended=lambda ended: pruned.append(ended.id()))
+    keeper: Any = SimpleNamespace(trial_ended=lambda ended, result: pruned.append(ended.id()))
     told: list[str] = []
-    mirror: Any = SimpleNamespace(told=told, start_trial=lambda trial: None, add_trial=told.append)
+    mirror: Any = SimpleNamespace(
+        told=told, start_trial=lambda trial: None, add_trial=lambda key, result: told.append(key)
+    )
     counts, waiting = Counts(name="tiny", total=1, slots=1), Waiting({}, dict, lambda: None)
     return TrialCallback(counts, copies[0], mirror, Stopper(), keeper, Screen(Console()), waiting)
 

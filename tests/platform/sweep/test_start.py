@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from platform.driver import run_sweep
 from platform.schedule import capacity
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState
+from platform.sweep import start as driver
 from tests.support import starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
@@ -109,7 +109,7 @@ def test_interrupt_prints_the_command_that_goes_on(
         time.sleep(60)
         return 0
 
-    monkeypatch.setattr(run_sweep, "run", interrupted)
+    monkeypatch.setattr(driver, "run", interrupted)
     command = ["tofu_tiny", "--storage", str(tmp_path / "runs of mine"), *small.flags()]
     for more in ([], ["--resume"], ["--new"], ["--retry-failed", "--reason", "failed"]):
         monkeypatch.setattr(sys, "argv", ["sweep.py", *more, *command])

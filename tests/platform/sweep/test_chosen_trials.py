@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 import platform.status as status
-from platform.driver import chosen_trials
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
-from platform.preparation import prepare
 from platform.state import manifest
 from platform.state.trial_outcomes import scan
+from platform.sweep import chosen_trials, prepare
 from search_spaces.schema import sweep as spaces
 from tests.support import small_sweep, tiny
 from tests.support.small_sweep import write_model

@@ -1,0 +1,243 @@
+"""One Optuna study: its sampler, a space's axes as Optuna's parameters, and which point is next."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Container, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from platform.plan.space import Space, nearest, read_setting, spell_setting
+from search_spaces.schema.axes import Axis, Range
+from search_spaces.schema.sweep import Search
+from trainables import benchmarks
+from trainables.benchmarks.selection import metrics_of
+from trainables.common.errors import InputError
+from trainables.config.trial import Trial
+from trainables.trial.search_stop_rule import History, StopRule, make_stop_rule
+
+DIGITS = 4
+"""Significant digits of a number that is proposed within a range: so many are typed and read again."""
+FAIL = optuna.trial.TrialState.FAIL
+DEFAULT = Search()
+FLOOR = "floor"
+"""The name of the constraint that a trial keeps enough utility."""
+TRIES = 200
+"""Proposals in a row that were tried before, after which a space with ranges is taken to be searched."""
+Goals = tuple[float, ...] | None
+"""The benchmark's goals in a trial, on TOFU FQ and MU, turned so that more is better; None: it has no numbers.
+
+They are of the rows that the selection rule goes by: with `selection.halves` not of those that are reported."""
+STARTUP = 5
+"""Trials of a study that are drawn at random before its sampler learns from them."""
+SAMPLERS: dict[str, Callable[[int, int], optuna.samplers.BaseSampler]] = {
+    "tpe": lambda seed, budget: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True),
+    "nsga2": lambda seed, budget: optuna.samplers.NSGAIISampler(seed=seed, population_size=_population(budget)),
+    "nsga3": lambda seed, budget: optuna.samplers.NSGAIIISampler(seed=seed, population_size=_population(budget)),
+    "gp": lambda seed, budget: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP),
+    "random": lambda seed, budget: optuna.samplers.RandomSampler(seed=seed),
+    "qmc": lambda seed, budget: optuna.samplers.QMCSampler(seed=seed, scramble=True),
+}
+"""Seed and trials of a study -> sampler."""
+
+
+def silence_optuna() -> None:
+    """Keep Optuna's notices out of a command's output."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+
+
+def _population(budget: int) -> int:
+    """Return the size of a generation: a study of a few dozen trials is to have some."""
+    return min(50, max(4, budget // 4))
+
+
+def read_goals(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> Goals:
+    """Return the goals of a result, or of a document with its `metrics` and `halves`; `names`: of search.goals."""
+    goals = benchmarks.choose_goals(trial.benchmark, names)
+    return benchmarks.goal_gains(trial.benchmark.name, metrics_of(document, trial.selection), goals)
+
+
+class Parameters:
+    """The axes of a space that have more than one value, as Optuna sees them.
+
+    A range is one of Optuna's. Numbers are places in their rising order, `none` after them. Words and seeds are
+    choices without an order.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.axes = {path: _order(path, axis, space.published[path]) for path, axis in space.axes.items()}
+        self.distributions: dict[str, BaseDistribution] = {
+            path: found for path, axis in self.axes.items() if (found := _distribution(path, axis)) is not None
+        }
+
+    def encode(self, trial: Trial) -> dict[str, Any]:
+        """Return the parameters of a trial; what lies outside of an axis is its nearest value."""
+        found = {}
+        for path, distribution in self.distributions.items():
+            axis = self.axes[path]
+            value = nearest(axis, read_setting(trial, path))
+            if isinstance(distribution, CategoricalDistribution):
+                found[path] = spell_setting(value)
+            else:
+                found[path] = value if isinstance(axis, Range) else axis.index(value)
+        return found
+
+    def decode(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the point of parameters that Optuna proposes."""
+        point: dict[str, Any] = {}
+        for path, axis in self.axes.items():
+            if isinstance(axis, Range):
+                value = params[path]
+                point[path] = value if axis.whole else min(max(float(f"{value:.{DIGITS}g}"), axis.low), axis.high)
+            elif path not in params:
+                (point[path],) = axis
+            elif isinstance(params[path], str):
+                point[path] = next(one for one in axis if spell_setting(one) == params[path])
+            else:
+                point[path] = axis[params[path]]
+        return point
+
+
+def _order(path: str, axis: Axis, published: Any) -> Axis:
+    """Return an axis with its published value, each value once, numbers in rising order before all else."""
+    if isinstance(axis, Range):
+        return axis
+    values = list(dict.fromkeys((*axis, published)))
+    return tuple(sorted(values, key=lambda value: (value is None, value)) if _is_ordered(path, values) else values)
+
+
+def _is_ordered(path: str, values: Any) -> bool:
+    return path != "seed" and all(
+        value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values
+    )
+
+
+def _distribution(path: str, axis: Axis) -> BaseDistribution | None:
+    """Return Optuna's distribution of an axis, None of a single value."""
+    if isinstance(axis, Range):
+        if axis.whole:
+            return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
+        return FloatDistribution(axis.low, axis.high, log=axis.log)
+    if len(axis) == 1:
+        return None
+    if _is_ordered(path, axis):
+        return IntDistribution(0, len(axis) - 1)
+    return CategoricalDistribution([spell_setting(value) for value in axis])
+
+
+class Study:
+    """One Optuna study of one study of the sweep: every goal's gain maximised, no point twice.
+
+    Where Optuna proposes a point of a grid again, the nearest one is taken that was not asked before; of a space with
+    ranges it is asked again. First come the points that an earlier start left `unfinished`, in their order, and the
+    published one. `known`: it and the trials of a grid, or of a space with ranges those that were run.
+    `floor`: the utility below which a trial counts as infeasible (Optuna's constraints). `histories`: what finished
+    trials measured at each step, for the stop rule of trials to come.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        known: Sequence[Trial],
+        budget: int,
+        finished: Mapping[str, Goals],
+        unfinished: Container[str] = (),
+        *,
+        search: Search = DEFAULT,
+        floor: float | None = None,
+        histories: Mapping[str, History] = MappingProxyType({}),
+    ) -> None:
+        self.space, self.budget, self.search, self.floor = space, budget, search, floor
+        self.published = known[0].id()
+        self.trials = {trial.id(): trial for trial in known}
+        self.histories = [histories[key] for key in self.trials if key in histories]
+        self.parameters = Parameters(space)
+        self.places = {key: self.parameters.encode(trial) for key, trial in self.trials.items()}
+        self.running: dict[str, optuna.Trial] = {}
+        self.asked = {key for key in self.trials if key in finished}
+        goals = benchmarks.choose_goals(known[0].benchmark, search.goals)
+        silence_optuna()
+        sampler = SAMPLERS[search.sampler](known[0].seed + len(self.asked), budget)
+        self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
+        for key in filter(finished.__contains__, self.trials):
+            self._tell(self._enqueue(key), finished[key])
+        first = [key for key in self.trials if key in unfinished] + [self.published]
+        self.first = [key for key in dict.fromkeys(first) if key not in self.asked]
+
+    @property
+    def left(self) -> int:
+        return max(0, self.budget - len(self.asked))
+
+    def ask(self) -> Trial | None:
+        """Return the next trial, None if Optuna proposes none that was not asked before."""
+        if self.first:
+            key = self.first.pop(0)
+            proposed = self._enqueue(key)
+        else:
+            found = self._search() if self.space.has_ranges else self._search_grid()
+            if found is None:
+                self.budget = len(self.asked)
+                return None
+            key, proposed = found
+        self.asked.add(key)
+        self.running[key] = proposed
+        return self.trials[key]
+
+    def make_stop_rule(self, key: str) -> StopRule | None:
+        """Return what may end a trial that begins now; None: nothing, as for the published point always."""
+        enough = self.search.stop_dominated
+        if enough is None or key == self.published:
+            return None
+        return make_stop_rule(self.histories, enough, self.floor)
+
+    def tell(self, key: str, goals: Goals, history: History = ()) -> None:
+        """Take the outcome of a point that was asked; None: it failed or diverged."""
+        self.histories.append(history)
+        self._tell(self.running.pop(key), goals)
+
+    def _tell(self, proposed: optuna.Trial, goals: Goals) -> None:
+        if goals is not None and self.floor is not None:
+            proposed.set_constraint(FLOOR, self.floor - goals[-1])
+        self.study.tell(proposed, goals, state=FAIL if goals is None else None)
+
+    def _enqueue(self, key: str) -> optuna.Trial:
+        """Return Optuna's trial of a point that was chosen here."""
+        self.study.enqueue_trial(self.places[key])
+        proposed, sampler = self.study.ask(self.parameters.distributions), self.study.sampler
+        if isinstance(sampler, optuna.samplers.BaseGASampler):  # it learns from no trial without a generation
+            sampler.get_trial_generation(self.study, self.study.trials[proposed.number])
+        return proposed
+
+    def _search(self) -> tuple[str, optuna.Trial] | None:
+        """Return what Optuna proposes in a space with ranges, None where nothing is new in TRIES proposals."""
+        for _ in range(TRIES):
+            proposed = self.study.ask(self.parameters.distributions)
+            try:
+                trial = self.space.make(self.parameters.decode(proposed.params))
+            except InputError:  # settings that exclude each other
+                trial = None
+            if trial is not None and trial.id() not in self.asked:
+                self.trials[trial.id()], self.places[trial.id()] = trial, proposed.params
+                return trial.id(), proposed
+            self.study.tell(proposed, state=FAIL)
+        return None
+
+    def _search_grid(self) -> tuple[str, optuna.Trial]:
+        """Return Optuna's proposal, or the nearest point that was not asked before: the first one of several."""
+        proposed = self.study.ask(self.parameters.distributions)
+        params = proposed.params
+        left = (key for key in self.trials if key not in self.asked)
+        key = min(left, key=lambda key: sum(_count_steps(self.places[key][path], params[path]) for path in params))
+        if self.places[key] != params:
+            self.study.tell(proposed, state=FAIL)
+            proposed = self._enqueue(key)
+        return key, proposed
+
+
+def _count_steps(one: Any, other: Any) -> int:
+    """Return how many values of an axis lie between two places; of words 1 between any two."""
+    return int(one != other) if isinstance(one, str) else abs(one - other)

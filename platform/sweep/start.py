@@ -1,0 +1,139 @@
+"""One start of a sweep: its lock, what an earlier start left, Ray where trials are left, and its last lines."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+from dataclasses import replace
+
+from platform.plan.plan import Plan
+from platform.schedule.ray_environment import set_ray_environment
+from platform.state import lock, manifest
+from platform.state.limits import Stopper
+from platform.state.spent_gpu_seconds import load_spent, record_spent
+from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, has_references, scan
+from platform.state.typed_commands import resume_command, typed_command
+from platform.sweep.chosen_trials import list_to_attack
+from platform.sweep.console import print_line
+from platform.sweep.finish import print_end
+from platform.sweep.start_options import Options
+from platform.tracking.mirror import start_mirror
+from trainables.common import provenance
+from trainables.common.errors import InputError
+from trainables.common.wording import format_count
+from trainables.storage.folder_storage import Storage, set_aside
+from trainables.storage.names import ERROR, LOST, RESULT, ROWS, STEPS
+from trainables.storage.trial_files import remove_leftovers
+
+
+def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
+    """Run what is left of a plan as the sweep's only driver; return the exit status."""
+    plan, command = state.plan, typed_command()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a sweep as Ctrl-C does
+    try:
+        with lock.acquire_lock(store, store.lock(plan.sweep.name, plan.hash), command):
+            state = scan(plan, store, state.retry)  # another driver may have run trials since it was read
+            state = _settle_earlier_results(state, store, options)
+            return run(state, store, command, options)
+    except KeyboardInterrupt:
+        print(f"\nstopped; go on with: {resume_command(command)}", file=sys.stderr)
+        return 130
+
+
+def run(state: SweepState, store: Storage, command: str, options: Options) -> int:
+    """Run what is left of a plan; return the exit status."""
+    set_ray_environment(options.address)
+    plan, started = state.plan, time.monotonic()
+    _print_beginning(state, store)
+    stopper = Stopper(options.gpu_hours, load_spent(state, store))
+    _remove_leftovers(plan, store)
+    if state.outstanding and stopper.reason:
+        return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
+    if state.outstanding or plan.sweep.export or not has_references(plan, store) or list_to_attack(plan, store):
+        with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
+            from platform.sweep import run_on_ray  # Ray, which reads its settings when it is imported
+
+            mirror = run_on_ray.run(state, store, command, stopper, options)
+        if mirror is None:
+            return 1
+    else:
+        sweep = manifest.write_manifest(state, store, command, options.settings)
+        mirror = start_mirror(sweep, store)
+        mirror.close(count_outcomes(sweep, store))
+    store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
+    plan = add_recorded(plan, store)
+    print_line(describe_run(replace(state, plan=plan), store, time.monotonic() - started))
+    status = print_end(plan, store, mirror)
+    if stopper.reason:
+        return max(status, _print_stop(plan, store, stopper))
+    lacking = 0 if status else scan(plan, store).outstanding
+    if lacking:
+        print_line(f"{format_count(lacking, 'trial')} without a result that can be read; --resume runs them again")
+    return int(status or lacking > 0)
+
+
+def _print_beginning(state: SweepState, store: Storage) -> None:
+    """Print what there is to run, where, of which code, and what is odd."""
+    trials = format_count(len(state.done) + state.outstanding, "trial")
+    print_line(f"sweep {state.plan.name}: {trials}, {len(state.done)} done, {state.outstanding} to run")
+    made = provenance.stamp()
+    commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
+    print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
+    if warning := state.warning():
+        print_line(f"warning: {warning}")
+
+
+def _remove_leftovers(plan: Plan, store: Storage) -> None:
+    """Remove what starts that were killed have left: Tune's state, and checkpoints of trials that have a result."""
+    for old in (store.root / "ray").glob(f"{plan.name}-*"):
+        shutil.rmtree(old, ignore_errors=True)
+    for trial_id in filter(store.has, (trial.id() for trial in plan.trials)):
+        remove_leftovers(store.trial(trial_id))
+
+
+def describe_run(state: SweepState, store: Storage, seconds: float) -> str:
+    """Return how many trials this start has run, of how many that the sweep means to run."""
+    ended = sum(store.has(trial.id()) for trial in state.left)
+    return f"{ended} of {len(state.done) + state.outstanding} trials run in {seconds / 60:.1f} min"
+
+
+def _print_stop(plan: Plan, store: Storage, stopper: Stopper) -> int:
+    """Print why the sweep ended before its trials and what is left of it; return 1 if that is a failure, else 3."""
+    left = scan(plan, store).outstanding
+    if not left:
+        return 0
+    print_line(f"stopped: {stopper.reason}; {format_count(left, 'trial')} left; {stopper.advice}")
+    return 1 if stopper.fails_alike or stopper.unwritable else 3
+
+
+def _settle_earlier_results(state: SweepState, store: Storage, options: Options) -> SweepState:
+    """Set aside what runs again, and return the state after it. Raises InputError where a person has to choose."""
+    plan = state.plan
+    if options.new:
+        set_aside((store.trial(trial.id()) for trial in plan.trials), store)
+        return scan(plan, store)
+    earlier = manifest.read_earlier(store.sweep(plan.sweep.name, plan.hash))
+    unreadable = {path.parent.name for path in state.damaged}
+    listed = earlier.trials if earlier else [key for key in (trial.id() for trial in plan.trials) if key in unreadable]
+    gone = unreadable | {key for key, status in state.outcomes.items() if status == LOST}
+    missing = [key for key in listed if key in gone or not store.has(key)]
+    planned = earlier.planned if earlier else len(listed)
+    lacking = planned - len(listed) + len(missing)  # of an Optuna study more or fewer trials may be listed
+    if lacking > 0 and state.outstanding and not (options.resume or options.retry_failed):
+        named = f" ({', '.join(map(str, state.damaged))} cannot be read)" if state.damaged else ""
+        raise InputError(
+            f"sweep {plan.name} is unfinished: {lacking} of its {planned} trials are missing{named}; add "
+            "--resume to run them, or --new to set its results aside and start again"
+        )
+    if options.resume and earlier is None and not state.done and not listed:
+        print(f"nothing to resume: {store.location} has none of this sweep's trials; it begins here", flush=True)
+    for path in state.damaged:
+        print(f"damaged: {path}; its trial runs again")
+    if state.retried:
+        names = (RESULT, ERROR, STEPS, ROWS)  # the result first: from then on the trial is one to run
+        place = set_aside((store.trial(key) / name for key in state.retried for name in names), store, by_folder=True)
+        trials = format_count(len(state.retried), "trial")
+        print(f"{trials} to run again; results set aside in {place}", flush=True)
+    return state.after_setting_aside()

@@ -1,0 +1,307 @@
+"""MLflow as a view of the storage: what its runs show of one sweep, once and again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from platform.state import lock
+from platform.state.trial_outcomes import count_outcomes
+from platform.tracking import __main__ as command
+from platform.tracking.__main__ import sync
+from platform.tracking.runs import Runs, open_runs
+from tests.support.tracked_store import (
+    TRIALS,
+    all_runs,
+    parent_of,
+    run_of,
+    series,
+    write_result,
+    write_store,
+    write_sweep,
+)
+from trainables.common import process_identity
+from trainables.common.errors import InputError
+from trainables.storage import atomic_files
+from trainables.storage.folder_storage import Storage
+from trainables.storage.names import CAME_BACK
+from trainables.trial.progress import Progress
+
+DONE = ("finished", "rectified", "diverged", "failed")
+TRIAL = TRIALS["missing"]
+LATER = "2026-11-21T08:00:00+00:00"
+
+
+def counts(**given: int) -> dict[str, int]:
+    names = ("finished", "collapsed", "stopped", "diverged", "failed", "out_of_memory", "lost", "missing")
+    return {"trials/total": 5, **{f"trials/{name}": given.get(name, 0) for name in names}}
+
+
+def everything(client: Any) -> dict[str, Any]:
+    """Return all that a person can see of the trials' runs, every point of every series included."""
+    return {
+        run.info.run_id: (run.info.status, run.data.params, run.data.tags, points(client, run))
+        for run in all_runs(client)
+        if run.data.tags.get("role") != "parent"
+    }
+
+
+def points(client: Any, run: Any) -> dict[str, list[tuple[int, float]]]:
+    return {name: series(client, run, name) for name in run.data.metrics}
+
+
+def write_progress(store: Storage, *steps: int, **given: Any) -> Progress:
+    """Write the progress of an attempt that has done these steps."""
+    identity = process_identity.describe_self() | {"started": "2026-11-20T10:00:00+00:00"} | given
+    progress = Progress(store.trial(TRIAL.id()), store, **identity)
+    for step in steps:
+        entry = {"loss": -0.5 * step, "retain_loss": float("nan"), "cos_before": 0.25, "rows": [1, 2]}
+        progress.note({"phase": "training", "step": step, "steps": 3, "entry": entry})
+    progress.write()
+    return progress
+
+
+def test_one_parent_and_one_child_for_each_result(client: Any) -> None:
+    parent = parent_of(client)
+    assert (parent.info.run_name, parent.info.status) == ("tiny-0a1b2c3d", "KILLED")  # one trial is missing
+    told = {"strategy": "paper", "axes": '{"training.lr": [0.0004]}', "command": "python -m platform.sweep tiny"}
+    assert told.items() <= parent.data.tags.items()
+    assert parent.data.metrics == counts(finished=2, diverged=1, failed=1, missing=1)
+    children = [run for run in all_runs(client) if run.info.run_id != parent.info.run_id]
+    assert sorted((run.data.tags["trial_id"], run.info.run_name) for run in children) == sorted(
+        (TRIALS[name].id(), TRIALS[name].label()) for name in DONE
+    )
+    assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
+
+
+def test_a_run_shows_configuration_numbers_series_and_outcome(client: Any, tracked: Storage) -> None:
+    """MLflow's columns show a series' last step, and step 2 was chosen of 3: evaluations by step are apart."""
+    run, plain, diverged, failed = (run_of(client, name) for name in ("rectified", "finished", "diverged", "failed"))
+    expected = {"method": "npo", "rectifier.gamma": "0.8", "rectifier.tau": "none", "seed": "0"}
+    expected |= {"training.lr": "0.0004", "benchmark.fingerprint": "files:0"}
+    expected |= {"objective.beta": "none", "constants.beta": "0.1", "constants.forget_coefficient": "1.0"}
+    assert expected.items() <= run.data.params.items()
+    assert "constants.alpha" not in run.data.params, "RMU's"
+    shown = {"eval/forget_quality": -2.5, "eval/model_utility": 0.6, "time/total": 9.5}
+    assert shown.items() <= run.data.metrics.items()
+    assert not {"eval/forget_quality_ks", "train/coefficient"} & run.data.metrics.keys()
+    values = {"loss": [-0.5, -1.0, -1.5], "retain_loss": [2.0, 3.0, 4.0], "skipped": [0, 1, 0], "rectified": [1, 1, 1]}
+    for name, column in values.items():
+        assert series(client, run, f"train/{name}") == list(enumerate(column, start=1)), name
+    assert series(client, plain, "eval_by_step/model_utility") == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert (plain.data.tags["chosen_step"], plain.info.end_time - plain.info.start_time) == ("2", 9500)
+    assert [one.info.status for one in (plain, diverged, failed)] == ["FINISHED", "FINISHED", "FAILED"]
+    assert [one.data.tags.get("failure") for one in (plain, diverged, failed)] == [
+        None,
+        "loss is nan at step 3",
+        "no space",
+    ]
+    assert [item.path for item in client.list_artifacts(plain.info.run_id)] == ["result.json"]
+    assert Path(plain.info.artifact_uri).is_relative_to(tracked.root)
+    assert not (tracked.root / "mlruns").exists()
+
+
+def test_a_sweep_that_is_logged_again_changes_nothing(copied: tuple[Storage, Any]) -> None:
+    store, client = copied
+    before, parent = everything(client), parent_of(client)
+    assert sync(write_sweep(store), store) == 4
+    assert everything(client) == before
+    again = parent_of(client)
+    assert (again.info.run_id, again.data.tags) == (parent.info.run_id, parent.data.tags)
+
+
+def test_trials_that_ran_again_have_one_run_without_traces_of_the_first(copied: tuple[Storage, Any]) -> None:
+    """And the parent tells what is true now: an Optuna study at its budget leaves points that nobody means to run."""
+    store, client = copied
+    number = len(all_runs(client))
+    for name in ("failed", "rectified"):
+        write_result(store, TRIALS[name], "finished", started=LATER)
+    sync(write_sweep(store).model_copy(update={"trial_budget": 4}), store)
+    assert len(all_runs(client)) == number
+    for name in ("failed", "rectified"):
+        run = run_of(client, name)
+        assert (run.info.status, run.data.tags["outcome"]) == ("FINISHED", "finished")
+        assert "failure" not in run.data.tags
+        assert [step for step, _ in series(client, run, "train/loss")] == [1, 2, 3]
+    parent = parent_of(client)
+    assert (parent.info.status, parent.data.metrics) == ("FINISHED", counts(finished=3, diverged=1, missing=1))
+
+
+def test_doubled_runs_become_one_again(copied: tuple[Storage, Any]) -> None:
+    """As MLflow's client makes them where a server answers too late. The complete one is kept."""
+    store, client = copied
+    before = {run.info.run_id for run in all_runs(client)}
+    for run in (run_of(client, "finished"), run_of(client, "failed"), parent_of(client)):
+        client.create_run(run.info.experiment_id, tags=run.data.tags)
+    assert len(all_runs(client)) == len(before) + 3
+    sync(write_sweep(store), store)
+    assert {run.info.run_id for run in all_runs(client)} == before
+
+
+def test_a_running_trial_has_curves_and_its_result_completes_its_run(copied: tuple[Storage, Any]) -> None:
+    """With a person's note, and no point twice."""
+    store, client = copied
+    runs, number = open_runs(write_sweep(store), store), len(all_runs(client))
+    for steps in ((), (1,), (1,), (1, 2)):
+        write_progress(store, *steps)
+        runs.log_curves(TRIAL)
+        assert len(all_runs(client)) == number + bool(steps)
+    shown = run_of(client, "missing")
+    assert (shown.info.status, shown.info.run_name) == ("RUNNING", TRIAL.label())
+    assert (shown.data.params["method"], shown.data.tags["seed"]) == ("ga", "2")
+    assert points(client, shown) == {
+        "train/loss": [(1, -0.5), (2, -1.0)],
+        "train/cos_before": [(1, 0.25), (2, 0.25)],
+    }
+    client.set_tag(shown.info.run_id, "mlflow.note.content", "Look at this one.")
+    write_result(store, TRIAL, "finished")
+    runs.log_result(TRIAL.id())
+    whole = run_of(client, "missing")
+    assert (whole.info.run_id, whole.info.status) == (shown.info.run_id, "FINISHED")
+    assert series(client, whole, "train/loss") == [(1, -0.5), (2, -1.0), (3, -1.5)]
+    assert whole.data.tags["mlflow.note.content"] == "Look at this one."
+
+
+def test_a_killed_trial_ends_when_it_was_last_seen_and_another_attempt_has_a_run_of_its_own(
+    copied: tuple[Storage, Any],
+) -> None:
+    store, client = copied
+    sweep = write_sweep(store)
+    first, number = open_runs(sweep, store), len(all_runs(client))
+    progress = write_progress(store, 1, 2)
+    first.log_curves(TRIAL)
+    dead = (atomic_files.read_json(progress.path) or {}) | {"beat": 1795169100.5, "born": 0.0}
+    atomic_files.write_json(progress.path, dead)
+    sync(sweep, store)
+    killed = run_of(client, "missing")
+    assert (killed.info.status, killed.info.end_time) == ("KILLED", 1795169100500)
+    second = open_runs(sweep, store)
+    second.log_curves(TRIAL)
+    assert run_of(client, "missing").info.status == "KILLED"
+    for steps in ((3,), (3, 4)):  # from a checkpoint
+        write_progress(store, *steps, started=LATER)
+        second.log_curves(TRIAL)
+        again = run_of(client, "missing")
+        assert (again.info.status, again.info.end_time) == ("RUNNING", None)
+        assert series(client, again, "train/loss") == [(step, -0.5 * step) for step in steps]
+    assert len(all_runs(client)) == number + 1
+
+
+def test_drivers_of_two_storages_leave_each_other_their_running_trials(
+    copied: tuple[Storage, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same sweep, on one server: the one that ends first ends its own."""
+    store, client = copied
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store.root / 'mlflow.db'}")
+    another = Storage(tmp_path / "another")
+    opened: list[Runs] = []
+    for place in (store, another):
+        opened.append(open_runs(write_sweep(place), place))
+        write_progress(place, 1)
+        opened[-1].log_curves(TRIAL)
+    opened[1].finish(count_outcomes(opened[1].sweep, another))
+    runs = [run for run in all_runs(client) if run.data.tags.get("trial_id") == TRIAL.id()]
+    assert {run.data.tags["storage"]: run.info.status for run in runs} == {
+        store.location: "RUNNING",
+        another.location: "KILLED",
+    }
+
+
+def attack(store: Storage, *rows: tuple[str, int, float | None, float]) -> None:
+    """Write what attacks brought back of the finished trial: attack, step, share and what is measured after."""
+    shares = [dict(zip(("attack", "step", "share", "after"), row, strict=True)) for row in rows]
+    trial = TRIALS["finished"].id()
+    document = {"started": (store.result(trial) or {})["started"], "attacks": {}, "shares": shares}
+    atomic_files.write_json(store.stress(trial) / CAME_BACK, document)
+
+
+def test_report_kept_weights_and_attacks_are_shown(copied: tuple[Storage, Any]) -> None:
+    store, client = copied
+    folder = store.trial(TRIALS["finished"].id()) / "weights"
+    folder.mkdir()
+    report = store.root / "reports" / "tiny-0a1b2c3d"
+    for name in ("figures/tradeoff.svg", "index.html"):
+        (report / name).parent.mkdir(parents=True, exist_ok=True)
+        (report / name).write_text("<p>A report.</p>")
+    attack(store, ("nf4", 0, 0.25, 0.4), ("relearn", 4, None, 0.3))
+    for _ in range(2):
+        sync(write_sweep(store), store)
+    run, parent = run_of(client, "finished"), parent_of(client).info.run_id
+    assert run.data.tags["checkpoint"] == folder.as_uri()
+    assert "checkpoint" not in run_of(client, "rectified").data.tags
+    stress = {name: values for name, values in points(client, run).items() if name.startswith("stress/")}
+    assert stress == {"stress/nf4": [(0, 0.25)], "stress/nf4_after": [(0, 0.4)], "stress/relearn_after": [(4, 0.3)]}
+    assert {item.path for item in client.list_artifacts(parent, "report")} == {"report/figures", "report/index.html"}
+    attack(store, ("nf4", 0, 0.2, 0.4))
+    sync(write_sweep(store), store)
+    assert run_of(client, "finished").data.metrics["stress/nf4"] == 0.2
+    folder.rmdir()
+    sync(write_sweep(store), store)
+    assert run_of(client, "finished").data.tags["checkpoint"] == ""
+
+
+def test_a_copied_storage_has_an_experiment_of_its_own(copied: tuple[Storage, Any], tracked: Storage) -> None:
+    """The files of the original's runs stay where they were made."""
+    _, client = copied
+    places = {Path(run.info.artifact_uri).parents[2] for run in all_runs(client)}
+    assert places == {copied[0].root}
+    old = {one.artifact_location for one in client.search_experiments() if one.name.startswith("tiny in")}
+    assert old == {str(tracked.root / "mlartifacts")}
+
+
+def test_a_database_appears_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow makes its tables in dozens of migrations; what a kill amid them leaves is made anew."""
+    store = write_store(tmp_path)
+    half = store.root / "sweeps" / ".mlflow.db"
+    half.write_bytes(b"half")
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow, "MlflowClient", lambda tracking_uri: half.write_bytes(b"also half") and 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            open_runs(write_sweep(store), store)
+    assert half.is_file()
+    assert not (store.root / "mlflow.db").exists()
+    assert sync(write_sweep(store), store) == 4
+    assert not half.exists()
+
+
+def test_a_damaged_database_is_named(tmp_path: Path) -> None:
+    store = write_store(tmp_path)
+    (store.root / "mlflow.db").write_bytes(b"not a database")
+    with pytest.raises(InputError, match=r"mlflow.db: .*file is not a database; if the file is damaged, remove it"):
+        sync(write_sweep(store), store)
+
+
+def test_sync_is_refused_while_a_driver_runs(tmp_path: Path) -> None:
+    sweep, store = write_sweep(Storage(tmp_path)), Storage(tmp_path)
+    with (
+        lock.acquire_lock(store, store.lock("tiny", "0a1b2c3d"), "python -m platform.sweep tiny"),
+        pytest.raises(InputError, match=r"tiny-0a1b2c3d is being run by process .*; wait for its end"),
+    ):
+        sync(sweep, store)
+    assert not (tmp_path / "mlflow.db").exists()
+
+
+def invoke(*arguments: object) -> tuple[int, str, str]:
+    """Exit status, standard output and error of `python -m platform.tracking`."""
+    app = typer.Typer()
+    app.command()(command.main)
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_command_syncs_what_the_storage_holds(copied: tuple[Storage, Any]) -> None:
+    store, _ = copied
+    said = f"4 trials in sqlite:///{store.root / 'mlflow.db'}\n"
+    assert invoke("sync", "tiny", "--storage", store.root) == (0, said, "")
+    for action, name, message in (
+        ("sync", "tinny", "no sweep 'tinny' in "),
+        ("sink", "tiny", "unknown action 'sink'; k"),
+    ):
+        status, _, err = invoke(action, name, "--storage", store.root)
+        assert (status, err.count("\n")) == (2, 1)
+        assert err.startswith(f"error: {message}")
