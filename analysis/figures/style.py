@@ -15,13 +15,11 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from fontTools import subset
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from trainables.common.hidden_modules import replaced
 from trainables.config.method_tables import RECTIFIERS
 
 GREY = "#666666"
@@ -230,9 +228,7 @@ def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -
 
 
 def _write_files(figure: Figure, path: Path) -> None:
-    # tables for shaping text, which is done; reading them takes half of a PDF's time. matplotlib passes no option on
-    unused = [*subset.Options().drop_tables, "GDEF", "GPOS", "GSUB"]
-    with mpl.rc_context(STYLE), replaced(subset.Options, "_drop_tables_default", unused):
+    with mpl.rc_context(STYLE):
         for kind, metadata in METADATA.items():
             figure.savefig(f"{path}.{kind}", dpi=300, metadata=metadata)
 

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables.common.hidden_modules import replaced, without_modules
 from trainables.config.settings import Resources, Training
 from trainables.methods.rectifiers import Metric, Segments
 from trainables.training import forward_backward, memory
@@ -28,18 +27,13 @@ if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("DS_SKIP_CUDA_CHECK", "1")
 
-with without_modules("mlflow"):  # 0.19.8: the autotuner, unused here, would import it: 1.5 s and 130 MB of a trial
-    import deepspeed
-    from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
-    from deepspeed.runtime.fp16.loss_scaler import LossScaler
-    from deepspeed.runtime.zero.config import ZeroStageEnum
-    from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
-    from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
-    from deepspeed.utils.tensor_fragment import fragment_address
-
-# 0.19.8: every step asks whether the optimizer is Muon, which would ready torch's compiler: 0.8 s and 550 modules.
-with replaced(torch, "compile", lambda function, *_, **__: function):
-    import deepspeed.runtime.zero.muon.original_muon
+import deepspeed
+from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
+from deepspeed.runtime.fp16.loss_scaler import LossScaler
+from deepspeed.runtime.zero.config import ZeroStageEnum
+from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
+from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
+from deepspeed.utils.tensor_fragment import fragment_address
 
 # 0.19.8: the table of native operations that can be compiled here, without a public switch for a single one. The
 # shared-memory collective of CPUs would be compiled at first use; gloo does its work.

@@ -117,7 +117,6 @@ def test_no_more_than_three_vectors_beside_weights_and_gradient(
 
 
 def tensor_bytes() -> int:
-    gc.unfreeze()  # a process that trains freezes what there is, in its first two starts
     gc.collect()
     storages = [item.untyped_storage() for item in gc.get_objects() if isinstance(item, torch.Tensor)]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages if storage.data_ptr()}.values())
