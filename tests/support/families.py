@@ -27,7 +27,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Qwen2": {"num_key_value_heads": 2},
     "OPT": {"ffn_dim": 48, "word_embed_proj_dim": 32},
 }
-"""Families whose rows move within a batch, and the settings that make them small."""
+"""Families, and the settings that make them small."""
 OTHERS: dict[str, dict[str, Any]] = {
     # soft caps on its logits and on attention, and windows on every other layer
     "Gemma2": {"num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 3.0, "sliding_window": 100},
@@ -81,7 +81,7 @@ def generate(
     network: Any, *arguments: Any, budget: int, end: int = END, pad: int = PAD, known: Any = None
 ) -> list[list[int]]:
     """Continue rows by trainables.inference.generation."""
-    return generation.continue_prompts(network, *arguments, end=end, pad=pad, token_budget=budget, known=known)
+    return generation.continue_prompts(network, *arguments, ends={end}, pad=pad, token_budget=budget, known=known)
 
 
 def ragged_prompts(count: int, seed: int) -> tuple[list[list[int]], list[int]]:

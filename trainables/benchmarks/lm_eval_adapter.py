@@ -194,10 +194,10 @@ def ask(
     `limit`: the first so many questions of each task, of each subject for MMLU. Of ranks that evaluate together the
     first one asks. Raises TrialStopped if a log-likelihood is not finite.
     """
-    from trainables.inference import threads_and_ranks
+    from trainables.inference.ranks import run_once
 
     Counter("", 0)  # lm-eval reports no progress
-    found, records = threads_and_ranks.run_once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
+    found, records = run_once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
     if not all(row["finite"] for row in records):
         raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
     return found, records

@@ -34,14 +34,15 @@ def generate(
     end = tokenizer.eos_token_id
     encoded = [ids[:-1] if ids and ids[-1] == end else ids for ids in encoded]
     limits = [max(new_tokens - len(ids), 0) if total else new_tokens for ids in encoded]
-    draws, longest = None, max((len(ids) + limit for ids, limit in zip(encoded, limits, strict=True)), default=0)
+    draws = None
     if seed is not None:
-        draws = torch.rand(len(encoded), longest, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        numbers = torch.Generator().manual_seed(seed)
+        draws = torch.rand(len(encoded), max(limits, default=0), dtype=torch.float64, generator=numbers)
     continued = generation.continue_prompts(
         network,
         encoded,
         limits,
-        end=end,
+        ends={end},
         pad=pad_of(tokenizer),
         token_budget=CACHED_PER_PASS * token_budget,
         known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
@@ -21,7 +20,7 @@ import torch.distributed as dist
 
 from trainables.config.settings import Resources, Training
 from trainables.methods.rectifiers import Metric, Segments
-from trainables.training import forward_backward, memory
+from trainables.training import memory
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -62,11 +61,6 @@ class Engine:
         self.world = dist.get_world_size()
         self.rank = dist.get_rank()
         self.device = torch.device(inner.device)
-        # with checkpointing, attention is computed again in the backward pass, outside of `packed_rows.read_logits`
-        padded = self.device.type != "cpu" or resources.gradient_checkpointing
-        self.packable = None if padded else inner.module
-        alone = self.world == stage == 1 and resources.precision == "fp32" and not resources.offload_optimizer
-        self.threads = forward_backward.count_threads(inner.module) if alone else 1
         self.shard_device = torch.device("cpu") if resources.offload_optimizer else self.device
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
@@ -76,14 +70,6 @@ class Engine:
         """
         self.inner.set_gradient_accumulation_boundary(last)
         self.inner.backward(loss * self.world)
-
-    def add(self, gradient: Sequence[torch.Tensor]) -> None:
-        """Add the gradient of a whole pass, which then is over: one tensor for each trained parameter."""
-        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-        self.inner.optimizer.clear_backward_seen_flag()  # 0.19.8: what its forward pass and hooks there would do
-        self.inner.set_gradient_accumulation_boundary(True)
-        self.inner._backward_prologue()
-        self.inner.backward(sum((parameter * part).sum() for parameter, part in zip(trained, gradient, strict=True)))
 
     def shard(self) -> list[torch.Tensor]:
         """Views of this rank's gradient whose writes reach `step()`; flat or shaped, padding included."""

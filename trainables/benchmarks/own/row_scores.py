@@ -164,7 +164,7 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         network,
         starts,
         [len(truth) for truth in truths],
-        end=tokenizer.eos_token_id,
+        ends={tokenizer.eos_token_id},
         pad=pad_of(tokenizer),
         token_budget=CACHED_PER_PASS * token_budget,
         known=known,
