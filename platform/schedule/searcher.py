@@ -149,21 +149,24 @@ class Study:
     def tell(self, key: str, goals: Goals, history: History = ()) -> None:
         """Take the outcome of a point that was asked; None: it failed or diverged."""
         self.histories.append(history)
-        proposed = self.running.pop(key)
+        self._finish(self.running.pop(key), goals)
+
+    def _finish(self, proposed: optuna.Trial, goals: Goals | None) -> None:
         if goals is not None and self.floor is not None:
             proposed.set_constraint(FLOOR, self.floor - goals[-1])
         self.study.tell(proposed, goals, state=FAIL if goals is None else None)
 
     def _add(self, key: str, goals: Goals) -> None:
         """Add a trial of an earlier start."""
+        if isinstance(self.study.sampler, optuna.samplers.BaseGASampler):  # it skips those without a generation
+            self._finish(self._enqueue(key), goals)
+            return
         known: dict[str, Any] = {"params": self.places[key], "distributions": self.parameters.distributions}
         if goals is None:
             known["state"] = FAIL
         else:
             known |= {"values": list(goals)}
             known |= {"constraints": {FLOOR: self.floor - goals[-1]}} if self.floor is not None else {}
-        if isinstance(self.study.sampler, optuna.samplers.BaseGASampler):  # it skips trials without a generation
-            known["system_attrs"] = {self.study.sampler._get_generation_key(): 0}
         self.study.add_trial(optuna.trial.create_trial(**known))
 
     def _enqueue(self, key: str) -> optuna.Trial:

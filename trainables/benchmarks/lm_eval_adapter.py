@@ -81,9 +81,7 @@ def source_of(task: str) -> str | None:
     """Return the data set that lm-eval asks for; None where it is more than that."""
     if task == MMLU or task in WMDP:
         return MMLU_HUB if task == MMLU else WMDP_HUB
-    from lm_eval.tasks._yaml_loader import load_yaml
-
-    settings = load_yaml(definition_files()[task], resolve_func=False)
+    settings = _definitions(str(definition_files()[task].parent)).task_index[task].cfg
     more = set(settings.get("dataset_kwargs") or ()) - {"trust_remote_code"}
     place = settings.get("dataset_path") or ""
     if more or settings.get("task") != task or {"class", "custom_dataset"} & settings.keys():
