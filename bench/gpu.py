@@ -102,7 +102,7 @@ def evaluate(options: argparse.Namespace, network: Any, device: torch.device) ->
         template="llama2",
         training=Training(max_length=512),
     )
-    tokenizer = shared_artifacts._learn_tokenizer(recipe)
+    tokenizer = shared_artifacts.learn_tokenizer(recipe)
     started = time.perf_counter()
     _, records = evaluation.evaluate(
         network.eval(), tokenizer, benchmark, None, token_budget=Resources().evaluation_tokens

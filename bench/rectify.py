@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed._tools.mem_tracker import MemTracker
 from torch.multiprocessing.spawn import spawn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -105,36 +104,23 @@ def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
     runner.step(task.training.lr)
 
 
-class LiveBytes(MemTracker):
-    """Counts the bytes of all live tensors, whatever module made them."""
-
-    def _pre_fw_hook(self, module: Any, inputs: Any) -> None: ...
-
-    def _post_fw_hook(self, module: Any, inputs: Any, outputs: Any) -> None: ...
-
-    def _pre_bw_hook(self, module: Any, args: Any) -> None: ...
-
-    def _post_bw_hook(self, module: Any, args: Any) -> None: ...
-
-
 def peak_bytes(
     options: argparse.Namespace, device: torch.device, resources: Resources, name: str, *, plain: bool
 ) -> int:
-    """Return the most bytes of live tensors in two steps, plain or rectified, of a new engine."""
+    """Return the most bytes that PyTorch hands out on a GPU in two steps, plain or rectified, of a new engine."""
     gc.collect()
-    tracker = LiveBytes()
-    with tracker:
-        model = make_network(options, device)
-        task = make_task(rows(options.vocabulary), TRAINING, make_rule(name))
-        runner = engine.create_engine(model, task.training, resources)
-        steps = loop.train(runner, task, loop.TrainingState(None))
-        for step in range(2):
-            if plain:
-                plain_step(runner, task, step)
-            else:
-                next(steps)
+    torch.cuda.reset_peak_memory_stats(device)
+    model = make_network(options, device)
+    task = make_task(rows(options.vocabulary), TRAINING, make_rule(name))
+    runner = engine.create_engine(model, task.training, resources)
+    steps = loop.train(runner, task, loop.TrainingState(None))
+    for step in range(2):
+        if plain:
+            plain_step(runner, task, step)
+        else:
+            next(steps)
     runner.close()
-    return max(found["Total"] for found in tracker.get_tracker_snapshot("peak").values())
+    return torch.cuda.max_memory_allocated(device)
 
 
 def make_rule(name: str) -> rectifiers.Rectifier:
@@ -224,7 +210,7 @@ def measure_scheme(
 def measure_memory(
     options: argparse.Namespace, device: torch.device, resources: Resources, name: str, parameters: int
 ) -> dict[str, int]:
-    """Return what a rectifier adds to the peak of live bytes, on the rank with most, and what its row allows."""
+    """Return what a rectifier adds to the peak on a GPU, on the rank with most, and what its row allows."""
     plain, rectified = (peak_bytes(options, device, resources, name, plain=plain) for plain in (True, False))
     more = torch.tensor(rectified - plain, device=device)
     dist.all_reduce(more, dist.ReduceOp.MAX)
@@ -252,7 +238,8 @@ def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, fold
     for stage, name in [(stage, name) for stage in resources for name in options.rectifiers]:
         gc.collect()
         made = measure_scheme(options, device, stage, make_rule(name))
-        made |= measure_memory(options, device, stage, name, made["parameters"])
+        if on_gpu:
+            made |= measure_memory(options, device, stage, name, made["parameters"])
         found.append({"rectifier": name, "stage": stage.zero_stage, "ranks": world, **made, **theirs})
     if rank == 0:
         (Path(folder) / "rows.json").write_text(json.dumps(found))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from platform.plan.fitting_settings import list_fitting_settings
+from platform.plan import hours
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
 from trainables.common.errors import InputError
@@ -15,7 +16,13 @@ from trainables.config.method_tables import METHODS
 from trainables.config.settings import Shape
 from trainables.config.shared_artifacts import Direction, direction_of
 from trainables.config.trial import Trial
-from trainables.training import flops, memory
+from trainables.training import memory
+
+SAVING = (
+    "more ranks (--set resources.ranks=N), --set resources.precision=bf16, resources.gradient_checkpointing=true, "
+    "resources.offload_optimizer=true, resources.micro_batch=none, training.lora_rank=8"
+)
+"""What makes a trial smaller."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +57,6 @@ class Budget:
     needs: tuple[Need, ...] = ()
     hours: float | None = None
     basis: str | None = None
-    fitting: tuple[str, ...] = ()
-    """Settings with which the trials fit, where one does not."""
 
     @property
     def largest(self) -> Need | None:
@@ -64,12 +69,14 @@ class Budget:
             return
         worst = max(tight, key=lambda need: need.fit.peak.total)
         fit, sizes = worst.fit, worst.document()["bytes"]
-        parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in sizes.items() if size >= 5e7 and name != "step")
+        parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in sizes.items() if size >= 5e7)
         more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
+        size = math.ceil(fit.peak.total / memory.USABLE / 1e9)
         raise InputError(
             f"resources: {worst.method} with rectifier {worst.rectifier} on {worst.split} needs "
             f"{fit.peak.total / 1e9:.1f} GB on each rank (ZeRO {fit.stage}, micro-batch {fit.micro_batch}: {parts}), "
-            f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; what fits: {'; or '.join(self.fitting)}"
+            f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; take {SAVING}, or GPUs of {size} GB "
+            "(--set resources.gpu_memory=GB)"
         )
 
     def micro_batch(self, made: Direction) -> int | None:
@@ -89,50 +96,49 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
     resources, device = sweep.resources, None
     if resources.gpus and resources.gpu_memory is not None:
         device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
-    kinds: dict[tuple[Any, ...], Trial] = {}
-    counted: dict[str, Trial] = {}
-    evaluated: list[tuple[Trial, tuple[Any, ...]]] = []
-    asked: Counter[str] = Counter()
-    for trial in trials:
-        training = trial.training
-        sizes = (training.batch_size, training.max_length, training.lora_rank, training.optimizer, trial.objective)
-        sizes = (*sizes, trial.rectifier.parts)
-        kind = (trial.method, trial.rectifier.name, trial.benchmark.split, *sizes)
-        kinds.setdefault(kind, trial)
-        asked[trial.study()] += 1
-        if per_study is None or asked[trial.study()] <= per_study:
-            evaluated.append((trial, kind))
-            made = direction_of(trial)  # trials that differ by their strength alone share it
-            counted.setdefault(made.id() if made else trial.id(), trial)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
     estimates = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}
     extents = {trial: estimates[trial.benchmark, trial.training.max_length] for trial in trials}
-    fits = {key: memory.fit(trial, shape, extents[trial].longest, device) for key, trial in kinds.items()}
+    kinds: dict[tuple[Any, ...], Trial] = {}
+    for trial in trials:
+        training = trial.training
+        sizes = (training.batch_size, training.max_length, training.lora_rank, trial.objective, trial.rectifier.parts)
+        kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split, *sizes), trial)
     needs: dict[tuple[str, ...], Need] = {}
-    for key, fit in fits.items():  # of each kind the trial that takes most
-        if (known := needs.get(key[:3])) is None or fit.peak.total > known.fit.peak.total:
-            needs[key[:3]] = Need(key[0], key[1], key[2], fit)
-    fitting: tuple[str, ...] = ()
-    if device is not None and not all(fit.fits for fit in fits.values()):
-        sized = [(trial, extents[trial].longest) for trial in kinds.values()]
-        fitting = tuple(list_fitting_settings(sized, shape, device))
-    points = {trial: count for trial, _ in evaluated if (count := _count_points(trial, extents[trial])) is not None}
-    if any(trial not in points for trial, _ in evaluated) or not resources.gpus:
-        return Budget(tuple(needs.values()), fitting=fitting)
-    operations = (flops.operations(trial, shape, points[trial], extents[trial].mean) for trial in counted.values())
-    hours = flops.hours(sum(operations), resources.precision)
-    sizes = {benchmark: benchmarks.find(benchmark.name).evaluation_size(benchmark) for benchmark, _ in texts}
-    for trial, kind in evaluated:
-        size = sizes[trial.benchmark]
-        hours += flops.evaluation_hours(trial, shape, fits[kind].stage, points[trial], size.read, size.generated)
-    basis = flops.basis(resources.precision)
-    if any(benchmark.tasks for benchmark in sizes):
+    for key, trial in kinds.items():  # of each method, rectifier and split the trial that takes most
+        need = Need(key[0], key[1], key[2], memory.fit(trial, shape, extents[trial].longest, device))
+        needs[key[:3]] = max(needs.get(key[:3], need), need, key=lambda one: one.fit.peak.total)
+    total, basis = None, None
+    if resources.gpus:
+        gpu = resources.gpu_name or hours.find_gpu()
+        total, basis = _estimate_hours(trials, shape, extents, per_study, gpu)
+    return Budget(tuple(needs.values()), total, basis)
+
+
+def _estimate_hours(
+    trials: Sequence[Trial], shape: Shape, extents: dict[Trial, Any], per_study: int | None, gpu: str
+) -> tuple[float | None, str | None]:
+    """Return the GPU-hours of all trials and their basis; None where the number of rows is not known."""
+    asked: Counter[str] = Counter()
+    trained: set[str] = set()
+    total = 0.0
+    for trial in trials:
+        asked[trial.study()] += 1
+        if per_study is not None and asked[trial.study()] > per_study:
+            continue
+        extent, points = extents[trial], extents[trial].points
+        if points is None and trial.training.max_steps is not None:
+            points = trial.training.max_steps * trial.training.batch_size
+        if points is None:
+            return None, None
+        made = direction_of(trial)  # trials that differ by their strength alone share it
+        key = made.id() if made else trial.id()
+        if key not in trained:
+            trained.add(key)
+            total += hours.training_hours(trial, shape, points, extent.mean, gpu)
+        size = benchmarks.find(trial.benchmark.name).evaluation_size(trial.benchmark)
+        total += hours.evaluation_hours(trial, shape, points, size.read, size.generated, gpu)
+    basis = hours.describe_basis(gpu, trials[0].resources.precision)
+    if any(trial.benchmark.tasks for trial in trials):
         basis += "; questions of benchmark.tasks are not counted"
-    return Budget(tuple(needs.values()), hours, basis, fitting)
-
-
-def _count_points(trial: Trial, extent: benchmarks.SizeEstimate) -> int | None:
-    """Return the rows that a trial reads, None if neither the number of rows nor that of steps is known."""
-    if extent.points is None and trial.training.max_steps is not None:
-        return trial.training.max_steps * trial.training.batch_size
-    return extent.points
+    return total, basis

@@ -27,7 +27,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Qwen2": {"num_key_value_heads": 2},
     "OPT": {"ffn_dim": 48, "word_embed_proj_dim": 32},
 }
-"""Families whose rows move within a batch, and the settings that make them small."""
+"""Families, and the settings that make them small."""
 OTHERS: dict[str, dict[str, Any]] = {
     # soft caps on its logits and on attention, and windows on every other layer
     "Gemma2": {"num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 3.0, "sliding_window": 100},

@@ -90,8 +90,6 @@ class Tape:
 
     def __init__(self, side: Sequence[Row], rank: int = 0, world: int = 1) -> None:
         self.side, self.rank, self.world = side, rank, world
-        self.packable: Any = None
-        self.threads = 1
         self.losses: list[torch.Tensor] = []
 
     def inner(self, **inputs: Any) -> Any:

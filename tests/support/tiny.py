@@ -128,16 +128,10 @@ class PlainEngine:
         import torch
 
         self.inner, self.rank, self.world = inner, rank, world
-        self.packable: Any = None
-        self.threads = 1
         self.device = torch.device("cpu")
 
     def backward(self, loss: Any, *, last: bool) -> None:
         loss.backward()
-
-    def add(self, gradient: Any) -> None:
-        for parameter, part in zip(self.inner.parameters(), gradient, strict=True):
-            parameter.grad = part
 
     def total(self, value: Any) -> Any:
         return value

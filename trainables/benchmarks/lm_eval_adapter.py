@@ -81,9 +81,7 @@ def source_of(task: str) -> str | None:
     """Return the data set that lm-eval asks for; None where it is more than that."""
     if task == MMLU or task in WMDP:
         return MMLU_HUB if task == MMLU else WMDP_HUB
-    from lm_eval.tasks._yaml_loader import load_yaml
-
-    settings = load_yaml(definition_files()[task], resolve_func=False)
+    settings = _definitions(str(definition_files()[task].parent)).task_index[task].cfg
     more = set(settings.get("dataset_kwargs") or ()) - {"trust_remote_code"}
     place = settings.get("dataset_path") or ""
     if more or settings.get("task") != task or {"class", "custom_dataset"} & settings.keys():
@@ -194,10 +192,10 @@ def ask(
     `limit`: the first so many questions of each task, of each subject for MMLU. Of ranks that evaluate together the
     first one asks. Raises TrialStopped if a log-likelihood is not finite.
     """
-    from trainables.inference import threads_and_ranks
+    from trainables.inference.ranks import run_once
 
     Counter("", 0)  # lm-eval reports no progress
-    found, records = threads_and_ranks.run_once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
+    found, records = run_once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
     if not all(row["finite"] for row in records):
         raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
     return found, records

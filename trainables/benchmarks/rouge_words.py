@@ -9,8 +9,6 @@ from functools import cache, lru_cache
 from typing import Any
 from unicodedata import category, normalize
 
-from trainables.common.hidden_modules import bare_packages
-
 UNSPACED = re.compile(
     "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese, Japanese
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"  # Thai, Lao, Burmese, Khmer
@@ -21,10 +19,8 @@ UNSPACED = re.compile(
 @cache
 def scorer(*kinds: str, stemmer: bool = True, any_script: bool = False) -> Any:
     """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words or those of any script."""
-    # a stemmer needs nothing of what nltk imports; rouge_score would keep the bare nltk for others
-    with bare_packages("nltk", "nltk.stem", "rouge_score"):
-        from nltk.stem.porter import PorterStemmer
-        from rouge_score.rouge_scorer import RougeScorer
+    from nltk.stem.porter import PorterStemmer
+    from rouge_score.rouge_scorer import RougeScorer
 
     words = AnyScriptWords if any_script else Words
     return RougeScorer(list(kinds), tokenizer=words(lru_cache(2**16)(PorterStemmer().stem)) if stemmer else None)

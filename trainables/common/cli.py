@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
-import ctypes
 import errno
 import functools
-import gc
 import os
 import re
 import shlex
@@ -19,7 +16,6 @@ import typer
 from pydantic import ValidationError
 
 from trainables.common.errors import InputError, TrialStopped, first_line
-from trainables.common.hidden_modules import defer_compiler, keep_names_of_models, replaced, without_modules
 from trainables.common.redaction import redact
 
 DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
@@ -39,16 +35,9 @@ LONG_WORD = re.compile(r"(\S{200})\S{600,}")
 
 def make_app(main: Callable[..., None]) -> typer.Typer:
     """Return the command of a function, for which `-h` is `--help`."""
-    collect_seldom()
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
     app.command()(main)
     return app
-
-
-def collect_seldom() -> None:
-    """Let Python look for garbage seldom, and not at its end: what is imported stays, and is a fifth of a start."""
-    gc.set_threshold(50_000, 20, 100)
-    atexit.register(gc.freeze)
 
 
 def default_storage() -> str:
@@ -133,25 +122,10 @@ def silence_libraries() -> None:
     import logging
     import warnings
 
-    collect_seldom()
-    if hasattr(libc := ctypes.CDLL(None), "mallopt"):  # each pass of a model allocates what the one before freed
-        libc.mallopt(-1, 2**26)  # M_TRIM_THRESHOLD: so many free bytes are kept
-        libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: of blocks up to this size
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="torch|deepspeed")
-    if "transformers" not in sys.modules:
-        import torch.distributed
-
-        # a forked process has none of the threads on which texts may have been encoded
-        os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
-        defer_compiler()
-        # scipy is for losses of pictures, boto3 for SageMaker, and 400 modules of torch for sharding, which
-        # nothing uses: transformers keeps the answer that there is none, and reads models without DTensor
-        hidden = replaced(torch.distributed, "is_available", lambda: False)
-        with without_modules("scipy", "boto3"), hidden, keep_names_of_models():
-            import transformers.modeling_utils
     import transformers
 
     transformers.logging.set_verbosity_error()

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainables.config.settings import Value
 
-PLANNING = ("checkpoint_every", "gpu_memory")
+PLANNING = ("checkpoint_every", "gpu_memory", "gpu_name")
 """Resources that change no number, and so no id."""
 
 

@@ -248,6 +248,8 @@ class Resources(Value):
     gpus: NotNegative = 0
     gpu_memory: Positive | None = None
     """GB (10^9 bytes) of a GPU, that the plan goes by; none: the plan leaves it open and a run asks its GPU."""
+    gpu_name: Literal["A100", "H100", "H200", "L40S", "RTX4090"] | None = None
+    """Whose rate the plan's hours go by; none: this machine's GPU, or else an A100."""
     micro_batch: Count | None = None
     """Rows of one rank's forward pass; none: as many as fit a GPU (trainables.training.memory) or the caches of a CPU;
     the result tells which."""

@@ -41,9 +41,10 @@ def generate(
     if any(isinstance(one, Embedding) and one is not network.get_input_embeddings() for one in network.modules()):
         positions = network.config.max_position_embeddings  # learnt ones, of which there are no more
         limits = [min(limit, max(positions - len(ids), 0)) for limit, ids in zip(limits, encoded, strict=True)]
-    draws, longest = None, max((len(ids) + limit for ids, limit in zip(encoded, limits, strict=True)), default=0)
+    draws = None
     if seed is not None:
-        draws = torch.rand(len(encoded), longest, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        numbers = torch.Generator().manual_seed(seed)
+        draws = torch.rand(len(encoded), max(limits, default=0), dtype=torch.float64, generator=numbers)
     continued = generation.continue_prompts(
         network,
         encoded,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -41,3 +41,21 @@ def collate(examples: Sequence[Example], pad: int, width: int | None = None) -> 
 def before_labels(labels: torch.Tensor) -> torch.Tensor:
     """Return whether a label follows each position: (B, T) to (B, T), boolean."""
     return functional.pad(labels[:, 1:] != IGNORED, (0, 1))
+
+
+def select_logits(output: Any, keep: torch.Tensor) -> torch.Tensor:
+    """Return the logits (N, V) at the N positions `keep` (rows, tokens) that a model was asked for by `logits_to_keep`.
+
+    A few architectures compute them at all positions in any case (xLSTM).
+    """
+    return output.logits[keep] if output.logits.ndim == 3 else output.logits
+
+
+def group_by_length(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
+    """Yield row numbers in groups, the longest rows first, each group within `token_budget` padded tokens."""
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    start = 0
+    while start < len(order):
+        size = max(1, token_budget // max(1, lengths[order[start]]))
+        yield order[start : start + size]
+        start += size

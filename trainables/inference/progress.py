@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Lock
 
 Report = Callable[[str, int, int], None]
-"""Called by any thread with what is counted (`answers`, then `generations`), how many are done, and of how many."""
+"""Called with what is counted (`answers`, then `generations`), how many are done on this rank, and of how many."""
 _REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)
 
 
@@ -23,15 +22,14 @@ def report_to(report: Report | None) -> Iterator[None]:
 
 
 class Counter:
-    """Counts what is done on this rank, in passes of several threads that may end at once."""
+    """Counts what is done on this rank."""
 
     def __init__(self, what: str, total: int) -> None:
         self.what, self.total, self.done = what, total, 0
-        self.report, self.lock = _REPORT.get(), Lock()
+        self.report = _REPORT.get()
         self.add(0)
 
     def add(self, count: int) -> None:
-        with self.lock:
-            self.done += count
-            if self.report is not None:
-                self.report(self.what, self.done, self.total)
+        self.done += count
+        if self.report is not None:
+            self.report(self.what, self.done, self.total)

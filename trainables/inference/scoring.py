@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn import functional
 
 from trainables.common.tokenized_row import Example
-from trainables.inference import kv_cache, packed_rows, threads_and_ranks
-from trainables.inference.padded_batch import before_labels, collate
+from trainables.inference.padded_batch import IGNORED, before_labels, collate, group_by_length, select_logits
 from trainables.inference.progress import Counter
+from trainables.inference.ranks import run_shares
 
 LEAST_VARIANCE = 1e-6
 """open-unlearning's guard: where all the probability is on one token."""
@@ -20,9 +20,8 @@ LEAST_VARIANCE = 1e-6
 class LabelScores(NamedTuple):
     """Negative log-likelihood (nats) of each label of an example.
 
-    `hits`, of the first example of a group alone: whether each label is the likeliest token. `standardised`, where
-    asked for: the log-likelihood less its mean over the vocabulary under the model's own distribution, over the
-    deviation there (Min-K++).
+    `hits`: whether each label is the likeliest token. `standardised`, where asked for: the log-likelihood less its
+    mean over the vocabulary under the model's own distribution, over the deviation there (Min-K++).
     """
 
     losses: list[float]
@@ -44,79 +43,56 @@ def score_labels(
     token_budget: int,
     standardise: Collection[Example] = (),
 ) -> list[list[LabelScores]]:
-    """Score each example of each group, such as the answers to a question: what they begin with is read once.
+    """Score each example of each group, such as the answers to a question.
 
-    `token_budget`: tokens of all examples of a pass, padding and what they share included.
+    `token_budget`: tokens of all examples of a pass, padding included.
     """
-    threads = threads_and_ranks.threads_for(network, token_budget)
-    workers = threads_and_ranks.workers_for(network, token_budget)
-    distinct = [dict.fromkeys(sorted(group, key=lambda example: example.input_ids)) for group in groups]
-    longest = max((len(example.input_ids) for group in distinct for example in group), default=0)
-    firsts = {group[0] for group in groups if group}
 
-    def run(chosen: list[Example], model: Any) -> dict[Example, LabelScores]:
-        if packed:
-            one_row = packed_rows.pack(chosen, model.device)
-            logits, rows = packed_rows.read_logits(model, one_row), one_row.labels_read
-        else:
-            logits = read_labels(model, collate(chosen, pad))
-            rows = torch.arange(len(logits), device=logits.device)
-        counter.add(len(chosen))
-        return _scores(chosen, logits, rows, firsts, standardise)
+    def run(examples: Sequence[Example]) -> dict[Example, LabelScores]:
+        counter, found = Counter("answers", len(examples)), {}
+        for rows in group_by_length([len(example.input_ids) for example in examples], token_budget):
+            batch = [examples[row] for row in rows]
+            found |= _score_batch(network, batch, pad, standardise)
+            counter.add(len(batch))
+        return found
 
-    with packed_rows.packing(network, longest) as packed:
-        lengths: dict[Example, int] = {}
-        for group in distinct:
-            lengths |= {example: len(example.input_ids) for example in group}
-            if packed:  # those that share tokens come into the same pass
-                lengths |= dict.fromkeys(group, max((lengths[example] for example in group), default=0))
-        most = threads_and_ranks.job_tokens(sum(lengths.values()), token_budget // threads, workers)
-        examples = list(lengths)
-        numbers = threads_and_ranks.group_by_length(list(lengths.values()), most)
-        jobs = [[examples[number] for number in chosen] for chosen in numbers]
-        counter = Counter("answers", sum(map(len, threads_and_ranks.share_of_rank(jobs))))
-        results = threads_and_ranks.run_all(network, [partial(run, chosen) for chosen in jobs], threads)
-    found = {example: scores for result in results for example, scores in result.items()}
+    distinct = {example: None for group in groups for example in group}
+    found = run_shares(run, sorted(distinct, key=lambda example: -len(example.input_ids)))
     return [[found[example] for example in group] for group in groups]
 
 
 def read_labels(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the logits (labels, vocabulary) of a collated batch's labels.
 
-    The head is given no other positions: a label of 2,048 to 150,000 logits is much of a pass.
+    The head is given no other positions: a label of 2,048 to 150,000 logits is much of a pass. Padding is on the right,
+    where no label of a causal model sees it, and attention needs no mask.
     """
-    given = {name: part.to(network.device) for name, part in batch.items()}
-    keep = before_labels(given.pop("labels"))
-    return kv_cache.select_logits(network(**given, use_cache=False, logits_to_keep=keep), keep)
+    keep = before_labels(batch["labels"]).to(network.device)
+    input_ids = batch["input_ids"].to(network.device)
+    return select_logits(network(input_ids=input_ids, use_cache=False, logits_to_keep=keep), keep)
 
 
-def _scores(
-    examples: list[Example],
-    logits: torch.Tensor,
-    rows: torch.Tensor,
-    firsts: Collection[Example],
-    standardise: Collection[Example],
+def _score_batch(
+    network: Any, examples: Sequence[Example], pad: int, standardise: Collection[Example]
 ) -> dict[Example, LabelScores]:
-    """Return losses in fp32 from logits (N, vocabulary), with hits of the examples in `firsts`.
-
-    `rows` (labels,): the number of the logits that predict each label.
-    """
-    labels = torch.tensor([label for one in examples for label in one.input_ids[one.answer_start :]]).to(rows)
-    losses = -logits.float().log_softmax(-1)[rows, labels].cpu()
+    batch = collate(examples, pad)
+    logits = read_labels(network, batch).float()
+    labels = batch["labels"][batch["labels"] != IGNORED].to(logits.device)
+    losses = functional.cross_entropy(logits, labels, reduction="none").cpu()
+    hits = (logits.argmax(-1) == labels).cpu()
     counts = [example.answer_tokens for example in examples]
     found = {}
-    for example, lost, part, own in zip(
-        examples, losses.split(counts), rows.split(counts), labels.split(counts), strict=True
+    for example, own, lost, hit in zip(
+        examples, logits.split(counts), losses.split(counts), hits.split(counts), strict=True
     ):
-        hits = (logits[part].argmax(-1) == own).tolist() if example in firsts else []
-        standardised = _standardise(logits[part], lost).tolist() if example in standardise else None
-        found[example] = LabelScores(lost.tolist(), hits, standardised)
+        standardised = _standardise(own, lost).tolist() if example in standardise else None
+        found[example] = LabelScores(lost.tolist(), hit.tolist(), standardised)
     return found
 
 
 def _standardise(logits: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
     """Return (-loss - mean) / deviation of the log-likelihoods over the vocabulary: (labels,). Zhang et al., 2025."""
-    logs = logits.float().log_softmax(-1)
+    logs = logits.log_softmax(-1)
     shares = logs.exp()
     mean = (shares * logs).sum(-1)
     variance = (shares * logs.square()).sum(-1) - mean.square()

@@ -18,8 +18,8 @@ from torch.nn import functional
 from trainables.benchmarks import Metrics
 from trainables.common.errors import InputError, TrialStopped
 from trainables.common.tokenized_row import Example
-from trainables.inference import scoring, threads_and_ranks
-from trainables.inference.padded_batch import IGNORED, before_labels, collate
+from trainables.inference import scoring
+from trainables.inference.padded_batch import IGNORED, before_labels, collate, group_by_length
 
 LEAST_DROP = 0.05
 """Nats a token: where the retain model's states take away less, a layer holds nothing of the row."""
@@ -40,7 +40,7 @@ def score_depth(load: Callable[[str], Any], examples: Sequence[Example], *, pad:
     Raises InputError where their layers differ, TrialStopped where a likelihood is not finite.
     """
     lengths = [len(example.input_ids) for example in examples]
-    batches = [[examples[row] for row in rows] for rows in threads_and_ranks.group_by_length(lengths, token_budget)]
+    batches = [[examples[row] for row in rows] for rows in group_by_length(lengths, token_budget)]
     states = [_read_states(load(role), batches, pad) for role in SOURCES]
     network, found = load("target"), []
     layers = _find_layers(network)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
@@ -19,27 +18,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables.common.hidden_modules import replaced, without_modules
 from trainables.config.settings import Resources, Training
 from trainables.methods.rectifiers import Metric, Segments
-from trainables.training import forward_backward, memory
+from trainables.training import memory
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("DS_SKIP_CUDA_CHECK", "1")
 
-with without_modules("mlflow"):  # 0.19.8: the autotuner, unused here, would import it: 1.5 s and 130 MB of a trial
-    import deepspeed
-    from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
-    from deepspeed.runtime.fp16.loss_scaler import LossScaler
-    from deepspeed.runtime.zero.config import ZeroStageEnum
-    from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
-    from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
-    from deepspeed.utils.tensor_fragment import fragment_address
-
-# 0.19.8: every step asks whether the optimizer is Muon, which would ready torch's compiler: 0.8 s and 550 modules.
-with replaced(torch, "compile", lambda function, *_, **__: function):
-    import deepspeed.runtime.zero.muon.original_muon
+import deepspeed
+from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
+from deepspeed.runtime.fp16.loss_scaler import LossScaler
+from deepspeed.runtime.zero.config import ZeroStageEnum
+from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
+from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
+from deepspeed.utils.tensor_fragment import fragment_address
 
 # 0.19.8: the table of native operations that can be compiled here, without a public switch for a single one. The
 # shared-memory collective of CPUs would be compiled at first use; gloo does its work.
@@ -68,11 +61,6 @@ class Engine:
         self.world = dist.get_world_size()
         self.rank = dist.get_rank()
         self.device = torch.device(inner.device)
-        # with checkpointing, attention is computed again in the backward pass, outside of `packed_rows.read_logits`
-        padded = self.device.type != "cpu" or resources.gradient_checkpointing
-        self.packable = None if padded else inner.module
-        alone = self.world == stage == 1 and resources.precision == "fp32" and not resources.offload_optimizer
-        self.threads = forward_backward.count_threads(inner.module) if alone else 1
         self.shard_device = torch.device("cpu") if resources.offload_optimizer else self.device
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
@@ -82,14 +70,6 @@ class Engine:
         """
         self.inner.set_gradient_accumulation_boundary(last)
         self.inner.backward(loss * self.world)
-
-    def add(self, gradient: Sequence[torch.Tensor]) -> None:
-        """Add the gradient of a whole pass, which then is over: one tensor for each trained parameter."""
-        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-        self.inner.optimizer.clear_backward_seen_flag()  # 0.19.8: what its forward pass and hooks there would do
-        self.inner.set_gradient_accumulation_boundary(True)
-        self.inner._backward_prologue()
-        self.inner.backward(sum((parameter * part).sum() for parameter, part in zip(trained, gradient, strict=True)))
 
     def shard(self) -> list[torch.Tensor]:
         """Views of this rank's gradient whose writes reach `step()`; flat or shaped, padding included."""

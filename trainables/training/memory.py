@@ -1,24 +1,21 @@
-"""The memory plan of a trial: bytes of states, activations and logits on a rank, and the ZeRO stage and micro-batch.
+"""The memory plan of a trial: bytes of a rank from the model's sizes, and the ZeRO stage and micro-batch that fit.
 
-States are weights, gradients, optimizer, GRU's moving average and a frozen copy; `choose_stage` fills a share of the
-device with them. What a row of the micro-batch keeps for its backward pass (activations.py) comes on top (`peak`), and
-`fit` takes as many rows as there is room for. The constants are DeepSpeed 0.19.8's
-(tests/trainables/training/test_counted_states.py).
+Bounds, not counts: a run that is out of memory all the same starts again with half the micro-batch.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import Resources, Shape
+from trainables.config.settings import CACHED_PER_PASS, Resources, Shape
 from trainables.config.trial import Trial
 from trainables.methods import method_constants
-from trainables.training.activation_bytes import WIDTH, all_layers_bytes, evaluation_bytes, loss_bytes
 
+WIDTH = {"fp32": 4, "bf16": 2}
 FILLED = 0.76
 """The share of a device's memory that states may take."""
 USABLE = 0.92
@@ -27,47 +24,41 @@ BUCKET = 500_000_000
 """Elements of DeepSpeed's buffer of gradients on their way, on a GPU, at the most."""
 GATHERED = 1_000_000_000
 """Elements of weights that ZeRO 3 keeps gathered at the most (stage3_max_live_parameters)."""
-SUBGROUP = 1_000_000_000
-"""Elements that ZeRO 3 updates at a time."""
 UNGATED = ("phi", "gpt_neox", "gpt2", "opt")
 """Architectures, as config.json's model_type has them, whose feed-forward layer has no gate."""
 
 
 @dataclass(frozen=True)
 class States:
-    """Bytes on one rank."""
+    """Bytes on one rank. `average`: of retain gradients, moving averages of them and those that are kept for a step."""
 
     weights: float
     gradients: float
     optimizer: float
     average: float
     frozen: float
-    retain_gradient: float = 0.0
-    """A stored one: for `observe`, or where one retain pass feeds both the rectifier and the objective."""
 
     @property
     def total(self) -> float:
-        return self.weights + self.gradients + self.optimizer + self.average + self.frozen + self.retain_gradient
+        return sum(asdict(self).values())
 
 
 @dataclass(frozen=True)
 class Peak:
-    """Bytes on one rank. `step`, `evaluation`: what these need beyond states, when activations are gone."""
+    """Bytes on one rank: a pass has activations beside the states, an evaluation its own when those are gone."""
 
     states: States
+    buffers: float
     activations: float
-    logits: float
-    buffers: float = 0.0
-    step: float = 0.0
-    evaluation: float = 0.0
+    evaluation: float
 
     @property
     def training(self) -> float:
-        return self.states.total + self.buffers + max(self.activations + self.logits, self.step)
+        return self.states.total + self.buffers + self.activations
 
     @property
     def total(self) -> float:
-        return max(self.training, self.states.total + self.buffers + self.evaluation)
+        return self.states.total + self.buffers + max(self.activations, self.evaluation)
 
 
 @dataclass(frozen=True)
@@ -107,42 +98,34 @@ def states(trial: Trial, parameters: int, trained: int, stage: int) -> States:
     """Return the states of a model of `parameters`, of which `trained` have a gradient, with AdamW.
 
     From ZeRO 1 on the optimizer (two fp32 moments and an fp32 copy of the weights) and an fp32 gradient are split over
-    ranks, at 3 the weights. In bf16 at ZeRO 1 DeepSpeed has the whole fp32 gradient on every rank, beside that of
-    autograd. The moving average is one fp32 shard, a kept retain gradient another. Both are on the CPU where the
-    optimizer is.
+    ranks, at 3 the weights. In bf16 at ZeRO 1 DeepSpeed has the whole fp32 gradient on every rank. Retain gradients
+    are fp32 shards. Optimizer and retain gradients lie on the CPU with offload_optimizer.
     """
     resources = trial.resources
-    ranks, width, fp32 = resources.ranks, WIDTH[resources.precision], 4
-    owner = ranks if stage >= 1 else 1
+    width, owner = WIDTH[resources.precision], resources.ranks if stage >= 1 else 1
     whole = stage == 1 and resources.precision == "bf16"
-    split = 0 if _is_offloaded(resources) else trained
+    split = 0 if resources.offload_optimizer and resources.gpus else 4 * trained / owner
     return States(
-        weights=parameters * width / (ranks if stage == 3 else 1),
-        gradients=trained * (width + fp32 if whole else fp32 / owner),
-        optimizer=(3 if stage >= 1 else 2) * split * fp32 / owner,
-        average=split * fp32 / owner * count_retain_shards(trial),
+        weights=parameters * width / (resources.ranks if stage == 3 else 1),
+        gradients=trained * (width + 4 if whole else 4 / owner),
+        optimizer=(3 if stage >= 1 else 2) * split,
+        average=_count_retain_gradients(trial) * split,
         frozen=parameters * width if "frozen_model" in METHODS[trial.method].needs else 0,
-        retain_gradient=split * fp32 / owner * (bool(trial.observe) + shares_retain_pass(trial)),
     )
 
 
-def count_retain_shards(trial: Trial) -> int:
-    """Return how many retain gradients, or averages of them, the rectifier keeps."""
-    row = RECTIFIERS[trial.rectifier.name]
-    return (trial.rectifier.parts or row.parts) if RETAIN_PASS in row.needs else 0
+def _count_retain_gradients(trial: Trial) -> int:
+    """Count those of the rectifier, that of `observe`, and one that serves the rectifier and a retain term."""
+    row, needs = RECTIFIERS[trial.rectifier.name], METHODS[trial.method].needs
+    kept = (trial.rectifier.parts or row.parts) if RETAIN_PASS in row.needs else 0
+    shared = (kept == 1 and has_retain_term(trial)) or (kept <= 1 and "retain_multiplier" in needs)
+    return kept + bool(trial.observe) + shared
 
 
-def shares_retain_pass(trial: Trial) -> bool:
-    """Return whether a retain pass of its own may serve a term of the objective too (trainables.training.loop).
-
-    Of an objective in custom/ with a retain term, what its gradient takes is planned, and the pass that it may save.
-    """
-    method = METHODS[trial.method]
+def has_retain_term(trial: Trial) -> bool:
+    """Return whether the objective adds a loss on retain rows."""
     settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
-    shards, coefficient = count_retain_shards(trial), settings.retain_coefficient
-    if "retain_multiplier" in method.needs:
-        return shards <= 1
-    return shards == 1 and "retain_loss" in method.needs and coefficient > 0
+    return "retain_loss" in METHODS[trial.method].needs and settings.retain_coefficient > 0
 
 
 def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
@@ -157,11 +140,30 @@ def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | No
     return next((stage for stage in stages if states(trial, parameters, trained, stage).total <= room), 3)
 
 
-def _is_offloaded(resources: Resources) -> bool:
-    return resources.offload_optimizer and resources.gpus > 0
+def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak:
+    """Return the peak of a trial that reads `rows` rows of at most `length` tokens at a time, all of them labels.
+
+    Rank 0 evaluates a whole model at ZeRO 3, and one with adapters folded in; a moved one in fp32.
+    """
+    resources, method = trial.resources, METHODS[trial.method]
+    tokens = rows * length * (2 if "pairs" in method.needs else 1)
+    activations = tokens * _token_bytes(trial, shape, length)
+    if method.strength is not None:  # weights, gradients, AdamW's moments and three vectors, in fp32
+        part = 4 * shape.parameters / resources.ranks
+        held = States(part, part, 2 * part, 3 * part, 0)
+        moved = 4 * shape.parameters + _evaluation_bytes(resources, shape, 4)
+        return Peak(held, 0, activations, max(0.0, moved - held.total))
+    width, trained = WIDTH[resources.precision], _count_trained(trial, shape)
+    copied = stage == 3 or (trial.training.lora_rank and trial.training.eval_every)
+    evaluation = _evaluation_bytes(resources, shape, width) + (width * shape.parameters if copied else 0)
+    buffers = 2 * min(BUCKET, trained)
+    if stage == 3 and resources.ranks > 1:
+        buffers += min(BUCKET, trained) + min(GATHERED, shape.parameters)
+    held = states(trial, shape.parameters, trained, stage)
+    return Peak(held, width * buffers if resources.gpus else 0, activations, evaluation)
 
 
-def _trained(trial: Trial, shape: Shape) -> int:
+def _count_trained(trial: Trial, shape: Shape) -> int:
     """Count trained parameters: all, RMU's three matrices, or the adapters of every linear layer but the head."""
     if METHODS[trial.method].steers:
         return 3 * shape.hidden * shape.intermediate
@@ -174,57 +176,30 @@ def _trained(trial: Trial, shape: Shape) -> int:
     return rank * shape.layers * sides
 
 
-def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak:
-    """Return the peak of a training step of `rows` rows at a time, each of at most `length` tokens, all of them labels.
+def _token_bytes(trial: Trial, shape: Shape, length: int) -> float:
+    """Return what layers and loss keep of one token for the backward pass.
 
-    The optimizer's step copies the fp32 shard of the gradient (ZeRO 3: of a sub-group), and takes the largest
-    parameter's norm in fp64. Beside what trains, rank 0 evaluates a whole model at ZeRO 3, and
-    with LoRA one that has the adapters folded in.
+    A layer: norms in fp32 beside their results, queries, keys, values and output, five vectors of the feed-forward, a
+    mask; eager attention a row of scores a head. The loss: three tensors over the vocabulary in fp32, six where
+    distributions are compared. With checkpointing one vector a layer, and one layer at a time that is computed again.
     """
-    resources, method = trial.resources, METHODS[trial.method]
-    width, ranks = WIDTH[resources.precision], resources.ranks
-    tokens = rows * length * (2 if "pairs" in method.needs else 1)
-    activations = tokens * (all_layers_bytes(trial, shape, length) + 5 * width * shape.hidden)
-    logits = tokens * loss_bytes(trial, shape, length)
-    if method.strength is not None:
-        return _task_vector_peak(trial, shape, activations, logits)
-    trained = _trained(trial, shape)
-    held = states(trial, shape.parameters, trained, stage)
-    largest = min(trained, shape.hidden * max(shape.vocabulary, shape.intermediate))
-    shard = 0 if _is_offloaded(resources) else 4 * trained / ranks
-    step = {0: 0.0, 3: min(shard, 4 * SUBGROUP)}.get(stage, 0.0 if resources.precision == "bf16" else shard)
-    copied = stage == 3 or (trial.training.lora_rank and trial.training.eval_every)
-    whole = shape.parameters * width if copied else 0
-    buffers = _buffer_bytes(resources, shape, trained, largest, stage) if resources.gpus else 0
-    evaluation = evaluation_bytes(trial, shape, resources.precision) + whole
-    return Peak(held, activations, logits, buffers, max(step, 8 * largest / (ranks if stage == 3 else 1)), evaluation)
+    width = WIDTH[trial.resources.precision]
+    layer = (8 + 4 * width) * shape.hidden + 4 * width * shape.heads * shape.head_size
+    layer += 5 * width * shape.intermediate + width * length
+    if trial.target.attention == "eager":
+        layer += shape.heads * length * (4 + 2 * width)
+    layers = shape.layers * layer
+    if trial.resources.gradient_checkpointing:
+        layers = shape.layers * width * shape.hidden + layer
+    distributions = "distributions" in METHODS[trial.method].needs
+    return layers + shape.vocabulary * (24 if distributions else 12)
 
 
-def _buffer_bytes(resources: Resources, shape: Shape, trained: int, largest: int, stage: int) -> float:
-    """Return DeepSpeed's buckets of gradients and their reduced copies, the newest gradient, ZeRO 3's gathered weights.
-
-    Counted as live tensors: tests/trainables/training/test_counted_states.py.
-    """
-    width, bucket = WIDTH[resources.precision], min(BUCKET, trained)
-    copies = {0: 1, 1: 2 if width == 4 else 0, 2: 2, 3: 2 + 4 / width}[stage]
-    gathered = min(GATHERED, shape.parameters) if stage == 3 and resources.ranks > 1 else 0
-    return width * (copies * bucket + largest + gathered)
-
-
-def _task_vector_peak(trial: Trial, shape: Shape, activations: float, logits: float) -> Peak:
-    """Return the peak of the making of a task vector, or of the evaluation of the model that was moved along it.
-
-    Split over ranks in fp32: weights, gradients, AdamW's moments and three vectors. Gathered in the precision of the
-    passes: embeddings and two layers. Rank 0 evaluates in fp32, whatever the precision.
-    """
-    resources = trial.resources
-    part = shape.parameters * 4 / resources.ranks
-    held = States(part, part, 2 * part, 3 * part, 0)
-    embeddings = 2 * shape.vocabulary * shape.hidden
-    gathered = embeddings + 2 * (shape.parameters - embeddings) / shape.layers
-    buffers = WIDTH[resources.precision] * gathered if resources.ranks > 1 or resources.precision == "bf16" else 0
-    evaluation = max(0.0, 4 * shape.parameters + evaluation_bytes(trial, shape, "fp32") - held.total)
-    return Peak(held, activations, logits, buffers, evaluation=evaluation)
+def _evaluation_bytes(resources: Resources, shape: Shape, width: int) -> float:
+    """Return what an evaluation takes beside the model: keys and values of generations, or a pass over answers."""
+    kept = 2 * (shape.layers + 1) * shape.kv_heads * shape.head_size * width
+    read = (8 + width) * shape.vocabulary + width * (8 * shape.hidden + 3 * shape.intermediate)
+    return resources.evaluation_tokens * max(CACHED_PER_PASS * kept, read)
 
 
 def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
@@ -234,14 +209,13 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
     """
     resources, stage = trial.resources, trial.resources.zero_stage
     if stage is None:
-        stage = choose_stage(trial, shape.parameters, _trained(trial, shape), memory)
+        stage = choose_stage(trial, shape.parameters, _count_trained(trial, shape), memory)
     length = max(longest, padded_to(trial))
     share, limit = trial.training.batch_size // resources.ranks, None if memory is None else USABLE * memory
     rows = resources.micro_batch or share
     if resources.micro_batch is None and limit is not None:
         one = peak(trial, shape, stage, 1, length)
-        room = limit - one.states.total - one.buffers
-        parts = -(-share // max(1, int(room / (one.activations + one.logits))))
+        parts = -(-share // max(1, int((limit - one.states.total - one.buffers) / one.activations)))
         rows = -(-share // parts)
     return Fit(stage, rows, peak(trial, shape, stage, rows, length), limit)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import resource
 import sys
@@ -16,8 +15,6 @@ from trainables.config.settings import Resources
 
 OUT_OF_MEMORY = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory")
 """What errors other than torch.OutOfMemoryError say where the device's memory ran out."""
-STARTS = itertools.count()
-"""How often this process was prepared."""
 
 
 def prepare_process(resources: Resources, seed: int) -> torch.device:
@@ -25,8 +22,6 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
     provenance.stamp()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may sum in another order each time
     release_memory()
-    if next(STARTS) < 2:  # what is imported before and in the first trial; a trial's own objects must stay collectable
-        gc.freeze()  # no later collection looks at these again
     torch.set_num_threads(resources.cpus)
     torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would import torch's compiler
     # No code here reads memory that it has not written; filling new tensors with NaN takes three times as long.

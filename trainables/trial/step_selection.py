@@ -21,8 +21,8 @@ from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
-from trainables.inference import threads_and_ranks
 from trainables.inference.progress import Report
+from trainables.inference.ranks import over_ranks
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATIONS, RESULT, STOPPED
@@ -102,7 +102,7 @@ class StepSelection:
         `together`: every rank has the model and calls this; rank 0 alone writes. Raises TrialStopped if it diverged.
         """
         network.eval()
-        with threads_and_ranks.over_ranks(together):
+        with over_ranks(together):
             metrics, rows = self.measure(network)
         if together and dist.get_rank() > 0:
             return

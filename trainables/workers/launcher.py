@@ -58,18 +58,17 @@ def train_ranks(config: dict[str, Any]) -> None:
 def _find_outcome(failure: Exception) -> str:
     """Return the outcome of a trial whose ranks Ray Train gave up on.
 
-    It is lost if any rank died: the others then often fail for want of it.
+    It is lost if any rank died: the others then often fail for want of it. Ray Train has no public type for that.
     """
     from ray.train import ControllerError, WorkerGroupError
-    from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError
 
     from trainables.training.runtime import is_out_of_memory
 
     if "OutOfMemoryError" in str(failure) or is_out_of_memory(failure):
         return "out_of_memory"
     if isinstance(failure, WorkerGroupError):
-        died = (WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError)
-        return LOST if any(isinstance(error, died) for error in failure.worker_failures.values()) else "failed"
+        kinds = [type(error).__name__ for error in failure.worker_failures.values()]
+        return LOST if any(kind.startswith("WorkerHealthCheck") for kind in kinds) else "failed"
     return LOST if isinstance(failure, ControllerError) else "failed"
 
 

@@ -132,7 +132,7 @@ def _start(recipe: Recipe) -> tuple[Any, Any]:
         return model_files.load_model(recipe.base, recipe.precision, field="models")
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = _learn_tokenizer(recipe)
+    tokenizer = learn_tokenizer(recipe)
     settings: dict[str, Any] = dict(recipe.architecture)
     configuration = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -145,7 +145,7 @@ def _start(recipe: Recipe) -> tuple[Any, Any]:
     return LlamaForCausalLM(configuration), tokenizer
 
 
-def _learn_tokenizer(recipe: Recipe) -> Any:
+def learn_tokenizer(recipe: Recipe) -> Any:
     """Return a byte-level BPE of every question and answer, so that target and retain model share it."""
     from tokenizers import ByteLevelBPETokenizer, Tokenizer
     from tokenizers.processors import TemplateProcessing

@@ -10,7 +10,7 @@ import transformers
 
 from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
 from trainables.config.trial import Trial
-from trainables.training import activation_bytes, memory, model_files
+from trainables.training import memory, model_files
 from trainables.trial import setup
 
 ROWS, LENGTH = 4, 64
@@ -62,10 +62,10 @@ def kept(network: Any) -> int:
         ("Mistral", "rmu", 5, None, "bf16"),
     ],
 )
-def test_layers_keep_what_the_plan_says(
+def test_layers_keep_no_more_than_the_plan_says(
     family: str, method: Any, layer: int, lora: int | None, precision: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within 15 %; RMU keeps nothing of the layers below its first trained matrix."""
+    """A bound, not much above; RMU keeps less."""
     # A trial on ZeRO 3 in this process leaves DeepSpeed's own `linear` behind, which keeps its input in any case.
     monkeypatch.setattr(torch.nn.functional, "linear", torch._C._nn.linear)  # pyright: ignore[reportAttributeAccessIssue]
     network = network_of(family, precision)
@@ -83,5 +83,6 @@ def test_layers_keep_what_the_plan_says(
     )
     shape = memory.shape_of({**SIZES, "model_type": family.lower()})
     assert shape is not None
-    planned = ROWS * LENGTH * activation_bytes.all_layers_bytes(trial, shape, LENGTH)
-    assert planned == pytest.approx(kept(network), rel=0.15)
+    planned = memory.peak(trial, shape, 1, ROWS, LENGTH).activations
+    assert kept(network) <= planned
+    assert method == "rmu" or planned <= 1.6 * kept(network)

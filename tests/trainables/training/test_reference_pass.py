@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from search_spaces.backbones.zephyr import ZEPHYR
 from tests.support import tiny
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import Model, Resources, Training
-from trainables.config.trial import Trial
+from trainables.config.settings import Resources, Training
 from trainables.data import text_blocks
 from trainables.methods import method_constants, objectives, rectifiers
-from trainables.training import engine, flops, forward_backward, loop, sampling
+from trainables.training import engine, forward_backward, loop, sampling
 from trainables.training.runtime import prepare_process
 
 TEXTS, STEPS, BATCH, SEED = 60, 2, 4, 3
@@ -86,15 +84,3 @@ def test_another_attempt_takes_rows_that_have_a_sum() -> None:
         assert set(again) <= drawn()
         assert len(set(again)) == BATCH
     assert sampling.sampled_rows(SEED, 15, TEXTS, BATCH) == list(range(TEXTS)), "over an epoch every row"
-
-
-def test_the_plan_counts_the_rows_that_are_drawn() -> None:
-    """Zephyr, 20 steps of 32 rows: a forward pass over as many, however large the corpus is."""
-    training = Training(epochs=20, max_steps=20, batch_size=32)
-    npo, ga = (Trial(method=name, target=Model(path="m"), training=training) for name in ("npo", "ga"))
-    few, many, without = (
-        flops.operations(config, ZEPHYR.shape, points, 1024.0)
-        for config, points in ((npo, 20 * 32), (npo, 25_000), (ga, 25_000))
-    )
-    assert few == many
-    assert many - without == pytest.approx(2 * ZEPHYR.shape.parameters * 640 * 1024.0)

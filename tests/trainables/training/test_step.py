@@ -12,7 +12,6 @@ import transformers
 
 from tests.support import tiny
 from trainables.common.tokenized_row import Example
-from trainables.inference import packed_rows
 from trainables.inference.padded_batch import collate
 from trainables.methods import method_constants, objectives
 from trainables.methods.objectives import ForwardOutput, Term
@@ -29,7 +28,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "OPT": {"dropout": 0.0, "ffn_dim": 24, "word_embed_proj_dim": 16, "max_position_embeddings": 32},
     "GPTNeoX": {"intermediate_size": 24},
 }
-GPT2 = transformers.GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_head=2, n_positions=32)
 REDUCTIONS = ("labels", "attended", "all_positions", "all_positions_fixed_pad")
 TOLERANCE = 1e-6
 """Relative. Weights are fp64, so that what is left is the rounding of losses, which are taken in fp32."""
@@ -53,14 +51,10 @@ def rows() -> list[Example]:
     ]
 
 
-def ours(
-    model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any, pack: bool = False, threads: int = 1
-) -> float:
+def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any) -> float:
     task = SimpleNamespace(pad=0, micro_batch=size, frozen=frozen)
     plan: list[forward_backward.TermRows] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
-    engine = tiny.PlainEngine(model)
-    engine.packable, engine.threads = model if pack else None, threads
-    return forward_backward.accumulate_gradient(engine, plan, task, known)[0]
+    return forward_backward.accumulate_gradient(tiny.PlainEngine(model), plan, task, known)[0]
 
 
 def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, float]) -> float:
@@ -109,64 +103,6 @@ def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: 
     wanted = theirs(**collate(rows(), 0), use_cache=False).loss
     wanted.backward()
     agree(model, theirs, (loss, wanted.item()))
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in ("Mistral", "Gemma2")])
-def test_packed_rows_and_passes_side_by_side_give_the_same_gradient(
-    family: str, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two terms, one of which knows what rows had before, whose rows begin alike, and of several steps."""
-    alike = [Example((7, 8, 9, *row.input_ids), row.answer_start + 3) for row in rows()]
-    monkeypatch.setitem(globals(), "rows", lambda: alike)
-    terms = objectives.make_objective("npo_gd", method_constants.Constants(beta=0.5)).terms
-    model, theirs, read = network(family), network(family), packed_rows.read_logits
-    known, passes = dict(enumerate((9.0, 8.0, 7.0, 6.0, 5.0, 4.0))), []
-    count = lambda network, packed: passes.append(packed.input_ids.shape) or read(network, packed)  # noqa: E731
-    monkeypatch.setattr(packed_rows, "read_logits", count)
-    monkeypatch.setattr(forward_backward, "LEAST_TOKENS", 1)
-    added, add = [], tiny.PlainEngine.add
-    monkeypatch.setattr(tiny.PlainEngine, "add", lambda engine, found: added.append(1) or add(engine, found))
-    for _ in range(2):
-        for each in (model, theirs):
-            each.zero_grad()
-        loss = ours(model, terms, None, 2, known, pack=True, threads=threads)
-        agree(model, theirs, (loss, ours(theirs, terms, None, None, known)))
-        assert model.config._attn_implementation == "sdpa"
-    assert len(added) == (0 if threads == 1 else 2)
-    assert len(passes) == 2 * len(terms) * 3
-    assert sum(tokens for _, tokens in passes) < 4 * sum(len(row.input_ids) - 1 for row in alike)
-
-
-def test_what_cannot_be_packed_is_padded_and_cut_for_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What reads more than labels, or further than a window, adapters, and what an engine does not let be packed."""
-    monkeypatch.setattr(packed_rows, "read_logits", lambda *_: pytest.fail("rows were packed"))
-    monkeypatch.setattr(forward_backward, "LEAST_TOKENS", 1)
-    divergence = objectives.make_objective("ga_kl", method_constants.Constants()).terms
-    for model, terms, pack in (
-        (network("Mistral"), (objectives.NLL,), True),
-        (network(), divergence, True),
-        (model_files.with_adapters(network(), 2, 4), (objectives.NLL,), True),
-        (network(attention="eager"), (objectives.NLL,), True),
-        (network(), (objectives.NLL,), False),
-    ):
-        passes: list[int] = []
-        model.register_forward_pre_hook(lambda *_, passes=passes: passes.append(1))
-        ours(model, terms, network().eval(), None, None, pack=pack, threads=2)
-        assert len(passes) == len(terms)
-
-
-def test_few_tokens_are_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiny.PlainEngine, "add", lambda *_: pytest.fail("threads were used"))
-    ours(network(), (objectives.NLL,), None, None, None, pack=True, threads=4)
-
-
-def test_only_small_models_without_random_numbers_are_computed_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    assert forward_backward.count_threads(network()) == 4
-    assert forward_backward.count_threads(transformers.GPT2LMHeadModel(GPT2)) == 1
-    monkeypatch.setattr(forward_backward, "GRADIENTS", 100)
-    assert forward_backward.count_threads(network()) == 1
 
 
 @pytest.mark.parametrize("size", [None, 4])

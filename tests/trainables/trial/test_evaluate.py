@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,75 +26,7 @@ KEYS |= {f"{task}_truth_ratio" for task in ("retain", "real_authors", "world_fac
 COLUMNS = "task index question answer generation answer_loss answer_tokens paraphrase_loss paraphrase_tokens"
 COLUMNS += " perturbed_loss perturbed_tokens rouge1_recall rougeL_recall"
 
-UNUSED = "datasets sklearn pandas pyarrow scipy.optimize peft boto3 mlflow ray deepspeed matplotlib".split()
-UNUSED += ["torch._dynamo.symbolic_convert", "torch.distributed.tensor"]
-"""What takes long to import, and no evaluation needs."""
-LOADED = "import runpy, sys\ntry: runpy.run_module('trainables.evaluate', run_name='__main__', alter_sys=True)\n"
-LOADED += f"except SystemExit: print([name for name in {UNUSED} if name in sys.modules])"
-
 Run = Callable[..., Any]
-
-
-def test_an_evaluation_imports_what_it_uses(trial_inputs: Any, root: Path, tmp_path: Path) -> None:
-    places = ("--model", trial_inputs.target, "--data", trial_inputs.data, "--output", tmp_path / "metrics.json")
-    typed = [sys.executable, "-c", LOADED, *map(str, places), "--split", trial_inputs.split, "--limit", "2"]
-    done = subprocess.run(typed, cwd=root, capture_output=True, text=True, check=False)
-    assert (tmp_path / "metrics.json").is_file(), done.stderr
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_libraries_are_silenced_also_where_transformers_is_there(root: Path) -> None:
-    """Of one that has begun to be imported with scipy, the rest wants scipy."""
-    typed = "import transformers.cache_utils\nfrom trainables.common import cli\ncli.silence_libraries()"
-    done = subprocess.run([sys.executable, "-c", typed], cwd=root, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_what_an_evaluation_did_not_import_can_be_had_afterwards(root: Path) -> None:
-    typed = "from trainables.common import cli; cli.silence_libraries(); import sys, torch, torch.distributed.tensor\n"
-    typed += "assert torch.distributed.is_available() and torch.distributed.tensor.DTensor\n"
-    typed += "double = torch.compile(lambda number: 2 * number, backend='eager')\n"
-    typed += (
-        "print(double(torch.ones(2)).tolist(), torch._dynamo.is_compiling(), 'torch._dynamo.config' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", typed], cwd=root, capture_output=True, text=True, check=False)
-    assert done.stdout == "[2.0, 2.0] False True\n", done.stderr
-
-
-def test_what_transformers_reads_of_its_own_files_is_kept(root: Path, tmp_path: Path) -> None:
-    """At each start it would read those of all its models; what is kept may be missing, damaged or of other files."""
-    typed = "import sys, functools; from pathlib import Path; from trainables.common import cli, hidden_modules\n"
-    typed += "hidden_modules.KEPT_NAMES = Path(sys.argv[1]); cli.silence_libraries(); import transformers\n"
-    typed += "from transformers.utils.import_utils import create_import_structure_from_path as read\n"
-    typed += "print(read.cache_info().misses > 100, functools.lru_cache(abs).cache_info().maxsize)\n"
-    typed += "folder = Path(transformers.__file__).parent / 'models'; (plain,) = read.__wrapped__.args\n"
-    typed += "print(read(folder) == plain(folder), 'llama' in plain(folder))"
-    kept = tmp_path / "__pycache__" / "transformers.json"
-    for content, reads_all in ((None, True), (None, False), ("[", True), ("[[], {}]", True)):
-        if content:
-            kept.write_text(content)
-        command = [sys.executable, "-c", typed, str(kept)]
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-        assert done.stdout == f"{reads_all} 128\nTrue True\n", done.stderr
-
-
-def test_freed_memory_is_kept(root: Path) -> None:
-    typed = "import resource; from trainables.common import cli; cli.silence_libraries(); import torch\n"
-    typed += "def take(): return len([torch.ones(8, 2**18) for _ in range(3)])\n"  # 8 MB each, all freed at once
-    typed += "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
-    typed += "take(); take(); before = faults(); [take() for _ in range(5)]; print(faults() - before)"
-    done = subprocess.run([sys.executable, "-c", typed], cwd=root, capture_output=True, text=True, check=False)
-    if hasattr(ctypes.CDLL(None), "mallopt"):  # of glibc
-        assert int(done.stdout) < 10_000, done.stderr  # without: 20,320
-
-
-def test_rouge_imports_nothing_of_nltk_but_its_stemmer(root: Path) -> None:
-    typed = "import sys; from trainables.benchmarks.rouge_words import scorer; score = scorer('rouge1').score\n"
-    typed += "print('nltk' in sys.modules, 'rouge_score' in sys.modules, score('two dogs', 'a dog')['rouge1'].recall)\n"
-    typed += "import nltk, rouge_score.rouge_scorer\n"
-    typed += "print(nltk.stem.porter.PorterStemmer().stem('dogs'), 'corpus' in dir(nltk))"
-    done = subprocess.run([sys.executable, "-c", typed], cwd=root, capture_output=True, text=True, check=False)
-    assert done.stdout == "False False 0.5\ndog True\n", done.stderr
 
 
 @pytest.mark.data

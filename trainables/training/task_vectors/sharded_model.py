@@ -6,7 +6,7 @@ Task vectors need each parameter's weight, gradient and origin side by side, whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from trainables.config.settings import Precision
-from trainables.training import forward_backward
 
 
 @dataclass(frozen=True)
@@ -49,18 +48,10 @@ class ShardedModel:
         self.device = device
         self.world = dist.get_world_size()
         self.rank = dist.get_rank()
-        # in training mode, that of checkpointing, attention is computed again outside of `packed_rows.read_logits`
-        self.packable = None if device.type != "cpu" or inner.training else inner
-        self.threads = 1 if isinstance(inner, FSDPModule) else forward_backward.count_threads(inner)
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """Add one micro-batch's gradient; ranks are averaged, hence the factor."""
         (loss * self.world).backward()
-
-    def add(self, gradient: Sequence[torch.Tensor]) -> None:
-        """Add the gradient of a whole pass: one tensor for each trained parameter."""
-        for piece, part in zip(self.pieces(), gradient, strict=True):
-            piece.parameter.grad = piece.gradient + part
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
         """Return the sum over ranks."""
