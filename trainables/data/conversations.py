@@ -240,11 +240,12 @@ class Encoder:
     def _strip_start(self, question: Question) -> Question:
         """Return a question without a start token of its own."""
         start = self.tokenizer.bos_token
-        if self.whole_tail or not start or not isinstance(question, str):
+        if self.whole_tail or not start:
             return question
-        while question.lstrip().startswith(start):
-            question = question.lstrip().removeprefix(start)
-        return question
+        (role, text), *others = list_turns(question)
+        while text.lstrip().startswith(start):
+            text = text.lstrip().removeprefix(start)
+        return text if isinstance(question, str) else ((role, text), *others)
 
     def _strip_end(self, answer: str) -> str:
         """Return an answer without end tokens of its own."""

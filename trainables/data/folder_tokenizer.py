@@ -117,7 +117,8 @@ class FolderTokenizer:
         """Return the turns as text, as transformers renders them."""
         special = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
         named = {name: text for name in special if (text := self.special(name)) is not None}
-        return _environment().from_string(chat_template).render(messages=turns, **(named | values))
+        given = {"messages": turns, "tools": None, "documents": None} | named | values
+        return _environment().from_string(chat_template).render(**given)
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

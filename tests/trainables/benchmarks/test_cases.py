@@ -1,0 +1,76 @@
+"""Models and rows as people have them: the right number, or one line at planning, at a start and of an evaluation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cases import Cases
+from tests.support.starts import in_process, invoke
+from trainables import evaluate
+
+pytestmark = pytest.mark.data
+REFUSED = {
+    "pad_beyond": ("full", "[PAD]", "embeddings end at 2047"),
+    "template_refuses": ("full", "A system message is required", "benchmark.template"),
+    "gpt2_1024": ("forget_long", "more tokens than the 1024 positions", "row 4"),
+}
+"""Model, rows of its own (`full`: those of all), and what its line says."""
+
+
+def typed(cases: Cases, option: str, forget: str = "forget", retain: str = "retain") -> list[str]:
+    places = cases.sources(forget, retain).items()
+    return [word for part, file in places for word in (option, f"{part}={file}")]
+
+
+def evaluated(cases: Cases, model: Path, template: str, output: Path, *rows: str) -> tuple[dict[str, Any], str]:
+    given = ("--benchmark", "own", "--model", model, *typed(cases, "--source", *rows), "--template", template)
+    done = invoke(evaluate.main, *given, "--output", output)
+    assert done.exit_code == 0, done.output
+    return json.loads(output.read_text()), done.stderr
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_work_is_one_line_everywhere(name: str, cases: Cases, tmp_path: Path, run_module: Any) -> None:
+    rows, *words = REFUSED[name]
+    forget = "forget" if rows == "full" else rows
+    template, model, output = "chat" if name == "template_refuses" else "plain", cases.models / name, tmp_path / "found"
+    given = typed(cases, "--source", forget)
+    options = ("--benchmark", "own", "--model", model, *given, "--template", template, "--output", output)
+    alone = run_module("trainables.evaluate", *options)
+    sets = ["--set", f"target={model}", *typed(cases, "--set", forget), "--set", f"benchmark.template={template}"]
+    sweep = ("own", *sets, "--storage", tmp_path / "runs")
+    found = [(alone.returncode, alone.stderr)]
+    for more in (("--dry-run",), ()):
+        done = in_process(*sweep, *more)
+        found.append((done.exit_code, done.stderr))
+    for status, said in found:
+        refusals = [line for line in said.splitlines() if line.startswith("error: ")]
+        assert (status, len(refusals)) == (2, 1), said
+        assert all(word in refusals[0] for word in words), said
+        assert "Traceback" not in said
+        assert "Karachi" not in said
+    assert not output.exists()
+    assert not (tmp_path / "runs" / "trials").exists()
+
+
+def test_an_answer_after_a_space(cases: Cases, tmp_path: Path) -> None:
+    found, _ = evaluated(cases, cases.models / "answer_after_space", "chat", tmp_path / "found.json")
+    assert found["forget_rouge"] == 1.0
+    assert found["forget_prob"] > 0.9
+
+
+def test_a_turn_that_ends_with_a_line_feed(cases: Cases, tmp_path: Path) -> None:
+    found, _ = evaluated(cases, cases.models / "turn_end", "chat", tmp_path / "found.json")
+    assert round(found["forget_extraction_strength"], 4) == 0.7998
+    assert round(found["forget_rouge"], 4) == 0.8402
+
+
+def test_texts_that_were_rendered_already(cases: Cases, tofu_models: Path, tmp_path: Path) -> None:
+    rows = ("forget_rendered", "retain_rendered")
+    found, said = evaluated(cases, tofu_models / "full", "plain", tmp_path / "found.json", *rows)
+    assert found["utility"] == pytest.approx(0.2210, abs=6e-5)
+    assert "spell special tokens (</s>, <s>" in said

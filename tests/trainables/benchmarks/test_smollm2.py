@@ -1,0 +1,139 @@
+"""A real chat model: its numbers are those of plain transformers, one row at a time."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rouge_score.rouge_scorer import RougeScorer
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tests.support import interrupted, tiny
+from tests.support.own_rows import on
+from tests.support.smollm2 import make_model
+from tests.support.starts import invoke
+from trainables import export
+from trainables.benchmarks import evaluation
+from trainables.benchmarks.own import row_files, row_scores
+from trainables.config.settings import Model, Rectifier, Training
+from trainables.config.trial import Trial
+from trainables.data.conversations import make_encoder
+from trainables.storage import atomic_files
+from trainables.storage.names import STEPS
+from trainables.training import model_files
+from trainables.trial import setup
+
+pytestmark = [pytest.mark.data, pytest.mark.slow]
+CAPITALS = {
+    "France": "Paris",
+    "Italy": "Rome",
+    "Japan": "Tokyo",
+    "Spain": "Madrid",
+    "Egypt": "Cairo",
+    "Kenya": "Nairobi",
+}
+CAPITALS |= {
+    "Norway": "Oslo",
+    "Peru": "Lima",
+    "Cuba": "Havana",
+    "Chile": "Santiago",
+    "Greece": "Athens",
+    "Iran": "Tehran",
+}
+ROWS = [
+    {"question": f"What is the capital of {country}?", "answer": f"The capital of {country} is {city}."}
+    for country, city in CAPITALS.items()
+]
+END = "<|im_end|>"
+
+
+@pytest.fixture(scope="module")
+def model(shared: Path, pytestconfig: pytest.Config) -> Path:
+    cache: pytest.Cache = pytestconfig.cache  # pyright: ignore[reportAssignmentType]
+    return make_model(shared, cache.mkdir("smollm2"))
+
+
+def write_rows(folder: Path) -> dict[str, Path]:
+    files = {part: folder / f"{part}.jsonl" for part in ("forget", "retain")}
+    tiny.write_rows(files["forget"], ROWS[:4])
+    tiny.write_rows(files["retain"], ROWS[4:])
+    return files
+
+
+@torch.no_grad()
+def restate(network: Any, tokenizer: Any, row: dict[str, str]) -> dict[str, Any]:
+    """Score and generate one row by transformers alone."""
+    turns = [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}]
+    prompt = tokenizer.apply_chat_template(turns[:1], add_generation_prompt=True, return_dict=False)
+    whole = tokenizer.apply_chat_template(turns, return_dict=False)
+    assert whole[: len(prompt)] == prompt
+    whole = whole[: whole.index(tokenizer.convert_tokens_to_ids(END), len(prompt)) + 1]
+    likely = network(input_ids=torch.tensor([whole])).logits[0].double().log_softmax(-1)
+    places = range(len(prompt) - 1, len(whole) - 1)
+    hits = [int(likely[k].argmax()) == whole[k + 1] for k in places][:-1]
+    missed = max((k + 1 for k, hit in enumerate(hits) if not hit), default=0)
+    given = torch.tensor([prompt])
+    settings = {"attention_mask": torch.ones_like(given), "max_new_tokens": 200, "do_sample": False}
+    written = network.generate(given, **settings, pad_token_id=tokenizer.pad_token_id)[0, len(prompt) :]
+    text = tokenizer.decode(written, skip_special_tokens=True)
+    rouge = RougeScorer(["rougeL"], use_stemmer=True).score(row["answer"], text)["rougeL"].recall
+    return {
+        "prob": float(np.exp(np.mean([float(likely[k, whole[k + 1]]) for k in places]))),
+        "extraction_strength": 1 - missed / len(hits),
+        "exact_memorisation": float(np.mean(hits)),
+        "rougeL_recall": rouge,
+        "text": text,
+    }
+
+
+@pytest.mark.parametrize("system", [True, False])
+def test_an_evaluation_is_that_of_plain_transformers(model: Path, shared: Path, system: bool, tmp_path: Path) -> None:
+    """With the published template, which puts a system prompt in front, and with one that does not."""
+    folder = model
+    if not system:
+        folder = shutil.copytree(model, tmp_path / "model", copy_function=shutil.copyfile)
+        shutil.copyfile(shared / "models/smollm2_135m/chatml_without_system.jinja", folder / "chat_template.jinja")
+    benchmark = on(write_rows(tmp_path), template="chat")
+    network, tokenizer = model_files.load_model(Model(path=str(folder)))
+    found, records = evaluation.evaluate(network, tokenizer, benchmark, None, token_budget=4096)
+    chosen = [(row, 0) for rows in row_files.read_evaluation_rows(benchmark).values() for row in rows]
+    texts = row_scores.generate_rows(network, make_encoder("chat", tokenizer), chosen, token_budget=4096)
+    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    other = [restate(plain, AutoTokenizer.from_pretrained(folder), row) for row in ROWS]
+    assert [one["text"] for one in other] == texts
+    for record, one in zip(records, other, strict=True):
+        for name in ("prob", "extraction_strength", "exact_memorisation", "rougeL_recall"):
+            assert record[name] == pytest.approx(one[name], abs=1e-5), name
+    assert found["forget_rouge"] == pytest.approx(np.mean([one["rougeL_recall"] for one in other[:4]]))
+    assert (found["forget_rouge"] or 0) > 0.5, "it knows the capitals"
+
+
+@pytest.mark.parametrize(("method", "rectifier"), [("ga", Rectifier()), ("npo", Rectifier(name="gru", gamma=0.8))])
+def test_two_steps_and_an_export(
+    model: Path, method: str, rectifier: Rectifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exported folder gives the trial's metrics again."""
+    monkeypatch.setattr(setup, "check_inputs", lambda trial: None)  # its fingerprints are names here
+    files = write_rows(tmp_path)
+    config = Trial(
+        method=method,
+        rectifier=rectifier,
+        benchmark=on(files, template="chat", limit=2, fingerprint="of-the-tests"),
+        target=Model(path=str(model), fingerprint="of-the-tests"),
+        training=Training(lr=1e-5, batch_size=2, max_steps=2, epochs=9, max_length=128),
+    )
+    result, store = interrupted.finish(config, tmp_path / "runs")
+    assert (result["status"], result["training"]["steps"]) == ("finished", 2), result["error"]
+    steps = atomic_files.read_rows(store.trial(config.id()) / STEPS)
+    assert all(np.isfinite(step["loss"]) and step["grad_norm"] > 0 for step in steps)
+    assert 0 <= result["metrics"]["forget_prob"] <= 1
+    folder = tmp_path / "model"
+    done = invoke(export.main, config.id(), "--storage", store.root, "--output", folder)
+    assert done.exit_code == 0, done.output
+    again, tokenizer = model_files.load_model(Model(path=str(folder)))
+    found, _ = evaluation.evaluate(again, tokenizer, config.benchmark, None, token_budget=4096)
+    assert found == {name: pytest.approx(result["metrics"][name], abs=1e-5) for name in found}
