@@ -22,6 +22,7 @@ from trainables.benchmarks.own import row_files, row_scores
 from trainables.config.settings import Model, Rectifier, Training
 from trainables.config.trial import Trial
 from trainables.data.conversations import make_encoder
+from trainables.inference import greedy_answers
 from trainables.storage import atomic_files
 from trainables.storage.names import STEPS
 from trainables.training import model_files
@@ -100,8 +101,10 @@ def test_an_evaluation_is_that_of_plain_transformers(model: Path, shared: Path, 
     benchmark = on(write_rows(tmp_path), template="chat")
     network, tokenizer = model_files.load_model(Model(path=str(folder)))
     found, records = evaluation.evaluate(network, tokenizer, benchmark, None, token_budget=4096)
-    chosen = [(row, 0) for rows in row_files.read_evaluation_rows(benchmark).values() for row in rows]
-    texts = row_scores.generate_rows(network, make_encoder("chat", tokenizer), chosen, token_budget=4096)
+    encoder = make_encoder("chat", tokenizer)
+    asked = [row.asked for rows in row_files.read_evaluation_rows(benchmark).values() for row in rows]
+    settings: dict[str, Any] = {"ends": encoder.ends, "token_budget": 4096, "new_tokens": row_scores.NEW_TOKENS}
+    texts = greedy_answers.generate(network, tokenizer, encoder.encode_prompts(asked), **settings)
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     other = [restate(plain, AutoTokenizer.from_pretrained(folder), row) for row in ROWS]
     assert [one["text"] for one in other] == texts
