@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers.models import BPE
 
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
@@ -35,8 +37,13 @@ def write_model(folder: Path, content: str = "weights") -> Path:
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True)
-    for name in ("config.json", "tokenizer.json"):
-        (folder / name).write_text(json.dumps({"made_of": content}))
+    (folder / "config.json").write_text(json.dumps({"made_of": content}))
+    letters = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(BPE(letters, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.add_special_tokens(["</s>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"made_of": content, "eos_token": "</s>"}))
     save_file({content: np.zeros(1)}, folder / "model.safetensors")
     return folder
 
