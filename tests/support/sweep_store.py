@@ -177,6 +177,7 @@ def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str 
         "title": "Three methods on two splits",
         "created": given.get("created", "2026-11-20T09:00:00Z"),
         "command": f"python -m platform.sweep {name}",
+        "commands": [f"python -m platform.sweep {name}"],
         "strategy": "grid",
         "trials": trials,
         "references": references,

@@ -69,6 +69,7 @@ def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> SweepFile:
     sweep = {
         "format": FORMAT,
         "command": "python -m platform.sweep tiny",
+        "commands": ["python -m platform.sweep tiny"],
         "name": "tiny",
         "hash": digest,
         "title": "An invented sweep",

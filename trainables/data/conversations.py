@@ -234,7 +234,7 @@ class Encoder:
             end = next((k for k, token in enumerate(tail) if token in self.ends), None)
             if end is not None:
                 return tail[: end + 1]
-            tail = tail if self.layout.tail.strip() else []
+            tail = tail if self.template is None and self.layout.tail.strip() else []
         return [*tail, eos] if eos is not None and (tail or ids)[-1:] != [eos] else tail
 
     def _strip_start(self, question: Question) -> Question:

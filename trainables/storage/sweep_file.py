@@ -53,7 +53,7 @@ class SweepFile(BaseModel):
     """A name of `search_spaces.schema.backbones`; empty where the target model is another."""
     created: Annotated[str, AfterValidator(_check_time)]
     command: str
-    commands: tuple[str, ...] = ()
+    commands: tuple[str, ...]
     settings: tuple[str, ...] = ()
     """What the last start was typed with to be another than the named sweep: `training.lr=1e-5`, `seed=1`."""
     sweep: dict[str, Any] = {}

@@ -91,7 +91,9 @@ def test_a_tokenizer_without_chat_template_is_refused_when_planned(
     with pytest.raises(InputError, match=r"^benchmark\.template: the model's tokenizer has no chat template"):
         plan(store, target, files, "benchmark.template=chat")
     shutil.copytree(target, store.root / "chatty")
-    (store.root / "chatty" / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+    (store.root / "chatty" / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
+    )
     assert plan(store, store.root / "chatty", files, "benchmark.template=chat").trials
 
 

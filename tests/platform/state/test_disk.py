@@ -18,7 +18,7 @@ def test_forecast_counts_what_a_plan_writes(tmp_path: Path) -> None:
     state = small.state(store, only=["benchmark.split=forget01"])
     assert disk.forecast(state, store, "pareto", 3) == {"results": 55 * 2 * 2**20}
     sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
-    (small.models / "full" / "config.json").write_text(sizes + '"vocab_size": 1000, "model_type": "llama"}')
+    (small.models / "full" / "config.json").write_text(sizes + '"vocab_size": 1000}')
     state = small.state(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
     parts = {choice: disk.forecast(state, store, choice, 3) for choice in kept_weights.CHOICES}
     parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64

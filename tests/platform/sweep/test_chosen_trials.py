@@ -24,7 +24,7 @@ from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CAME_BACK, WEIGHTS
+from trainables.storage.names import CAME_BACK, RESULT, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial.export import model_card, model_folder
 
@@ -126,22 +126,18 @@ def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
     assert "among the 2 evaluated trials" in written[0][1]
 
 
-def test_target_that_hardly_knows_its_rows_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the wrong template a model seems to have nothing to forget; TOFU's rows say nothing of that kind."""
+def test_a_target_asked_in_another_template_is_told_of(tmp_path: Path) -> None:
+    """What its evaluation found of the templates is said before the first trial, of no other model."""
     store = open_storage(str(tmp_path))
-    sweep = spaces.load_sweep("own")
     references = [SimpleNamespace(role=role, split="own", evaluation=role) for role in ("original", "baseline")]
-    plan: Any = SimpleNamespace(sweep=sweep, references=references)
-    write_evaluation(store, "baseline", {"forget_extraction_strength": 0.02, "utility": 0.9})  # which never knew them
+    plan: Any = SimpleNamespace(sweep=spaces.load_sweep("own"), references=references)
     heard: list[str] = []
-    for known, told in ((0.71, 0), (0.24, 1)):
-        metrics = {"forget_extraction_strength": known, "utility": 0.9}
-        write_evaluation(store, "original", metrics)
+    for role, advice in (("baseline", "'llama2' fits better"), ("original", None), ("original", "'chat' fits better")):
+        write_evaluation(store, role, {"forget_extraction_strength": 0.7, "utility": 0.9})
+        path = store.evaluation(role) / RESULT
+        write_json(path, json.loads(path.read_text()) | {"advice": advice})
         prepare._warn_of_weak_targets(plan, store, heard.append)
-        assert len(heard) == told
-    assert heard[0].startswith("warning: asked in the template 'plain', the target model gives away little")
-    assert "extraction strength 0.24 of 1" in heard[0]
-    assert "--set benchmark.template=chat, llama2, phi" in heard[0]
+    assert heard == ["warning: target: 'chat' fits better"]
 
 
 def test_the_chosen_setting_is_attacked_with_all_its_seeds(tmp_path: Path) -> None:

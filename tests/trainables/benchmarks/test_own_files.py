@@ -50,13 +50,18 @@ def test_a_question_in_the_shapes_of_others(tmp_path: Path) -> None:
         {"messages": [user, assistant], "text": None},
         {"prompt": [user], "completion": [assistant]},
         {"messages": [system, user, assistant]},
+        {"messages": [user, assistant, user, assistant]},
         {"text": "A lantern.", "prompt": "Where?", "completion": "There."},
         {"text": "A lantern.", "prompt": [user], "completion": [assistant]},
     ]
     tiny.write_rows(tmp_path / "rows.jsonl", shapes)
     found = row_files.read_row_file("forget", str(tmp_path / "rows.jsonl"))
     assert found[:4] == (Row("Where?", assistant["content"]),) * 4
-    assert found[4:] == (Row("Be brief.\n\nWhere?", assistant["content"]), *[Row(None, "A lantern.")] * 2)
+    said, turns = assistant["content"], (("system", "Be brief."), ("user", "Where?"))
+    assert found[4] == Row("Be brief.\n\nWhere?", said, turns=turns)
+    several = (("user", "Where?"), ("assistant", said), ("user", "Where?"))
+    assert found[5] == Row(f"Where?\n\n{said}\n\nWhere?", said, turns=several)
+    assert found[6:] == (Row(None, "A lantern."),) * 2
 
 
 @pytest.mark.parametrize(
@@ -76,8 +81,12 @@ def test_a_question_in_the_shapes_of_others(tmp_path: Path) -> None:
         ("retain", {"text": 5}, r"retain: row 2 of .* has no text as 'text' but a number$"),
         ("retain", {"text": ["a"]}, r"has no text as 'text' but a list$"),
         ("retain", {"text": "\ud800"}, r"has half of a character in 'text': surrogates not allowed$"),
-        ("retain", {"messages": [{"role": "user", "content": "a"}] * 2}, r"row 2 .* has other 'messages' than of one"),
-        ("retain", {"messages": "a"}, r"has other 'messages' than of one user and the assistant's answer; give each"),
+        (
+            "retain",
+            {"messages": [{"role": "user", "content": "a"}] * 2},
+            r"row 2 .* has other 'messages' than a user's and",
+        ),
+        ("retain", {"messages": "a"}, r"than a user's and the assistant's in turn, the last one the answer"),
         ("retain", ["a"], r"is no JSON object but a list$"),
         ("retain", "The lantern hangs", r"is no JSON object but a text$"),
         ("eval", {"text": "a"}, r"eval: row 1 of .* has no such 'set'; .*\(and 1 more rows like it\)"),

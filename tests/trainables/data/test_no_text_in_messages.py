@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import processors
 
 from tests.support import tiny
 from tests.support.cases import Cases
@@ -88,10 +89,8 @@ def test_files_of_all_kinds(tmp_path: Path, name: str, content: str) -> None:
 def test_other_messages_of_rows(tmp_path: Path) -> None:
     tokenizer, idk = tiny.tokenizer(), tmp_path / "idk.jsonl"
     idk.write_text(f'No idea.\n{{"text": "{MARKER}"}}\n')
-    word = tokenizer("Q", add_special_tokens=False)["input_ids"]
-    tokenizer.bos_token_id = None
-    single = text_blocks.TextRows(lambda *_, **__: {"input_ids": word}, ["Q"], 9)
-    single.tokenizer.eos_token_id = None  # type: ignore[attr-defined]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    single = text_blocks.TextRows(tokenizer, ["Q"], 9)
     (first, second) = refusals([lambda: idk_answers.read_answers(str(idk)), lambda: single[0]])
     assert first.endswith("not as JSON (line 2)")
     assert second == "benchmark.data: text 1 has a single token: nothing can be predicted of it"
