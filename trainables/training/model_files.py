@@ -92,6 +92,7 @@ def load_model(model: Model, precision: str = "fp32", field: str = "target") -> 
     from transformers import AutoModelForCausalLM
 
     check_model(model, field)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans a graph for every new shape, and its gradients vary
     tokenizer = load_tokenizer(model, field)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(

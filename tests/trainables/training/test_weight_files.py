@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
@@ -265,3 +266,13 @@ def test_no_advice_in_python(said: str, words: str, tmp_path: Path) -> None:
     found = model_files._advice(str(tmp_path), ValueError(said), "--model")
     assert words in found
     assert not [word for word in model_files.PYTHON if word in found]
+
+
+def test_a_loaded_model_leaves_cudnns_attention_alone(tmp_path: Path) -> None:
+    """It plans a graph for every new shape of rows, and is not deterministic."""
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    folder = tmp_path / "model"
+    tiny.network().save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    model_files.load_model(Model(path=str(folder)))
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
