@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -81,12 +80,16 @@ def steps(
 
 
 def count_operations(network: Any, length: int) -> int:
-    """Return the operations of both passes over a row of `length` tokens as PyTorch counts them: matrix products."""
-    row = torch.zeros(1, length, dtype=torch.long, device=network.device)
-    with FlopCounterMode(display=False) as counted:
-        network(input_ids=row, use_cache=False).logits.sum().backward()
-    network.zero_grad()
-    return counted.get_total_flops()
+    """Return the operations of both passes over a row of `length` tokens: matrix products, attention uncut.
+
+    A forward pass has two for each weight of a matrix and token, and four for each layer, pair of tokens and column of
+    the heads; a backward pass has twice as many. PyTorch's counter refuses grouped heads on CUDA.
+    """
+    config = network.config
+    matrices = [part for part in network.modules() if isinstance(part, torch.nn.Linear)]
+    weights = sum(part.weight.numel() for part in matrices)
+    attention = 4 * config.num_hidden_layers * length**2 * config.hidden_size
+    return 3 * (2 * length * weights + attention)
 
 
 def evaluate(options: argparse.Namespace, network: Any, device: torch.device) -> dict[str, Any]:
@@ -121,6 +124,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     device = prepare_process(configuration(options).resources, rectify.SEED)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # as for every model that is loaded
     sizes = {**SIZES[options.size], "max_position_embeddings": 1024}
     config = LlamaConfig(**sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2)  # type: ignore[arg-type]
     shape = memory.shape_of(config.to_dict())
