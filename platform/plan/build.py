@@ -172,7 +172,6 @@ def _resolve_data_and_models(
     models = ModelRecipes(sweep, store, next(iter(benchmarks.values())))
     found = {split: problems.collect(_find_references, models, split, benchmarks[split]) for split in sweep.splits}
     problems.stop()
-    problems.stop()
     return benchmarks, models, found
 
 

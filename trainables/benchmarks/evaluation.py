@@ -61,15 +61,15 @@ def advise_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics:
     found = _score_templates(network, tokenizer, chosen.training_rows(benchmark)[0])
     best, own = max(found, key=found.__getitem__, default=benchmark.template), found.get(benchmark.template, 0.0)
     better = best != benchmark.template and found[best] > max(0.1, 1.5 * own)
-    if not differ and not better:
+    if not better:
         return None
     numbers = f"ROUGE {said:.2f}, probability {likely:.2f}"
     numbers += "" if extracted is None else f", extraction strength {extracted:.2f}"
     shown = ", ".join(f"{name} {value:.2f}" for name, value in sorted(found.items(), key=lambda item: -item[1]))
-    fits = f"'{best}' fits better: --set benchmark.template={best}" if better else "none fits better"
     return (
         f"the model's answers to the rows to forget ({numbers}) speak for another prompt template than "
-        f"'{benchmark.template}'; how likely ten answers are in each: {shown}; {fits}"
+        f"'{benchmark.template}'; how likely the first answers are in each: {shown}; '{best}' "
+        f"fits better: --set benchmark.template={best} (--template {best} of trainables.evaluate)"
     )
 
 
@@ -78,10 +78,12 @@ def _score_templates(network: Any, tokenizer: Any, rows: Sequence[Row]) -> dict[
     from trainables.inference import scoring
     from trainables.inference.padded_batch import pad_of
 
+    positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    most = min(TRIED_TOKENS, positions or TRIED_TOKENS)
     pairs, found = [(row["question"], row["answer"]) for row in rows if "question" in row][:TRIED], {}
     for name in (*templates.TEMPLATES, templates.CHAT) if pairs else ():
         try:
-            examples = conversations.make_encoder(name, tokenizer).encode(pairs, max_length=TRIED_TOKENS)
+            examples = conversations.make_encoder(name, tokenizer).encode(pairs, max_length=most)
         except InputError:
             continue
         groups = [[example] for example in examples]

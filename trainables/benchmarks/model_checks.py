@@ -18,7 +18,7 @@ from trainables.common.errors import InputError
 from trainables.common.wording import list_rows
 from trainables.config.settings import Benchmark, Model
 from trainables.data import text_blocks
-from trainables.data.conversations import QUESTION, Encoder
+from trainables.data.conversations import QUESTION, Encoder, list_turns
 from trainables.data.folder_tokenizer import FolderTokenizer
 from trainables.data.templates import DATE
 from trainables.storage import atomic_files
@@ -63,11 +63,10 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
         if encoder.uses_clock:
             found.warnings.append(f"{name}: its chat template writes today's date; it is told {DATE:%d %b %Y} always")
         positions = next((config[key] for key in POSITIONS if isinstance(config.get(key), int)), 0)
-        positions *= benchmark.name == "own"  # data sets' rows are cut
         for part, rows in sides.items():
             found.warnings += _warn_of_special_tokens(tokenizer, part, rows)
             _try_rows(encoder, part, rows)
-            if positions and (long := _find_long_rows(encoder, rows, positions)):
+            if benchmark.name == "own" and positions and (long := _find_long_rows(encoder, rows, positions)):
                 found.problems.append(
                     f"{part}: more tokens than the {positions} positions of {name} has {list_rows(long)}; shorten or "
                     "leave out what is too long"
@@ -147,8 +146,9 @@ def _find_long_rows(encoder: Encoder, rows: Sequence[Row], positions: int) -> li
     """
     found, template = [], len(encoder.render_prompt(QUESTION).encode())
     for number, row in enumerate(rows, 1):
-        if len(_text_of(row).encode()) + template <= positions:
-            continue  # no token has less than a byte
+        turns = 1 if "text" in row else len(list_turns(row["question"]))
+        if len(_text_of(row).encode()) + template * turns <= positions:
+            continue  # a token has a byte or more
         if "text" in row:
             tokens = ANSWER_TOKENS
             if positions < ANSWER_TOKENS:

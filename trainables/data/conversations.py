@@ -14,11 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainables.common.errors import InputError, first_line
 from trainables.common.tokenized_row import Example
 from trainables.data.templates import CHAT, CLOCK, DATE, OTHER_TEMPLATE, TEMPLATES, Template, check_template
+from trainables.storage.atomic_files import read_json
 
 Turns = tuple[tuple[str, str], ...]
 """Role and text of each turn before an answer; the last is the user's."""
@@ -39,12 +41,12 @@ class Whole(NamedTuple):
 class Layout(NamedTuple):
     """What a template writes around an answer, found by rendering QUESTION and ANSWER.
 
-    `dropped`: characters at the end of a prompt that a whole conversation does not have there. `lead`: characters
+    `dropped`: characters at the end of a prompt that a whole conversation does not have there. `lead`: the text
     between prompt and answer. `tail`: the text behind an answer.
     """
 
     dropped: int
-    lead: int
+    lead: str
     tail: str
 
 
@@ -89,7 +91,7 @@ class Encoder:
         prompts: dict[Question, str] = {}
         asked, wholes = [], []
         for name, (question, answer) in zip(names, pairs, strict=True):
-            question, answer = self._strip_start(question), self._strip_end(answer)
+            question, answer = self._strip_start(question), self.strip_end(answer)
             try:
                 if question not in prompts:
                     prompts[question] = self.render_prompt(question)
@@ -104,7 +106,7 @@ class Encoder:
             example = self._label(ids, offsets, given[question][0], whole)
             kept = replace(example, input_ids=example.input_ids[:max_length])
             cut = len(example.input_ids) - len(kept.input_ids)
-            if kept.answer_tokens <= max(0, example.ending - cut):
+            if kept.answer_tokens - kept.lead <= max(0, example.ending - cut):
                 where = f"within {max_length} tokens (training.max_length)" if cut else "in this model's tokens"
                 raise InputError(f"{name}: no token of the answer is left {where}")
             found.append(replace(kept, ending=max(0, example.ending - cut)))
@@ -117,7 +119,7 @@ class Encoder:
             start = next(
                 (k for k, token in enumerate(ids) if self._is_behind(token, offsets[k], whole.prompt)), len(ids)
             )
-        stop = next((k for k in range(start, len(ids)) if offsets[k][0] >= whole.stop), len(ids))
+        stop = next((k for k in range(start, len(ids)) if self._is_after(ids[k], offsets[k], whole.stop)), len(ids))
         lead = sum(end <= whole.answer for _, end in offsets[start:stop]) if whole.answer > whole.prompt else 0
         ending = self._end_turn(ids[stop:], ids)
         return Example((*ids[:stop], *ending), start, lead, len(ending))
@@ -126,7 +128,7 @@ class Encoder:
     def layout(self) -> Layout:
         """Return what the template writes around an answer. Raises InputError if it loses or repeats a part."""
         if self.template is not None:
-            return Layout(0, len(self.template.answer_tag) if self.tag_is_answer else 0, self.template.answer_end)
+            return Layout(0, self.template.answer_tag if self.tag_is_answer else "", self.template.answer_end)
         prompt, whole = self._apply(QUESTION, None), self._apply(QUESTION, ANSWER)
         counts = prompt.count(QUESTION), whole.count(QUESTION), whole.count(ANSWER)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, whole, strict=False)))
@@ -136,14 +138,26 @@ class Encoder:
                 f"another way than it writes them; {OTHER_TEMPLATE}"
             )
         at = whole.index(ANSWER)
-        return Layout(len(prompt) - min(same, at), at - min(same, at), whole[at + len(ANSWER) :])
+        same = min(same, at)
+        return Layout(len(prompt) - same, whole[same:at], whole[at + len(ANSWER) :])
 
     @cached_property
     def ends(self) -> frozenset[int]:
-        """Return the tokens that end an answer: end of sequence, and the template's end of a turn."""
+        """Return the tokens that end an answer: of the sequence, of the template's turn, of the model's generation."""
+        added = self.tokenizer.added_tokens_decoder
         tail = self.tokenizer([self.layout.tail], add_special_tokens=False).encodings[0].ids
-        turn_end = next((token for token in tail if token in self.tokenizer.added_tokens_decoder), None)
-        return frozenset({self.tokenizer.eos_token_id, turn_end} - {None})
+        turn_end = next((one for one in tail if one in added and added[one].content.strip()), None)
+        named = read_json(Path(self.tokenizer.name_or_path) / "generation_config.json") or {}
+        configured = named.get("eos_token_id")
+        configured = configured if isinstance(configured, list) else [configured]
+        return frozenset({self.tokenizer.eos_token_id, turn_end, *configured} - {None})
+
+    def strip_lead(self, said: str) -> str:
+        """Return what a model said without what its template writes before an answer."""
+        if self.template is not None or not self.layout.lead.strip():
+            return said
+        ids = self.tokenizer([self.layout.lead], add_special_tokens=False).encodings[0].ids
+        return said.removeprefix(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     @cached_property
     def prompt_differs(self) -> bool:
@@ -170,7 +184,7 @@ class Encoder:
     @property
     def _chat_template(self) -> str:
         found = self.tokenizer.chat_template
-        return found if isinstance(found, str) else found.get("default", "")
+        return found if isinstance(found, str) else (found or {}).get("default", "")
 
     def _apply(self, question: Question, answer: str | None) -> str:
         """Return the turns by the tokenizer's chat template, without reasoning, at a fixed date."""
@@ -193,16 +207,16 @@ class Encoder:
             why = f": {first_line(error)}" if question == QUESTION else ""  # the template's words may quote a row
             raise InputError(
                 f"benchmark.template: the model's chat template refuses the turns{why}; {OTHER_TEMPLATE}"
-            ) from error
+            ) from (error if question == QUESTION else None)
 
     def _render_whole(self, question: Question, answer: str, prompt: str) -> Whole:
         """Return the whole conversation. Raises InputError where the template loses or changes a part of it."""
         layout = self.layout
         if self.template is not None:
             text = prompt + self.template.answer_tag * self.tag_is_answer + answer
-            return Whole(text + layout.tail, len(prompt), len(prompt) + layout.lead, len(text))
+            return Whole(text + layout.tail, len(prompt), len(prompt) + len(layout.lead), len(text))
         text, asked = self._apply(question, answer), len(prompt) - len(self.prefix) - layout.dropped
-        first, stop = asked + layout.lead, len(text) - len(layout.tail)
+        first, stop = asked + len(layout.lead), len(text) - len(layout.tail)
         same = text.startswith(prompt[:asked]) and text.endswith(layout.tail)
         same = same and text[first:stop].strip() == answer.strip()
         if not same or any(turn.strip() not in prompt for _, turn in list_turns(question)):
@@ -227,6 +241,11 @@ class Encoder:
         start, end = offsets
         return end > place and not (start < place and token in self.tokenizer.added_tokens_decoder)
 
+    def _is_after(self, token: int, offsets: tuple[int, int], place: int) -> bool:
+        """Return whether a token begins behind a place; a special token may swallow spaces in front of it."""
+        start, end = offsets
+        return start >= place or (end > place and token in self.tokenizer.added_tokens_decoder)
+
     def _end_turn(self, tail: list[int], ids: list[int]) -> list[int]:
         """Return the labels behind an answer."""
         eos = self.tokenizer.eos_token_id
@@ -247,9 +266,10 @@ class Encoder:
             text = text.lstrip().removeprefix(start)
         return text if isinstance(question, str) else ((role, text), *others)
 
-    def _strip_end(self, answer: str) -> str:
+    def strip_end(self, answer: str) -> str:
         """Return an answer without end tokens of its own."""
-        ends = () if self.whole_tail else tuple(self.tokenizer.convert_ids_to_tokens(sorted(self.ends)))
+        special = self.ends & {self.tokenizer.eos_token_id, *self.tokenizer.added_tokens_decoder}
+        ends = () if self.whole_tail else tuple(self.tokenizer.convert_ids_to_tokens(sorted(special)))
         while end := next((end for end in ends if answer.rstrip().endswith(end)), None):
             answer = answer.rstrip().removesuffix(end)
         return answer
@@ -258,9 +278,9 @@ class Encoder:
 def make_encoder(name: str, tokenizer: Any, *, tag_is_answer: bool = False, whole_tail: bool = False) -> Encoder:
     """Return the encoder of a template. Raises InputError where the tokenizer lacks what it needs."""
     check_template(name)
-    if name == CHAT and not tokenizer.chat_template:
-        raise InputError(f"benchmark.template: the model's tokenizer has no chat template; {OTHER_TEMPLATE}")
     encoder = Encoder(tokenizer, None if name == CHAT else TEMPLATES[name], tag_is_answer, whole_tail)
+    if name == CHAT and not encoder._chat_template:
+        raise InputError(f"benchmark.template: the model's tokenizer has no chat template; {OTHER_TEMPLATE}")
     if not encoder.ends:
         raise InputError("tokenizer: it has no end-of-sequence token; set eos_token in its tokenizer_config.json")
     return encoder
@@ -276,7 +296,7 @@ def join_turns(question: Question) -> str:
     turns = list_turns(question)
     if any(role == "assistant" for role, _ in turns):
         raise InputError("it has several answers: only --set benchmark.template=chat, the model's own, has such turns")
-    return "\n\n".join(text for _, text in turns)
+    return "\n\n".join(text for _, text in turns if text)
 
 
 def count_added(tokenizer: Any) -> tuple[int, int]:

@@ -56,8 +56,9 @@ class FolderTokenizer:
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         self.folder = folder
-        named = [atomic_files.read_json(folder / name) for name in ("special_tokens_map.json", "tokenizer_config.json")]
-        self.settings: dict[str, Any] = {key: value for found in named for key, value in (found or {}).items()}
+        self.settings: dict[str, Any] = atomic_files.read_json(folder / "tokenizer_config.json") or {}
+        named = atomic_files.read_json(folder / "special_tokens_map.json") or {}
+        self.settings |= {name: value for name, value in named.items() if value is not None}
 
     def __call__(self, texts: str | list[str], add_special_tokens: bool = True, **_: Any) -> Encoded:
         """Return the ids and offsets of texts."""
@@ -73,7 +74,16 @@ class FolderTokenizer:
     def token_id(self, name: str) -> int | None:
         """Return the id of a special token such as `eos_token`."""
         text = self.special(name)
-        return None if text is None else self.tokenizer.token_to_id(text)
+        if text is None:  # the tokenizer's class may know it: then the model's configuration does, too
+            return (atomic_files.read_json(self.folder / "config.json") or {}).get(f"{name}_id")
+        listed = self.settings.get("added_tokens_decoder") or {}
+        added = {token.get("content"): int(number) for number, token in listed.items()}
+        found = self.tokenizer.token_to_id(text)
+        return added.get(text) if found is None else found
+
+    @property
+    def name_or_path(self) -> str:
+        return str(self.folder)
 
     @property
     def bos_token(self) -> str | None:

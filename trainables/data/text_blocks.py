@@ -80,6 +80,11 @@ def tokenize(tokenizer: Any, text: str) -> list[int]:
 
     A text that was rendered with start and end tokens has them at its edges: there they are taken off.
     """
+    eos = tokenizer.eos_token_id
+    if eos is not None and text.rstrip().endswith(tokenizer.convert_ids_to_tokens([eos])[0]):
+        text = text.rstrip()
+    if tokenizer.bos_token and text.lstrip().startswith(tokenizer.bos_token):
+        text = text.lstrip()
     start = tokenizer(text, verbose=False)["input_ids"][: count_added(tokenizer)[0]]
     ids = list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     while ids and ids[-1] == tokenizer.eos_token_id:

@@ -33,13 +33,14 @@ def continue_prompts(
     token_budget: int,
     known: Sequence[Sequence[int]] | None = None,
     draws: torch.Tensor | None = None,
+    positions: int | None = None,
 ) -> list[list[int]]:
     """Return the likeliest ids after each prompt, up to one of `ends` and without it, at most as many as its limit.
 
     `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included.
     `known`: the ids that each continuation is known to begin with; they are read like the prompt, all at once.
     `draws`: to sample instead, a uniform number for each prompt and each token (prompts, largest limit), so that a
-    row's tokens depend on no other row.
+    row's tokens depend on no other row. `positions`: the most that a row of a batch may have, padding included.
     """
     if known is None or network.generation_config.to_diff_dict().keys() - HARMLESS:
         known = [()] * len(prompts)
@@ -52,7 +53,7 @@ def continue_prompts(
 
     def run(rows: Sequence[int]) -> dict[int, list[int]]:
         counter, found = Counter("generations", len(rows)), {}
-        for batch in _cut_batches(rows, read, left, token_budget):
+        for batch in _cut_batches(rows, read, left, token_budget, positions):
             input_ids, mask = pad_rows([read[row] for row in batch], pad, network.device, left=True)
             produced = network.generate(
                 input_ids=input_ids,
@@ -60,6 +61,12 @@ def continue_prompts(
                 logits_processor=LogitsProcessorList([] if draws is None else [_Sampler(draws[batch], mask.shape[1])]),
                 do_sample=False,
                 num_beams=1,
+                num_return_sequences=1,
+                return_dict_in_generate=False,
+                stop_strings=None,
+                prompt_lookup_num_tokens=None,
+                assistant_early_exit=None,
+                max_time=None,
                 temperature=None,
                 top_p=None,
                 top_k=None,
@@ -83,14 +90,19 @@ def _cut_at(ends: Collection[int], ids: Sequence[int]) -> list[int]:
 
 
 def _cut_batches(
-    rows: Sequence[int], prompts: Sequence[Sequence[int]], limits: Sequence[int], token_budget: int
+    rows: Sequence[int],
+    prompts: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    token_budget: int,
+    positions: int | None,
 ) -> Iterator[list[int]]:
-    """Yield sorted rows in batches of at most `token_budget` columns at their end, one row at least."""
+    """Yield sorted rows in batches of at most `token_budget` tokens and `positions` columns, one row at least."""
     batch: list[int] = []
     width = more = 0
     for row in rows:
         width, more = max(width, len(prompts[row])), max(more, limits[row])
-        if batch and (len(batch) + 1) * (width + more) > token_budget:
+        too_long = positions is not None and width + more > positions
+        if batch and (too_long or (len(batch) + 1) * (width + more) > token_budget):
             yield batch
             batch, width, more = [], len(prompts[row]), limits[row]
         batch.append(row)

@@ -38,6 +38,7 @@ def generate(
     configured = network.generation_config.eos_token_id
     named = configured if isinstance(configured, list) else [configured]
     limits = [max(new_tokens - len(ids), 0) if total else new_tokens for ids in encoded]
+    positions = None
     if any(isinstance(one, Embedding) and one is not network.get_input_embeddings() for one in network.modules()):
         positions = network.config.max_position_embeddings  # learnt ones, of which there are no more
         limits = [min(limit, max(positions - len(ids), 0)) for limit, ids in zip(limits, encoded, strict=True)]
@@ -52,6 +53,7 @@ def generate(
         ends={*ends, *named, tokenizer.eos_token_id} - {None},
         pad=pad_of(tokenizer),
         token_budget=CACHED_PER_PASS * token_budget,
+        positions=positions,
         known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,
         draws=draws,
     )

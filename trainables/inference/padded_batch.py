@@ -14,8 +14,9 @@ IGNORED = -100
 
 
 def pad_of(tokenizer: Any) -> int:
-    """Return the token that rows are padded with: its own, else the one that ends a text."""
-    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    """Return the token that rows are padded with: its own, else the one that ends a text, else any: none is read."""
+    known = (one for one in (tokenizer.pad_token_id, tokenizer.eos_token_id) if one is not None)
+    return next(known, 0)
 
 
 def pad_rows(

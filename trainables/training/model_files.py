@@ -113,6 +113,9 @@ def load_model(model: Model, precision: str = "fp32", field: str = "target") -> 
     mismatched = (name for name, *_ in read["mismatched_keys"])
     if problem := weight_files.describe_tensors(read["missing_keys"], read["unexpected_keys"], mismatched):
         raise InputError(f"{field}: '{model.path}' {problem}")
+    rows = network.get_input_embeddings().num_embeddings
+    if any(token >= rows for token in tokenizer.all_special_ids):
+        raise InputError(f"{field}: '{model.path}' has {rows} embeddings, and its tokenizer special tokens beyond them")
     return network.eval(), tokenizer
 
 

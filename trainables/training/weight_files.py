@@ -148,6 +148,8 @@ def _compare_layers(config: dict[str, Any], shapes: Shapes) -> tuple[set[str], s
     expected |= {name for layer in layers for name in layer.values()}
     if not config.get("tie_word_embeddings", family in TIED) and "embed_out.weight" not in shapes:
         expected.add("lm_head.weight")
+    elif "lm_head.weight" in shapes:  # tied: either of the two may be stored
+        expected.discard(f"{prefix}{embedding}.weight")
     unexpected = {name for name, found in in_layers.items() if int(found[1]) >= count}
     mismatched = {
         name

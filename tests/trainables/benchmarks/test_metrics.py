@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from tests.support import tiny
 from trainables.benchmarks import metrics, tofu
 from trainables.common.errors import TrialStopped
+from trainables.data.conversations import make_encoder
 
 LOGGED = {
     "retain": "eval_log.json",
@@ -239,9 +241,9 @@ def test_rouge_of_the_published_generations(shared: Path) -> None:
         said = list(log[part].items())
         asked = [{"answer": answer, "answers": ["", ""]} for _, (_, _, answer) in said]
         texts = [text for _, (_, text, _) in said]
-        each = len(said)
+        each, encoder = len(said), make_encoder("llama2", tiny.tokenizer())
         scored = tofu.row_scores._with_results(
-            asked, [[0.0, 0.0]] * each, [[1, 1]] * each, texts, tofu.rows.RULES["paper"]
+            asked, [[0.0, 0.0]] * each, [[1, 1]] * each, texts, tofu.rows.RULES["paper"], encoder
         )
         for (key, _), row in zip(said, scored, strict=True):
             for kind in ("rouge1_recall", "rougeL_recall"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from datetime import datetime as clock
 from typing import Any
 
@@ -12,7 +13,7 @@ from tokenizers import AddedToken
 from transformers import AutoTokenizer
 from transformers.utils import chat_template_utils
 
-from tests.support.chat_families import BYTES, DATE, FAMILIES, IM, PIECES, build, tokenizer_of
+from tests.support.chat_families import BYTES, DATE, FAMILIES, IM, PIECES, build, im, tokenizer_of
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.data import text_blocks
@@ -372,3 +373,77 @@ def test_a_template_may_refuse_one_row_alone() -> None:
     with pytest.raises(InputError, match=r"forget row 7: .*refuses the turns;") as raised:
         encoder.encode([("Where is Zanzibar?", "There.")], max_length=LONG, names=["forget row 7"])
     assert "Zanzibar" not in str(raised.value)
+
+
+def im_tokenizer(template: str | None = None, end: Any = "<|im_end|>", eos: str = "<|im_end|>") -> Any:
+    return build(BYTES, ("<|im_start|>", end), bos=None, eos=eos, template=template or im())
+
+
+def test_an_answers_own_end_is_not_compared_with_what_is_said() -> None:
+    encoder = make_encoder("chat", im_tokenizer())
+    assert encoder.strip_end("In Kerrin.<|im_end|> ") == "In Kerrin."
+    assert Encoder(encoder.tokenizer, None, whole_tail=True).strip_end("In.<|im_end|>") == "In.<|im_end|>"
+
+
+def test_what_the_template_writes_before_an_answer_is_not_said() -> None:
+    """As gpt-oss does: its generation prompt ends before the channel's name."""
+    turn = "'<|im_start|>' + m.role + (' final: ' if m.role == 'assistant' else '') + m.content + '<|im_end|>'"
+    template = "{% for m in messages %}{{ " + turn + " }}{% endfor %}"
+    template += "{% if add_generation_prompt %}{{ '<|im_start|>assistant' }}{% endif %}"
+    encoder = make_encoder("chat", im_tokenizer(template))
+    assert encoder.strip_lead(" final: In Kerrin.") == "In Kerrin."
+    (example,) = encoder.encode([("Who?", "In.")], max_length=99)
+    assert answer_of(encoder.tokenizer, example) == "In."
+    for most in range(example.answer_start, example.answer_start + example.lead + 1):
+        with pytest.raises(InputError, match="no token of the answer is left"):
+            encoder.encode([("Who?", "In.")], max_length=most)
+
+
+def test_white_space_is_no_end_of_a_turn() -> None:
+    template = "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n\\n' }}{% endfor %}"
+    template += "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    gap = AddedToken("\n\n", normalized=False, special=False)
+    tokenizer = build(BYTES, (gap,), bos=None, eos="</s>", template=template)
+    encoder = make_encoder("chat", tokenizer)
+    assert encoder.ends == {tokenizer.eos_token_id}
+    (example,) = encoder.encode([("Who?", "In one.\n\nIn two.")], max_length=99)
+    assert answer_of(tokenizer, example) == "In one.\n\nIn two."
+
+
+def test_an_end_that_swallows_the_space_before_it_is_no_answer() -> None:
+    end = AddedToken("<|im_end|>", normalized=False, special=True, lstrip=True)
+    tokenizer = im_tokenizer(end=end, eos="</s>")
+    (example,) = make_encoder("chat", tokenizer).encode([("Who?", "In. ")], max_length=99)
+    assert (example.ending, tokenizer.decode(example.input_ids[-1:])) == (1, "<|im_end|>")
+
+
+def test_an_end_of_the_models_own_ends_the_labels(tmp_path: Any) -> None:
+    """`generation_config.json` may name an ordinary token."""
+    template = "{% for m in messages %}{{ m.role + ' ' + m.content + '|' }}{% endfor %}"
+    template += "{% if add_generation_prompt %}{{ 'assistant ' }}{% endif %}"
+    tokenizer = build(BYTES, (), bos=None, eos="</s>", template=template)
+    bar = tokenizer("|", add_special_tokens=False)["input_ids"][0]
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": [{bar}, {tokenizer.eos_token_id}]}}')
+    for loaded in (AutoTokenizer.from_pretrained(tmp_path), FolderTokenizer(tmp_path)):
+        (example,) = make_encoder("chat", loaded).encode([("Who?", "In.")], max_length=99)
+        assert (example.input_ids[-1], example.ending) == (bar, 1)
+
+
+@pytest.mark.parametrize("text", ["In.<|im_end|>\n", " <|im_start|>In.", "<|im_start|>In.<|im_end|> "])
+def test_a_rendered_texts_edges_are_taken_off(text: str) -> None:
+    tokenizer = build(BYTES, IM, bos="<|im_start|>", eos="<|im_end|>", template=im())
+    ids = text_blocks.tokenize(tokenizer, text)
+    inner = ids[1:] if ids[0] == tokenizer.bos_token_id else ids
+    assert tokenizer.decode(inner).strip() == "In."
+    assert not {tokenizer.bos_token_id, tokenizer.eos_token_id} & set(inner)
+
+
+def test_a_refused_rows_text_is_in_no_traceback() -> None:
+    template = "{% for m in messages %}{% if 'Zanzibar' in m.content %}{{ raise_exception(m.content) }}{% endif %}"
+    template += "{{ '<|im_start|>' + m.role + m.content + '<|im_end|>' }}{% endfor %}"
+    encoder = make_encoder("chat", im_tokenizer(template))
+    word = "".join(reversed("rabiznaZ"))  # a traceback shows the lines of this test
+    with pytest.raises(InputError) as raised:
+        encoder.encode([(f"Is it {word}?", "Yes.")], max_length=99)
+    assert word not in "".join(traceback.format_exception(raised.value))

@@ -129,7 +129,7 @@ def _answer_questions(network: Any, encoder: Encoder, asked: Sequence[Scored], t
     settings["scored"] = [(item.example, hits) for item, hits, _ in asked]
     texts = greedy_answers.generate(network, encoder.tokenizer, prompts, **settings)
     for (item, _, row), text in zip(asked, texts, strict=True):
-        row |= {"answer": item.row.answer, "generation": text}
+        row |= {"answer": encoder.strip_end(item.row.answer), "generation": encoder.strip_lead(text)}
 
 
 def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:

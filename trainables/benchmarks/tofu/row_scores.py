@@ -71,7 +71,8 @@ def evaluate(
     )
     counts = [[example.answer_tokens for example in group] for group in groups]
     losses = [[one.total_loss for one in answers] for answers in scores]
-    records = _with_results(records, losses, counts, texts, rules)
+    texts = [encoder.strip_lead(text) for text in texts]
+    records = _with_results(records, losses, counts, texts, rules, encoder)
     if requested:
         rows = []  # what measures read: the records, and what of each answer no record keeps
         for record, answers, example, (_, _, row) in zip(records, scores, first, every, strict=True):
@@ -95,7 +96,12 @@ def _list_answers(task: str, row: Row) -> list[str]:
 
 
 def _with_results(
-    records: Records, losses: list[list[float]], counts: list[list[int]], texts: list[str], rules: Rules
+    records: Records,
+    losses: list[list[float]],
+    counts: list[list[int]],
+    texts: list[str],
+    rules: Rules,
+    encoder: Encoder,
 ) -> Records:
     """Return the records with losses and counts, and texts of the first rows: none of hold-out rows, which are last."""
     scorer = rouge_words.scorer("rouge1", "rougeL")
@@ -107,7 +113,7 @@ def _with_results(
             record |= {"perturbed_loss": lost[2:], "perturbed_tokens": tokens[2:]}
     for record, text in zip(records, texts, strict=False):
         text = text.strip() if rules.strip else text
-        overlap = scorer.score(record["answer"], text)
+        overlap = scorer.score(encoder.strip_end(record["answer"]), text)
         record |= {
             "generation": text,
             "rouge1_recall": overlap["rouge1"].recall,
