@@ -24,7 +24,7 @@ LAYER = "model.layers.1.self_attn"
 FAMILIES: dict[str, dict[str, Any]] = {
     "Llama": {},
     "Mistral": {"num_key_value_heads": 1},
-    "Qwen2": {},
+    "Qwen2": {"vocab_size": 272},  # its tokenizer has a token more
     "Qwen3": {"head_dim": 16},
     "Gemma": {"head_dim": 16, "num_key_value_heads": 1},
     "Gemma2": {"head_dim": 16, "attn_implementation": "eager"},
