@@ -73,7 +73,10 @@ def test_published_models_are_not_made_from_a_flat_folder(
     with pytest.raises(InputError, match=f"^models: {tmp_path} {words}nothing$"):
         plan(name, store, f"models={tmp_path}")
     flat = write_model(tmp_path / "flat")
-    with pytest.raises(InputError, match=f"^models: {flat} {words}config.json, model.safetensors, tokenizer.json$"):
+    with pytest.raises(
+        InputError,
+        match=f"^models: {flat} {words}config.json, model.safetensors, tokenizer.json, tokenizer_config.json$",
+    ):
         plan(name, store, f"models={flat}")
 
 
