@@ -60,6 +60,11 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
                 f"{name}: by its chat template a conversation does not begin with the tokens of the prompt; where an "
                 "answer begins is told by its characters"
             )
+        if encoder.template is not None and tokenizer.chat_template and benchmark.name == "own":
+            found.warnings.append(
+                f"{name}: it has a chat template, and is asked in '{benchmark.template}'; its own is taken by "
+                "--set benchmark.template=chat (of trainables.evaluate --template chat)"
+            )
         if encoder.uses_clock:
             found.warnings.append(f"{name}: its chat template writes today's date; it is told {DATE:%d %b %Y} always")
         positions = next((config[key] for key in POSITIONS if isinstance(config.get(key), int)), 0)
@@ -68,8 +73,8 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
             _try_rows(encoder, part, rows)
             if benchmark.name == "own" and positions and (long := _find_long_rows(encoder, rows, positions)):
                 found.problems.append(
-                    f"{part}: more tokens than the {positions} positions of {name} has {list_rows(long)}; shorten or "
-                    "leave out what is too long"
+                    f"{part}: more tokens than the {positions} positions of {name}: {list_rows(long)}; shorten "
+                    "or leave them out"
                 )
     except InputError as error:
         found.problems.append(str(error))
@@ -129,7 +134,7 @@ def _warn_of_special_tokens(tokenizer: FolderTokenizer, part: str, rows: Sequenc
         yield (
             f"{part}: {len(numbers)} of {len(rows)} rows spell special tokens ({', '.join(sorted(shown))}; "
             f"{list_rows(numbers)}): a start token before and an end token behind a text is taken off, all others are "
-            "read as what they are"
+            "read as what they are; give questions and answers, or `messages`, without what a template adds"
         )
 
 

@@ -295,7 +295,10 @@ def join_turns(question: Question) -> str:
     """Return a question as one text, a system turn in front. Raises InputError where there are earlier answers."""
     turns = list_turns(question)
     if any(role == "assistant" for role, _ in turns):
-        raise InputError("it has several answers: only --set benchmark.template=chat, the model's own, has such turns")
+        raise InputError(
+            "earlier answers stand before it: --set benchmark.template=chat, the model's own, renders such turns "
+            "(of trainables.evaluate --template chat)"
+        )
     return "\n\n".join(text for _, text in turns if text)
 
 
