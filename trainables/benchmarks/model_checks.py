@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from trainables import benchmarks
 from trainables.benchmarks.base import Row
+from trainables.benchmarks.own.row_scores import LABEL_TOKENS
 from trainables.common import typed_paths
 from trainables.common.errors import InputError
 from trainables.common.wording import list_rows
@@ -25,8 +26,6 @@ from trainables.storage import atomic_files
 
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
 """The names of a model's longest row in its configuration."""
-ANSWER_TOKENS = 512
-"""Tokens of an answer, or of a block of a text, that are measured at most."""
 TRIED = 200
 """Rows of each file that are encoded on trial."""
 
@@ -147,7 +146,7 @@ def _try_rows(encoder: Encoder, part: str, rows: Sequence[Row]) -> None:
 def _find_long_rows(encoder: Encoder, rows: Sequence[Row], positions: int) -> list[int]:
     """Return the numbers of own rows with more tokens than positions.
 
-    A question is never cut; of its answer or a text ANSWER_TOKENS are read.
+    A question is never cut; of its answer or a text LABEL_TOKENS are read.
     """
     found, template = [], len(encoder.render_prompt(QUESTION).encode())
     for number, row in enumerate(rows, 1):
@@ -155,12 +154,12 @@ def _find_long_rows(encoder: Encoder, rows: Sequence[Row], positions: int) -> li
         if len(_text_of(row).encode()) + template * turns <= positions:
             continue  # a token has a byte or more
         if "text" in row:
-            tokens = ANSWER_TOKENS
-            if positions < ANSWER_TOKENS:
+            tokens = LABEL_TOKENS
+            if positions < LABEL_TOKENS:
                 tokens = min(tokens, len(text_blocks.tokenize(encoder.tokenizer, row["text"])))
         else:
             (example,) = encoder.encode([(row["question"], row["answer"])], max_length=sys.maxsize)
-            tokens = example.answer_start + min(example.answer_tokens, ANSWER_TOKENS)
+            tokens = example.answer_start + min(example.answer_tokens, LABEL_TOKENS)
         if tokens > positions:
             found.append(number)
     return found

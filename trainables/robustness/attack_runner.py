@@ -157,7 +157,8 @@ class AttackRunner:
             total=rules.generated_includes_prompt,
             seed=self.seed,
         )
-        answers = [row["answer"] for row in asked for _ in range(SAMPLES)]
+        answers = [encoder.strip_end(row["answer"]) for row in asked for _ in range(SAMPLES)]
+        texts = [encoder.strip_lead(text) for text in texts]
         overlaps = map(rouge_words.scorer("rougeL").score, answers, texts)
         best = np.array([one["rougeL"].recall for one in overlaps]).reshape(-1, SAMPLES).max(1)
         greedy = float(np.mean([row["rougeL_recall"] for row in found]))
