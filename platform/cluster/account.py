@@ -20,11 +20,8 @@ TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Acti
 EC2 = "AmazonEC2FullAccess"
 """What Ray's own head has: it starts, tags and ends machines, on spot too."""
 
-SHORTEST_PREFIX = {4: 8, 6: 16}
-"""Of a network that may be let in, by the version of IP."""
-
 Rights = dict[str, list[dict[str, Any]]]
-"""Statements by the name of their inline policy, which says what for: other files use the role, too."""
+"""Statements by the name of their inline policy: other files use the role, too."""
 
 
 def prepare_account(provider: Mapping[str, Any]) -> str:
@@ -59,7 +56,7 @@ def read_ssh_source(text: str) -> str:
         network = ipaddress.ip_network(text)
     except ValueError as error:
         raise InputError(f"provider.ssh_from: {error}; write it like 203.0.113.7/32") from error
-    if network.prefixlen < SHORTEST_PREFIX[network.version]:
+    if network.prefixlen < 8:
         raise InputError(f"provider.ssh_from: {text} is much of the world; name your own address, like 203.0.113.7/32")
     return str(network)
 
@@ -95,7 +92,7 @@ def _policy(statements: list[dict[str, Any]]) -> str:
 
 
 def _ensure_group(ec2: Any, source: str) -> str:
-    """Return the group in the region's default VPC, which lets in ssh from `source` and its own nodes alone."""
+    """Return the group in the region's default VPC; let in ssh from `source`, and its own nodes."""
     vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
     if not vpcs:
         raise InputError("provider.region: it has no default VPC; make a security group by hand and fill in its id")
@@ -105,24 +102,11 @@ def _ensure_group(ec2: Any, source: str) -> str:
     found = groups or [ec2.create_security_group(GroupName=GROUP, Description=description, VpcId=vpcs[0]["VpcId"])]
     group = found[0]["GroupId"]
     family = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
-    wanted = {
-        ("tcp", 22, 22, source): {"FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]},
-        ("-1", None, None, group): {"UserIdGroupPairs": [{"GroupId": group}]},
-    }
-    rules = ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [group]}])["SecurityGroupRules"]
-    present = {rule["SecurityGroupRuleId"]: _rule_key(rule) for rule in rules if not rule["IsEgress"]}
-    # new rules come first: if EC2 refuses one, the group stays as it was
-    new = [{"IpProtocol": key[0], **rule} for key, rule in wanted.items() if key not in present.values()]
-    if new:
-        ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=new)
-    old = [name for name, key in present.items() if key not in wanted]
-    if old:
-        ec2.revoke_security_group_ingress(GroupId=group, SecurityGroupRuleIds=old)
+    ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]}
+    for rule in (ssh, {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}):
+        try:
+            ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
+        except ec2.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] != "InvalidPermission.Duplicate":  # it is there already
+                raise
     return group
-
-
-def _rule_key(rule: dict[str, Any]) -> tuple[Any, ...]:
-    """Return protocol, ports and source of a rule, as `_ensure_group` names them."""
-    source = rule.get("CidrIpv4") or rule.get("CidrIpv6") or rule.get("ReferencedGroupInfo", {}).get("GroupId")
-    ports = (None, None) if rule["IpProtocol"] == "-1" else (rule.get("FromPort"), rule.get("ToPort"))
-    return rule["IpProtocol"], *ports, source

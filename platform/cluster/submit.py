@@ -30,15 +30,10 @@ from trainables.common.redaction import redact
 
 REPOSITORY = "~/unlearning"
 """Where `file_mounts` of a cluster file puts this checkout."""
-COMMAND = "command"
-"""A job's metadata: what it runs."""
-ALIVE = ("PENDING", "RUNNING")
 REPORT = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
 """The line by which a sweep names its report (platform.sweep.finish)."""
-RAY_LINES = re.compile(r"^(\S+ \S+\tINFO job_manager\.py:\d+ -- |Running entrypoint for job ).*\n", re.MULTILINE)
-"""Ray's own lines in a job's log."""
-CONNECT_SECONDS, POLL_SECONDS = 90.0, 1.0
-"""Until the job server has to answer, and between two looks at a job that ends."""
+CONNECT_SECONDS = 90.0
+"""Until the job server has to answer."""
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
@@ -92,8 +87,7 @@ def open_client(place: str) -> Iterator[Any]:
         os.environ.pop(name, None)  # Ray would take them over the address that it is given
     if Path(TOKEN).expanduser().exists():  # it is the one that `ray up` has sent to the cluster
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-    from ray.exceptions import AuthenticationError  # below the variables: Ray reads them when it is imported
-    from ray.job_submission import JobSubmissionClient
+    from ray.job_submission import JobSubmissionClient  # below the variables: Ray reads them when it is imported
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -108,8 +102,6 @@ def open_client(place: str) -> Iterator[Any]:
                 ended = forward.poll() is not None
                 try:
                     client = JobSubmissionClient(f"http://127.0.0.1:{port}")
-                except AuthenticationError as error:
-                    raise InputError(f"--cluster: {' '.join(str(error).split())}") from error
                 except (OSError, RuntimeError) as error:
                     if ended or time.monotonic() > deadline:
                         output.seek(0)
@@ -128,14 +120,14 @@ def submit_or_attach(client: Any, name: str, arguments: Sequence[str]) -> str:
     """Return the job that runs just this sweep, or else a new one. Other starts of it meet at the sweep's lock."""
     command = typed_command(arguments)
     for job in client.list_jobs():
-        typed = (job.metadata or {}).get(COMMAND)
-        if job.status in ALIVE and typed and resume_command(typed) == resume_command(command):
+        typed = (job.metadata or {}).get("command")
+        if not job.status.is_terminal() and typed and resume_command(typed) == resume_command(command):
             _print_note(f"attached to {job.submission_id}, which runs already; its log from the beginning:")
             return job.submission_id
     made = client.submit_job(
         entrypoint=f"cd {REPOSITORY} && exec .venv/bin/{command}",
         submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
-        metadata={COMMAND: command},
+        metadata={"command": command},
     )
     _print_note(f"submitted {made}")
     return made
@@ -150,7 +142,7 @@ async def _follow_log(client: Any, job: str) -> str:
     """Print a job's log to its end; return its last part, in which the report is named."""
     tail = ""
     async for text in client.tail_job_logs(job):
-        print(RAY_LINES.sub("", text), end="", flush=True)
+        print(text, end="", flush=True)
         tail = (tail + text)[-20_000:]
     return tail
 
@@ -158,7 +150,7 @@ async def _follow_log(client: Any, job: str) -> str:
 def _wait_for_status(client: Any, job: str) -> int:
     """Return the exit status of a job; 1 where Ray itself ended it, with its reason."""
     while not (info := client.get_job_info(job)).status.is_terminal():
-        time.sleep(POLL_SECONDS)
+        time.sleep(1)
     if info.driver_exit_code is None:
         _print_note(f"{job} {info.status.value.lower()}: {info.message}")
     return 0 if info.status == "SUCCEEDED" else info.driver_exit_code or 1

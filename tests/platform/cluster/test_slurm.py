@@ -57,13 +57,13 @@ def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
         (
             "source .venv",
             "export HF_TOKEN=hf_word\nsource .venv",
-            "line 25: HF_TOKEN is a secret, which Slurm shows with",
+            "line 25: HF_TOKEN is a secret; leave it out",
         ),
-        ("#SBATCH --requeue", "#SBATCH --export=ALL,MY_TOKEN=a", "line 20: MY_TOKEN is a secret, which Slurm"),
+        ("#SBATCH --requeue", "#SBATCH --export=ALL,MY_TOKEN=a", "line 20: MY_TOKEN is a secret; leave it out"),
         (
             " --resume",
             " --resume --storage s3://me:word@b",
-            "line 26: an address with a user name, password or token, wh",
+            "line 26: an address with a user name, password or token; l",
         ),
     ],
 )
