@@ -25,7 +25,6 @@ from search_spaces.schema.settings_with_effect import has_effect, name_trial
 from trainables import benchmarks
 from trainables.config.trial import Trial
 from trainables.methods.method_constants import constants
-from trainables.robustness.came_back import read_shares
 from trainables.storage.atomic_files import parse_object, read_rows
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CURVES, EVALUATED, PROGRESS, RESULT, STEPS, WEIGHTS
@@ -99,18 +98,15 @@ class Runs:
         self._log_points(run.info.run_id, points, run.info.start_time)
 
     def finish(self, counts: Mapping[str, int]) -> None:
-        """Log the sweep's counts, where weights are kept and what attacks brought back, and end the parent run."""
-        now = int(time.time() * 1000)
-        self._log_points(self.parent, [(f"trials/{key}", value, 0) for key, value in counts.items()], now)
+        """Log the sweep's counts and where weights are kept, and end the parent run."""
+        points = [(f"trials/{key}", value, 0) for key, value in counts.items()]
+        self._log_points(self.parent, points, int(time.time() * 1000))
         self.load()
         for trial_id, run in self.runs.items():
             folder = self.store.trial(trial_id) / WEIGHTS
             kept = self.store.uri(folder) if self.store.exists(folder) else ""
             if kept != run.data.tags.get("checkpoint", ""):
                 self.client.set_tag(run.info.run_id, "checkpoint", kept)
-            points = list_attack_points(read_shares(trial_id, self.store)) if kept else []
-            if any(run.data.metrics.get(name) != value for name, value, _ in points):
-                self._log_points(run.info.run_id, points, now)
         self.client.set_terminated(self.parent, "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED")
 
     def log_report(self) -> None:
@@ -174,12 +170,6 @@ def list_points(trial: Trial, result: Mapping[str, Any], steps: list[dict[str, A
     for group, rows in (("eval_by_step", result.get("evaluations") or ()), ("train", steps)):
         points += [(f"{group}/{name}", row[name], row["step"]) for row in rows for name in row if name != "step"]
     return [one for one in points if isinstance(one[1], int | float) and math.isfinite(one[1])]
-
-
-def list_attack_points(shares: list[dict[str, Any]]) -> list[Point]:
-    """Return what attacks brought back and left (`came_back.list_attacks`): `stress/nf4`, `stress/nf4_after`."""
-    points = [(f"stress/{row['attack']}", row["share"], row["step"]) for row in shares if row["share"] is not None]
-    return points + [(f"stress/{row['attack']}_after", row["after"], row["step"]) for row in shares]
 
 
 def tracking_uri(store: Storage) -> str:

@@ -26,7 +26,6 @@ from trainables.common import process_identity
 from trainables.common.errors import InputError
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CAME_BACK
 from trainables.trial.progress import Progress
 
 DONE = ("finished", "rectified", "diverged", "failed")
@@ -185,15 +184,7 @@ def test_another_attempt_of_a_killed_trial_has_a_run_of_its_own(copied: tuple[St
     assert len(all_runs(client)) == number + 1
 
 
-def attack(store: Storage, *rows: tuple[str, int, float | None, float]) -> None:
-    """Write what attacks brought back of the finished trial: attack, step, share and what is measured after."""
-    shares = [dict(zip(("attack", "step", "share", "after"), row, strict=True)) for row in rows]
-    trial = TRIALS["finished"].id()
-    document = {"started": (store.result(trial) or {})["started"], "attacks": {}, "shares": shares}
-    atomic_files.write_json(store.stress(trial) / CAME_BACK, document)
-
-
-def test_report_kept_weights_and_attacks_are_shown(copied: tuple[Storage, Any]) -> None:
+def test_report_and_kept_weights_are_shown(copied: tuple[Storage, Any]) -> None:
     store, client = copied
     folder = store.trial(TRIALS["finished"].id()) / "weights"
     folder.mkdir()
@@ -201,17 +192,11 @@ def test_report_kept_weights_and_attacks_are_shown(copied: tuple[Storage, Any]) 
     for name in ("figures/tradeoff.svg", "index.html"):
         (report / name).parent.mkdir(parents=True, exist_ok=True)
         (report / name).write_text("<p>A report.</p>")
-    attack(store, ("nf4", 0, 0.25, 0.4), ("relearn", 4, None, 0.3))
     sync(write_sweep(store), store)
     run, parent = run_of(client, "finished"), parent_of(client).info.run_id
     assert run.data.tags["checkpoint"] == folder.as_uri()
     assert "checkpoint" not in run_of(client, "rectified").data.tags
-    stress = {name: values for name, values in points(client, run).items() if name.startswith("stress/")}
-    assert stress == {"stress/nf4": [(0, 0.25)], "stress/nf4_after": [(0, 0.4)], "stress/relearn_after": [(4, 0.3)]}
     assert {item.path for item in client.list_artifacts(parent, "report")} == {"report/figures", "report/index.html"}
-    attack(store, ("nf4", 0, 0.2, 0.4))
-    sync(write_sweep(store), store)
-    assert run_of(client, "finished").data.metrics["stress/nf4"] == 0.2
     folder.rmdir()
     sync(write_sweep(store), store)
     assert run_of(client, "finished").data.tags["checkpoint"] == ""
