@@ -17,11 +17,7 @@ from trainables.common.errors import InputError
 
 GROUP = "unlearning"
 TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
-EC2 = "AmazonEC2FullAccess"
-"""What Ray's own head has: it starts, tags and ends machines, on spot too."""
-
-Rights = dict[str, list[dict[str, Any]]]
-"""Statements by the name of their inline policy: other files use the role, too."""
+EC2 = "AmazonEC2FullAccess"  # as Ray's own head has: it starts, tags and ends machines
 
 
 def prepare_account(provider: Mapping[str, Any]) -> str:
@@ -35,7 +31,12 @@ def prepare_account(provider: Mapping[str, Any]) -> str:
     for name in ("region", "storage", "ssh_from", "head_profile", "worker_profile"):
         if not is_filled(provider.get(name)):
             raise InputError(f"provider.{name}: fill it in first")
-    source = read_ssh_source(provider["ssh_from"])
+    try:
+        source = ipaddress.ip_network(provider["ssh_from"])
+    except ValueError as error:
+        raise InputError(f"provider.ssh_from: {error}; write it like 203.0.113.7/32") from error
+    if source.prefixlen < 8:
+        raise InputError(f"provider.ssh_from: {source} is much of the world; name your own, like 203.0.113.7/32")
     try:
         iam = boto3.client("iam", region_name=provider["region"])
         arn = f"arn:{iam.meta.partition}"  # aws, aws-us-gov, aws-cn
@@ -45,23 +46,13 @@ def prepare_account(provider: Mapping[str, Any]) -> str:
         pass_role = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
         start = {f"start-{provider['worker_profile']}": [image, pass_role]}
         _ensure_profile(iam, provider["head_profile"], bucket | start, managed=f"{arn}:iam::aws:policy/{EC2}")
-        return _ensure_group(boto3.client("ec2", region_name=provider["region"]), source)
+        return _ensure_group(boto3.client("ec2", region_name=provider["region"]), str(source))
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
 
 
-def read_ssh_source(text: str) -> str:
-    """Return the network that may log in: `203.0.113.7` is 203.0.113.7/32. Raises InputError if none or too wide."""
-    try:
-        network = ipaddress.ip_network(text)
-    except ValueError as error:
-        raise InputError(f"provider.ssh_from: {error}; write it like 203.0.113.7/32") from error
-    if network.prefixlen < 8:
-        raise InputError(f"provider.ssh_from: {text} is much of the world; name your own address, like 203.0.113.7/32")
-    return str(network)
-
-
-def _bucket_rights(storage: str, arn: str) -> Rights:
+def _bucket_rights(storage: str, arn: str) -> dict[str, list[Any]]:
+    """Return statements by the name of their inline policy: other files use the role, too."""
     if not storage.startswith("s3://"):
         return {}
     bucket = urlsplit(storage).netloc
@@ -71,7 +62,7 @@ def _bucket_rights(storage: str, arn: str) -> Rights:
     return {f"storage-{bucket}": [objects, {"Effect": "Allow", "Action": listed, "Resource": f"{arn}:s3:::{bucket}"}]}
 
 
-def _ensure_profile(iam: Any, name: str, rights: Rights, managed: str | None = None) -> str:
+def _ensure_profile(iam: Any, name: str, rights: dict[str, list[Any]], managed: str | None = None) -> str:
     """Make a role and an instance profile of one name, add these rights to those it has, and return the role's ARN."""
     exists = iam.exceptions.EntityAlreadyExistsException
     with contextlib.suppress(exists):

@@ -145,22 +145,16 @@ def test_an_account_is_made_once_and_mended(moto_account: Account) -> None:
             assert moto_account.rights(role)[action] >= resources
 
 
-BAD_VALUES = [("ssh_from", text) for text in ("0.0.0.0/0", "0.0.0.0/1", "::/0", "2000::/3", "203.0.113.7/33", "home")]
-
-
-def test_an_account_is_not_made_of_what_is_too_wide_or_ec2_refuses(
-    moto_account: Account, shipped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_account_is_not_made_of_what_is_too_wide_or_not_filled_in(
+    moto_account: Account, shipped: str, tmp_path: Path
 ) -> None:
     """Above all, nothing is opened to the world."""
     region = "eu-west-1"
-    for name, bad in BAD_VALUES:
-        with pytest.raises(InputError, match=rf"provider\.{name}: .*like"):
-            moto_account.prepare(**{"region": region, name: bad})
+    for bad in ("0.0.0.0/0", "0.0.0.0/1", "::/0", "2000::/3", "203.0.113.7/33", "home"):
+        with pytest.raises(InputError, match=r"provider\.ssh_from: .*like"):
+            moto_account.prepare(region=region, ssh_from=bad)
     (tmp_path / "cluster.yaml").write_text(shipped)
     with pytest.raises(InputError, match=r"provider\.region: fill it in first"):
         account.prepare_account(load_cluster_file(str(tmp_path / "cluster.yaml")).provider)
     groups = moto_account.client("ec2", region).describe_security_groups()["SecurityGroups"]
     assert [group["GroupName"] for group in groups] == ["default"]
-    monkeypatch.setattr(account, "read_ssh_source", lambda text: "203.0.113.7/40")
-    with pytest.raises(InputError, match="AWS: "):
-        moto_account.prepare(region=region, ssh_from="198.51.100.0/24")
