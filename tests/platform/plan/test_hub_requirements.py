@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from platform.plan.plan import Plan
-from tests.support.small_sweep import Small, plan_named, write_model
+from tests.support.small_sweep import plan_named, write_model
 from trainables.common.errors import InputError
 from trainables.data.hub_folders import HubRequirement
 from trainables.storage.folder_storage import Storage
@@ -20,24 +19,6 @@ def plan(name: str, store: Storage, *settings: str) -> Plan:
 
 def required(found: Plan, kind: str) -> list[HubRequirement]:
     return [requirement for requirement in found.hub if requirement.kind == kind]
-
-
-@pytest.mark.parametrize("name", ["tofu_llama", "tofu_phi", "tofu_tiny"])
-def test_the_files_of_all_splits_and_recipes_are_enough(
-    name: str, small: Small, store: Storage, tmp_path: Path
-) -> None:
-    (data,) = required(plan(name, store), "datasets")
-    place = tmp_path / "brought"
-    place.mkdir()
-    for file in data.files:
-        shutil.copyfile(small.data / file, place / file)
-    found = plan(name, store, f"benchmark.data={place}")
-    assert required(found, "datasets") == []
-    for file in sorted(data.files):
-        (place / file).rename(tmp_path / file)
-        with pytest.raises(InputError, match=f"has no {file}"):
-            plan(name, store, f"benchmark.data={place}")
-        (tmp_path / file).rename(place / file)
 
 
 @pytest.mark.parametrize(
