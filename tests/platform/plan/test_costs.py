@@ -86,25 +86,19 @@ def test_peak_of_a_7b_model_by_hand() -> None:
     assert found.total == found.states.total + found.buffers + found.evaluation
 
 
-def test_what_lies_beside_training_is_planned() -> None:
-    """observe's clone of a shard; at ZeRO 3 the whole model that is evaluated; a moved model in fp32."""
-    held, watched = (memory.peak(trial(observe=every), SEVEN, 2, 1, 10) for every in (None, 5))
-    assert watched.states.total - held.states.total == SEVEN.parameters
-    assert memory.peak(trial(), SEVEN, 3, 1, 10).evaluation - held.evaluation == 2 * SEVEN.parameters
-    alone = EIGHTY.model_copy(update={"ranks": 16})
-    moved = memory.peak(trial(method="tv", task_vector=TaskVector(strength=1.0), resources=alone), SEVEN, 1, 1, 10)
-    assert moved.total == pytest.approx(4 * SEVEN.parameters + 2 * held.evaluation)
+def test_what_saves_and_what_costs() -> None:
+    """Checkpointing keeps a vector a layer; eager attention keeps scores, KL two distributions, observe a shard."""
 
+    def peak(stage: int = 1, **settings: Any) -> memory.Peak:
+        return memory.peak(trial(**settings), SEVEN, stage, 1, 100)
 
-def test_what_saves_and_what_costs_activations() -> None:
-    """Checkpointing keeps a vector a layer; eager attention keeps scores, and KL two distributions."""
-
-    def kept(**settings: Any) -> float:
-        return memory.peak(trial(**settings), SEVEN, 1, 1, 100).activations
-
-    assert kept(resources=EIGHTY.model_copy(update={"gradient_checkpointing": True})) < kept() / 6
-    assert kept(target=Model(path="m", attention="eager")) - kept() == 100 * 32 * 32 * 100 * 8
-    assert kept(method="npo_kl") - kept(method="npo") == 100 * 32000 * 12
+    saved = peak(resources=EIGHTY.model_copy(update={"gradient_checkpointing": True}))
+    assert saved.activations < peak().activations / 6
+    eager = peak(target=Model(path="m", attention="eager"))
+    assert eager.activations - peak().activations == 100 * 32 * 32 * 100 * 8
+    assert peak(method="npo_kl").activations - peak(method="npo").activations == 100 * 32000 * 12
+    assert peak(2, observe=5).states.total - peak(2).states.total == SEVEN.parameters
+    assert peak(3).evaluation - peak(2).evaluation == 2 * SEVEN.parameters, "ZeRO 3 evaluates a whole model"
 
 
 def test_what_methods_hold_beside_the_model() -> None:
@@ -225,18 +219,6 @@ def test_training_hours_by_hand() -> None:
     assert steps(trial(method="ga_kl")) == pytest.approx(6 + 8 * 500 / 80)
     assert steps(trial(method="undial")) == pytest.approx(8), "without a retain term"
     assert steps(trial(method="pdu", rectifier={"name": "gem", "parts": 2})) == pytest.approx(18)
-
-
-def test_hours_count_the_reference_rows_that_are_drawn() -> None:
-    """Zephyr, 20 steps of 32 rows: a forward pass over as many, however large the corpus is."""
-    training = Training(epochs=20, max_steps=20, batch_size=32)
-    npo, ga = (trial(method=name, training=training) for name in ("npo", "ga"))
-    few, many, without = (
-        hours.training_hours(config, SEVEN, points, 1024.0, "A100") * 3600 * hours.SUSTAINED * 312e12
-        for config, points in ((npo, 20 * 32), (npo, 25_000), (ga, 25_000))
-    )
-    assert few == many
-    assert many - without == pytest.approx(2 * SEVEN.parameters * 640 * 1024.0)
 
 
 def test_evaluation_hours_by_hand() -> None:

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from platform.plan.overrides import apply
-from search_spaces.tofu_tiny import SWEEP
 from tests.support import own_rows
 from tests.support.small_sweep import Small, plan_named
 from trainables.common.errors import InputError
@@ -55,14 +53,6 @@ def test_path_is_absolute_where_it_is_read_and_nowhere_else(
     )
 
 
-def test_projects_own_answers() -> None:
-    """Between 20 and 40, each once, and one token at least."""
-    answers = idk_answers.read_answers(None)
-    assert 20 <= len(answers) == len(set(answers)) <= 40
-    assert all(answer[0].isupper() and answer.endswith(".") for answer in answers)
-    assert "wrote" in idk_answers.DEFAULT.read_text().splitlines()[0]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -89,8 +79,3 @@ def test_texts_have_no_question_to_answer_otherwise(files: Any, store: Storage, 
     assert plan_named("own", store, *settings, "method=ceu").trials
     with pytest.raises(InputError, match="forget: another answer needs a question, and row 5 is a text"):
         plan_named("own", store, *settings, "method=idk_dpo")
-
-
-def test_a_fingerprint_is_no_setting() -> None:
-    with pytest.raises(InputError, match=r"unknown field 'objective.idk_fingerprint'"):
-        apply(SWEEP, ["objective.idk_fingerprint=x"])
