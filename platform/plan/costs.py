@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from platform.plan import hours
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
+from trainables.benchmarks.base import SizeEstimate
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Shape
@@ -68,8 +69,8 @@ class Budget:
         if not tight:
             return
         worst = max(tight, key=lambda need: need.fit.peak.total)
-        fit, sizes = worst.fit, worst.document()["bytes"]
-        parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in sizes.items() if size >= 5e7)
+        fit = worst.fit
+        parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in worst.document()["bytes"].items() if size >= 5e7)
         more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
         size = math.ceil(fit.peak.total / memory.USABLE / 1e9)
         raise InputError(
@@ -97,36 +98,35 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
     if resources.gpus and resources.gpu_memory is not None:
         device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
-    estimates = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}
-    extents = {trial: estimates[trial.benchmark, trial.training.max_length] for trial in trials}
-    kinds: dict[tuple[Any, ...], Trial] = {}
-    for trial in trials:
-        training = trial.training
-        sizes = (training.batch_size, training.max_length, training.lora_rank, trial.objective, trial.rectifier.parts)
-        kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split, *sizes), trial)
-    needs: dict[tuple[str, ...], Need] = {}
-    for key, trial in kinds.items():  # of each method, rectifier and split the trial that takes most
-        need = Need(key[0], key[1], key[2], memory.fit(trial, shape, extents[trial].longest, device))
-        needs[key[:3]] = max(needs.get(key[:3], need), need, key=lambda one: one.fit.peak.total)
-    total, basis = None, None
-    if resources.gpus:
-        gpu = resources.gpu_name or hours.find_gpu()
-        total, basis = _estimate_hours(trials, shape, extents, per_study, gpu)
+    sizes = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}
+    kinds = {
+        (one.method, one.rectifier.name, one.benchmark.split, one.training, one.objective, one.rectifier.parts): one
+        for one in trials
+    }
+    needs: dict[tuple[str, str, str], Need] = {}
+    for (method, rectifier, split, *_), trial in kinds.items():  # of each cell the trial that takes most
+        longest = sizes[trial.benchmark, trial.training.max_length].longest
+        need = Need(method, rectifier, split, memory.fit(trial, shape, longest, device))
+        cell = (method, rectifier, split)
+        needs[cell] = max(needs.get(cell, need), need, key=lambda one: one.fit.peak.total)
+    total, basis = _estimate_hours(trials, shape, sizes, per_study) if resources.gpus else (None, None)
     return Budget(tuple(needs.values()), total, basis)
 
 
 def _estimate_hours(
-    trials: Sequence[Trial], shape: Shape, extents: dict[Trial, Any], per_study: int | None, gpu: str
+    trials: Sequence[Trial], shape: Shape, sizes: Mapping[Any, SizeEstimate], per_study: int | None
 ) -> tuple[float | None, str | None]:
     """Return the GPU-hours of all trials and their basis; None where the number of rows is not known."""
+    resources = trials[0].resources
+    gpu, total = resources.gpu_name or hours.find_gpu(), 0.0
     asked: Counter[str] = Counter()
     trained: set[str] = set()
-    total = 0.0
     for trial in trials:
         asked[trial.study()] += 1
         if per_study is not None and asked[trial.study()] > per_study:
             continue
-        extent, points = extents[trial], extents[trial].points
+        size = sizes[trial.benchmark, trial.training.max_length]
+        points = size.points
         if points is None and trial.training.max_steps is not None:
             points = trial.training.max_steps * trial.training.batch_size
         if points is None:
@@ -135,10 +135,10 @@ def _estimate_hours(
         key = made.id() if made else trial.id()
         if key not in trained:
             trained.add(key)
-            total += hours.training_hours(trial, shape, points, extent.mean, gpu)
-        size = benchmarks.find(trial.benchmark.name).evaluation_size(trial.benchmark)
-        total += hours.evaluation_hours(trial, shape, points, size.read, size.generated, gpu)
-    basis = hours.describe_basis(gpu, trials[0].resources.precision)
+            total += hours.training_hours(trial, shape, points, size.mean, gpu)
+        evaluation = benchmarks.find(trial.benchmark.name).evaluation_size(trial.benchmark)
+        total += hours.evaluation_hours(trial, shape, points, evaluation.read, evaluation.generated, gpu)
+    basis = hours.describe_basis(gpu, resources.precision)
     if any(trial.benchmark.tasks for trial in trials):
         basis += "; questions of benchmark.tasks are not counted"
     return total, basis
