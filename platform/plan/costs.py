@@ -138,7 +138,8 @@ def _estimate_hours(
             total += hours.training_hours(trial, shape, points, size.mean, gpu)
         evaluation = benchmarks.find(trial.benchmark.name).evaluation_size(trial.benchmark)
         total += hours.evaluation_hours(trial, shape, points, evaluation.read, evaluation.generated, gpu)
-    basis = hours.describe_basis(gpu, resources.precision)
+    peak = getattr(hours.GPUS[gpu], resources.precision) / 1e12
+    basis = f"6 N D operations at {hours.SUSTAINED:.0%} of the {peak:g} TFLOP/s of one {gpu}, with evaluations"
     if any(trial.benchmark.tasks for trial in trials):
         basis += "; questions of benchmark.tasks are not counted"
     return total, basis

@@ -14,7 +14,6 @@ from trainables.config.settings import CACHED_PER_PASS, Shape
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
 
-FORWARD, BACKWARD = 2, 4
 SUSTAINED = 0.28
 """The share of a GPU's dense peak that training reaches: measured on an H100, 1B parameters in bf16 (docs/LOG.md), and
 assumed of the others."""
@@ -48,32 +47,20 @@ def find_gpu() -> str:
     return next((name for name in GPUS if models and name in models[0]), "A100")
 
 
-def describe_basis(gpu: str, precision: str) -> str:
-    """Return the assumptions behind the hours, in words."""
-    peak = getattr(GPUS[gpu], precision) / 1e12
-    return f"6 N D operations at {SUSTAINED:.0%} of the {peak:g} TFLOP/s of one {gpu}, with evaluations"
-
-
 def training_hours(trial: Trial, shape: Shape, points: int, tokens: float, gpu: str) -> float:
     """Return the GPU-hours of a trial's training on `points` forget rows of `tokens` tokens on average."""
-    once = FORWARD + BACKWARD + FORWARD * trial.resources.gradient_checkpointing
+    once = 8 if trial.resources.gradient_checkpointing else 6
     rate = 3600 * SUSTAINED * getattr(GPUS[gpu], trial.resources.precision) / shape.parameters
     if trial.task_vector is not None:
         return once * points * tokens * (trial.task_vector.steps + 2) / rate
-    needs, batch = METHODS[trial.method].needs, trial.training.batch_size
-    steps = _count_steps(trial, points)
-    rectifier = RECTIFIERS[trial.rectifier.name]
-    retain_passes = int(RETAIN_PASS in rectifier.needs or "retain_multiplier" in needs)
-    retain_passes += memory.has_retain_term(trial)
+    needs, rectifier = METHODS[trial.method].needs, RECTIFIERS[trial.rectifier.name]
+    retain_passes = (RETAIN_PASS in rectifier.needs or "retain_multiplier" in needs) + memory.has_retain_term(trial)
     if (trial.rectifier.parts or rectifier.parts) <= 1:
         retain_passes = min(1, retain_passes)  # one serves the rectifier and the term
-    row = once * (1 + retain_passes + ("pairs" in needs)) * tokens
+    row = once * (1 + retain_passes + ("pairs" in needs) + 1 / (trial.observe or float("inf"))) * tokens
     if "frozen_model" in needs:
-        own_pass = "frozen_on_forget" not in needs
-        row += (once * own_pass + FORWARD) * max(tokens, memory.padded_to(trial))
-    reference = FORWARD * min(points, steps * batch) * tokens if "reference_sums" in needs else 0
-    observed = once * batch * tokens * -(-steps // trial.observe) if trial.observe else 0
-    return (steps * batch * row + reference + observed) / rate
+        row += (2 + once * ("frozen_on_forget" not in needs)) * max(tokens, memory.padded_to(trial))
+    return _count_steps(trial, points) * trial.training.batch_size * row / rate
 
 
 def evaluation_hours(trial: Trial, shape: Shape, points: int, read: float, generated: float, gpu: str) -> float:
@@ -88,7 +75,7 @@ def evaluation_hours(trial: Trial, shape: Shape, points: int, read: float, gener
     if trial.training.eval_every and not alone:
         count += (_count_steps(trial, points) - 1) // trial.training.eval_every
     batch = max(1.0, CACHED_PER_PASS * resources.evaluation_tokens / ROW_TOKENS)
-    reading = FORWARD * read / (SUSTAINED * getattr(GPUS[gpu], precision))
+    reading = 2 * read / (SUSTAINED * getattr(GPUS[gpu], precision))
     generating = generated / batch * memory.WIDTH[precision] / (READ * GPUS[gpu].bandwidth)
     return count * shape.parameters * (reading + generating) / 3600
 
