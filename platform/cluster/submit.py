@@ -1,4 +1,4 @@
-"""A sweep from a laptop: a job of a running cluster, whose log is shown here, and which goes on without us.
+"""A sweep from a laptop: a RayJob, or a job of a running cluster, whose log is shown here and which goes on without us.
 
 Only the command travels, no variable of this machine: tokens and passwords are the cluster's own.
 """
@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,8 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from platform.cluster import kuberay
-from platform.cluster.check import load_cluster_file
+from platform.cluster.check import ClusterFile, find_problems, load_cluster_file
 from platform.schedule.ray_environment import TOKEN
 from platform.state.typed_commands import drop_options, resume_command, typed_command
 from trainables.common.errors import InputError, last_line_of
@@ -34,6 +36,8 @@ REPORT = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
 """The line by which a sweep names its report (platform.sweep.finish)."""
 CONNECT_SECONDS = 90.0
 """Until the job server has to answer."""
+ONCE = ("--new", "--retry-failed")
+"""Options of a sweep that set aside what it has done: a retry would do so again."""
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
@@ -55,7 +59,7 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     if file.is_batch_script:
         raise InputError(f"'{place}' is a batch script for Slurm; submit it with: sbatch {shlex.quote(place)}")
     if file.is_kubernetes:
-        return kuberay.create_job(file, name, typed)
+        return _create_rayjob(file, name, typed)
     for number in (signal.SIGTERM, signal.SIGHUP):  # the forward ends with us
         signal.signal(number, signal.default_int_handler)
     job = None
@@ -75,6 +79,42 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _print_note(f"\ndetached; {_resume_hint(place, job, arguments)}" if job else "\nstopped; nothing was submitted")
         return 130
+
+
+def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> int:
+    """Make a RayJob like the file's that runs `platform.sweep` with `arguments`; print how to follow and to stop it.
+
+    Raises InputError where the file cannot be used or Kubernetes refuses it.
+    """
+    if problems := find_problems(file):
+        check = f"python -m platform.cluster check {shlex.quote(str(file.path))}"
+        raise InputError(f"--cluster: '{file.path}': {problems[0]}; all that is to mend: {check}")
+    if shutil.which("kubectl") is None:
+        raise InputError("--cluster: no kubectl here; install it, and let it reach the cluster (kubectl get pods)")
+    job, words = copy.deepcopy(file.content), list(arguments)
+    namespace = job["metadata"].get("namespace")
+    job["metadata"].pop("name", None)
+    job["metadata"]["generateName"] = f"{name.replace('_', '-')}-"
+    if set(ONCE) & set(words):
+        job["spec"]["backoffLimit"] = 0
+    elif "--resume" not in words:
+        words.append("--resume")
+    job["spec"]["entrypoint"] = f"python -m platform.sweep {shlex.join(words)}"
+    kubectl = ["kubectl", *(["--namespace", namespace] if namespace else [])]
+    command = [*kubectl, "create", "--filename=-", "--output=name"]
+    done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(f"--cluster: kubectl: {last_line_of(done.stderr, 'it failed')}")
+    made, typed = done.stdout.strip(), shlex.join(kubectl)
+    cluster = f"$({typed} get {made} --output jsonpath={{.status.rayClusterName}})"
+    print(f"submitted {made}, which goes on without this machine")
+    print(f"its state: {typed} get {made}")
+    print(
+        f"its log:   {typed} logs --follow --tail=-1 --container ray-job-submitter "
+        f"--selector ray.io/node-type=head,ray.io/cluster={cluster}"
+    )
+    print(f"stop it:   {typed} delete {made}")
+    return 0
 
 
 @contextlib.contextmanager

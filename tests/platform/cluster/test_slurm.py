@@ -76,13 +76,6 @@ def test_mistakes(filled: str, tmp_path: Path, old: str, new: str, message: str)
     assert "line 11: still to be filled in" in err
 
 
-def test_outside_of_a_job_the_script_says_how_it_is_started(root: Path) -> None:
-    env = {"PATH": os.environ["PATH"]}
-    done = subprocess.run(["bash", "clusters/slurm.sh", "ls"], cwd=root, env=env, capture_output=True, text=True)
-    assert (done.returncode > 0, done.stdout) == (True, "")
-    assert done.stderr.endswith("SLURM_JOB_NUM_NODES: start it with sbatch\n")
-
-
 def test_a_job_of_one_node_runs_the_command_itself_and_ends_as_it_does(root: Path) -> None:
     env = {"PATH": os.environ["PATH"], "SLURM_JOB_NUM_NODES": "1", "RAY_ADDRESS": "auto", "RAY_AUTH_TOKEN": "mine"}
     told = 'echo "${RAY_ADDRESS-own}${RAY_AUTH_TOKEN-} $1"; exit 5'

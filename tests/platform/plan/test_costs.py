@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from platform.plan import hours
+from platform.plan import costs
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
 from platform.plan.plan import Plan
@@ -204,7 +204,7 @@ def test_training_hours_by_hand() -> None:
 
     def steps(config: Trial) -> float:
         """In operations of a row and parameter, 31 x 32 rows being one."""
-        found = hours.training_hours(config, SEVEN, 200, 80, "A100") * 3600 * hours.SUSTAINED * 312e12
+        found = costs.training_hours(config, SEVEN, 200, 80, "A100") * 3600 * costs.SUSTAINED * 312e12
         return found / (31 * 32 * 80 * SEVEN.parameters)
 
     passes = {"ga": 1, "gd": 2, "npo": 1, "npo_gd": 2, "ceu": 1, "pdu": 2}
@@ -231,16 +231,16 @@ def test_evaluation_hours_by_hand() -> None:
         ((1 + 4 * 24) * once, trial(calibration=Calibration(targets=(0.8, 0.9)))),
         (4 * wide, trial(method="tv", task_vector=TaskVector(strength=1.0))),
     ):
-        assert hours.evaluation_hours(config, SEVEN, 200, 1e6, 6400, "A100") == pytest.approx(expected)
+        assert costs.evaluation_hours(config, SEVEN, 200, 1e6, 6400, "A100") == pytest.approx(expected)
 
 
 def test_hours_go_by_the_gpu(store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the name that is set, else this machine's, else an A100."""
-    monkeypatch.setattr(hours, "DEVICES", tmp_path)
+    monkeypatch.setattr(costs, "DEVICES", tmp_path)
     unknown, named = plan("tofu_llama", store).costs, plan("tofu_llama", store, "resources.gpu_name=H100").costs
     assert unknown.basis == "6 N D operations at 28% of the 312 TFLOP/s of one A100, with evaluations"
     assert named.basis == "6 N D operations at 28% of the 989 TFLOP/s of one H100, with evaluations"
     assert 0 < 2 * (named.hours or 0) < (unknown.hours or 0)
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "information").write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ: 1\n")
-    assert hours.find_gpu() == "RTX4090"
+    assert costs.find_gpu() == "RTX4090"

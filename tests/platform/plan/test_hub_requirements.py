@@ -59,12 +59,3 @@ def test_published_models_are_not_made_from_a_flat_folder(
         match=f"^models: {flat} {words}config.json, model.safetensors, tokenizer.json, tokenizer_config.json$",
     ):
         plan(name, store, f"models={flat}")
-
-
-def test_what_nobody_published_is_made_from_a_flat_folder(store: Storage, tmp_path: Path) -> None:
-    flat = write_model(tmp_path / "flat")
-    made = plan("tofu_phi", store, f"models={flat}").recipes
-    assert {recipe.base.path for recipe in made if recipe.base} == {str(flat)}
-    base = write_model(tmp_path / "models" / "base")
-    made = plan("tofu_llama", store, f"models={tmp_path / 'models'}").recipes
-    assert [recipe.base.path for recipe in made if recipe.base] == [str(base)] * 3

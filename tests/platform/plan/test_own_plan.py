@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,7 @@ from platform.plan.plan import Plan
 from platform.state import manifest, trial_outcomes
 from platform.sweep import dry_run
 from tests.support import own_rows, tiny
-from tests.support.environment import type_settings
 from tests.support.small_sweep import plan_named
-from tests.support.starts import assert_light
 from trainables.common.errors import InputError
 from trainables.storage.folder_storage import Storage
 from trainables.trial import setup
@@ -44,13 +41,6 @@ def test_trials_of_each_strategy(target: Path, files: dict[str, Path], store: St
     assert [(ref.role, ref.model.path) for ref in published.references] == [("original", str(target))]
     assert (published.hub, published.recipes) == ((), ())
     assert published.costs.largest is not None
-
-
-def test_a_plan_loads_no_machinery(target: Path, files: dict[str, Path], root: Path, tmp_path: Path) -> None:
-    chosen = own_rows.settings(target, files)
-    assert_light(
-        root, "platform.sweep", ["own", "--dry-run", *type_settings(chosen), "--storage", str(tmp_path / "runs")]
-    )
 
 
 TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE"
@@ -83,18 +73,6 @@ def test_rows_to_forget_and_to_retain_are_warned_of(
     lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
     (line,) = (line for line in lines if line.startswith("warning: "))
     assert line.endswith("(rows of the forget file: 2)")
-
-
-def test_a_tokenizer_without_chat_template_is_refused_when_planned(
-    target: Path, files: dict[str, Path], store: Storage
-) -> None:
-    with pytest.raises(InputError, match=r"^benchmark\.template: the model's tokenizer has no chat template"):
-        plan(store, target, files, "benchmark.template=chat")
-    shutil.copytree(target, store.root / "chatty")
-    (store.root / "chatty" / "chat_template.jinja").write_text(
-        "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
-    )
-    assert plan(store, store.root / "chatty", files, "benchmark.template=chat").trials
 
 
 def test_wrong_files_and_tasks_are_refused(files: dict[str, Path], store: Storage) -> None:
