@@ -86,13 +86,17 @@ class WmdpBenchmark(base.BenchmarkBase):
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the hub's parts, the gated one with what to do about it."""
-        found = []
-        for part in ("wmdp", "mmlu", *([BIO_FORGET] if "bio" in TOPICS[benchmark.split] else [])):
+        subject = raw_rows.file_names(f"{SUBJECT}/{split}" for split in lm_eval_adapter.SPLITS)
+        holds = {"wmdp": raw_rows.file_names(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
+        if "bio" in TOPICS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
+            holds[BIO_FORGET] = raw_rows.file_names([FORGET.format("bio")])
+        found, suffixes = [], raw_rows.OTHER_SUFFIXES
+        for part, files in holds.items():
             place, setting = find_part(benchmark, part), f"benchmark.sources={part}=DIR"
             gated = GATED if place == SOURCES[BIO_FORGET] else ""
-            if place != benchmark.data:
-                found.append(HubRequirement("datasets", place, None, part, setting, gated=gated))
-        found.append(HubRequirement("datasets", benchmark.data, benchmark.revision))
+            found.append(HubRequirement("datasets", place, None, part, setting, files, suffixes, gated=gated))
+        corpora = raw_rows.file_names(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
+        found.append(HubRequirement("datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=suffixes))
         return tuple(one for one in found if not typed_paths.is_folder(one.id))
 
     def fingerprint(self, benchmark: Benchmark) -> str:

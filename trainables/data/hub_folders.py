@@ -41,7 +41,8 @@ class HubRequirement:
 
     Of `tasks` the id is lm-eval's task, which names the data set. `part`: of a benchmark, DATA or the name of a source.
     `setting`: what a user sets to give an own folder instead of the hub's, such as `target=DIR`. `folder`: its own
-    folder below DIR, where one DIR is for several requirements.
+    folder below DIR, where one DIR is for several requirements. `files`: what that folder has to hold; `suffixes`:
+    others that each file may have.
     `bytes`: its size, where that is known without asking. `gated`: what to accept, where that is known.
     """
 
@@ -50,6 +51,8 @@ class HubRequirement:
     revision: str | None = None
     part: str = DATA
     setting: str = "benchmark.data=DIR"
+    files: tuple[str, ...] = ("its files",)
+    suffixes: tuple[str, ...] = ()
     bytes: int | None = None
     gated: str = ""
     folder: str = ""

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from trainables.data.hub_folders import HubRequirement
 Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
 CSV = ".csv"
+OTHER_SUFFIXES = SUFFIXES[1:]
 """Endings that a file may have in the place of `.json`."""
 
 
@@ -43,9 +44,16 @@ def errors_about(field: str) -> Iterator[None]:
         raise InputError(str(error).replace("benchmark.data", field, 1)) from error
 
 
-def hub_requirements(data: str, revision: str | None) -> tuple[HubRequirement, ...]:
+def hub_requirements(data: str, configs: Sequence[str], revision: str | None) -> tuple[HubRequirement, ...]:
     """Return what a start has to fetch: the data set unless it is a folder."""
-    return () if typed_paths.is_folder(data) else (HubRequirement("datasets", data, revision),)
+    if typed_paths.is_folder(data):
+        return ()
+    return (HubRequirement("datasets", data, revision, files=file_names(configs), suffixes=OTHER_SUFFIXES),)
+
+
+def file_names(configs: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the files that a folder has to hold."""
+    return tuple(f"{config}.json" for config in dict.fromkeys(configs))
 
 
 def require_file(folder: Path, config: str) -> Path:

@@ -115,11 +115,11 @@ class OwnBenchmark(base.BenchmarkBase):
         """Return the questions of tasks that come from the hub: from lm-eval's own place, or from another one."""
         at, found = _task_places(benchmark), []
         for task in benchmark.tasks:
-            setting = f"benchmark.sources={task}=DIR"
+            setting, holds = f"benchmark.sources={task}=DIR", (f"the files of {task}'s questions",)
             if task in at:
-                found.append(HubRequirement("datasets", at[task], None, task, setting))
+                found.append(HubRequirement("datasets", at[task], None, task, setting, holds))
             else:
-                found.append(HubRequirement("tasks", task, None, FETCHED + task, setting))
+                found.append(HubRequirement("tasks", task, None, FETCHED + task, setting, holds))
         return tuple(one for one in found if not typed_paths.is_folder(one.id))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
