@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from platform.plan.models import read_architecture
-from platform.plan.space import Space, nearest
+from platform.plan.space import Space, interpolate, nearest
 from search_spaces.schema.axes import STUDY, Axis, Range
 from search_spaces.schema.settings_with_effect import has_effect, requires_value
-from search_spaces.schema.sweep import Published, Sweep
+from search_spaces.schema.sweep import Sweep
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
@@ -66,21 +66,14 @@ def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Tr
 
 
 def sample_trials(spaces: Iterable[Space], count: int) -> list[Trial]:
-    """Return `count` trials of each space with ranges, spread from low to high ends, to estimate costs from."""
+    """Return `count` trials of each space with ranges, from their high to their low ends, to estimate costs from."""
     found = []
     for space in (space for space in spaces if space.has_ranges):
-        for point in space.sample_points(count):
+        for share in (1 - place / max(1, count - 1) for place in range(count)):
+            ends = {path: interpolate(axis, share) for path, axis in space.axes.items() if isinstance(axis, Range)}
             with contextlib.suppress(InputError):  # settings that exclude each other: Optuna proposes others
-                found.append(space.make(point))
+                found.append(space.make({**space.published, **ends}))
     return found
-
-
-def find_published_choice(sweep: Sweep, method: str, split: str) -> Published:
-    """Return the setting that the sweep's source gives for a cell: the last choice that fits."""
-    fitting = [c for c in sweep.published if c.method in (None, method) and c.split in (None, split)]
-    if not fitting:
-        raise InputError(f"sweep {sweep.name}: no published choice for {method} on {split}")
-    return fitting[-1]
 
 
 def check_steered_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
@@ -167,7 +160,12 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
     needed = path not in axes if strength else takes == SETTINGS
     if not (takes or strength) or (strategy == "grid" and not needed):
         return {}
-    choice = find_published_choice(sweep, method, split)
+    fitting = [
+        choice for choice in sweep.published if choice.method in (None, method) and choice.split in (None, split)
+    ]
+    if not fitting:
+        raise InputError(f"sweep {sweep.name}: no published choice for {method} on {split}")
+    choice = fitting[-1]
     if strength:
         if choice.strength is None and path not in axes:
             raise InputError(f"sweep {sweep.name}: method '{method}' has no {strength}s; give them with --set {path}=")

@@ -38,12 +38,6 @@ def test_the_folders_of_all_models_are_enough(name: str, folders: set[str], stor
     assert required(plan(name, store, f"models={tmp_path / 'DIR'}"), "models") == []
 
 
-def test_a_target_of_ones_own_has_a_folder_of_its_own(store: Storage) -> None:
-    target, retain, _ = required(plan("tofu_llama", store, "target=somebody/tiny"), "models")
-    assert (target.directory, target.option) == ("DIR", "--set target=DIR")
-    assert (retain.directory, retain.option) == ("DIR/retain95", "--set models=DIR with it in DIR/retain95")
-
-
 @pytest.mark.parametrize(
     ("name", "lacking"), [("tofu_llama", "full/, retain95/, retain90/"), ("wmdp_zephyr", "target/")]
 )

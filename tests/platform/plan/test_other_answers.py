@@ -40,19 +40,6 @@ def test_content_of_the_file_is_in_the_ids_of_those_that_read_it(small: Small, s
     assert hashes[0] == hashes[2] != hashes[1]
 
 
-def test_path_is_absolute_where_it_is_read_and_nowhere_else(
-    small: Small, store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "idk.txt").write_text("No idea.")
-    monkeypatch.chdir(tmp_path)
-    plan = small.plan(store, METHODS, "objective.idk=idk.txt", "rectifier.name=none")
-    named = {trial.method: (trial.objective.idk, trial.objective.idk_fingerprint) for trial in plan.trials}
-    fingerprint = idk_answers.fingerprint_answers("idk.txt")
-    assert named == {"ga": (None, None)} | dict.fromkeys(
-        ("idk_dpo", "idk_nll"), (str(tmp_path / "idk.txt"), fingerprint)
-    )
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

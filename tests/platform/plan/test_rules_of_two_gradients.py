@@ -9,8 +9,6 @@ import pytest
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
 from trainables.common.errors import InputError
-from trainables.config.settings import Model, Rectifier
-from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 
 make = small_sweep.plan_objectives
@@ -87,12 +85,3 @@ def test_gem_shares_no_retain_pass_and_has_rows_for_each_part(make: MakePlan, st
     assert gd("gem").hours == pytest.approx(1.5 * gd("gru").hours, rel=0.2), "three passes, not two"
     with pytest.raises(InputError, match=r"rectifier\.parts=33: a step has 32 retain rows \(training\.batch_size\)"):
         small_sweep.plan_named("tofu_phi", store, SPLIT, "method=ga", "rectifier.name=gem", "rectifier.parts=33")
-
-
-def test_agem_and_pcgrad_are_two_rectifiers() -> None:
-    ids = {
-        name: Trial(method="ga", rectifier=Rectifier(name=name), target=Model(path="m", fingerprint="1")).id()
-        for name in ("agem", "pcgrad")
-    }
-    assert ids["agem"] == "78ccef01034a"
-    assert ids["pcgrad"] != ids["agem"]

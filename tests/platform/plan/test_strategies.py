@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from platform.plan.plan import Plan
-from platform.plan.strategies import find_published_choice, list_spaces, list_trials
+from platform.plan.strategies import list_spaces, list_trials
 from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.sweep import Published, Sweep
 from search_spaces.tofu_tiny import SWEEP
@@ -46,20 +46,6 @@ def test_optuna_searches_the_points_of_the_grid_with_the_published_one_first(mak
     first = [found[0].id() for found in searched.studies().values()]
     assert first == [trial.id() for trial in paper.trials]
     assert first != [found[0].id() for found in grid.studies().values()]
-
-
-def test_the_last_choice_that_fits_a_cell_is_the_published_one() -> None:
-    choices = (
-        Published(gamma=0.8, tau=None),
-        Published(method="gd", gamma=0.05, tau=None),
-        Published(method="gd", split="forget10", gamma=0.05, tau=1.0),
-        Published(split="forget01", gamma=0.4, tau=2),
-    )
-    sweep = SWEEP.model_copy(update={"published": choices})
-    cells = (("ga", "forget05"), ("gd", "forget05"), ("gd", "forget10"), ("gd", "forget01"))
-    assert [find_published_choice(sweep, *cell) for cell in cells] == list(choices)
-    with pytest.raises(InputError, match="no published choice for npo on forget10"):
-        find_published_choice(sweep.model_copy(update={"published": choices[1:]}), "npo", "forget10")
 
 
 AXES = {
