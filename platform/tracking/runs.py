@@ -79,8 +79,11 @@ class Runs:
         key, start = run.info.run_id, run.info.start_time
         self.store.fetch(steps := self.store.trial(trial_id) / STEPS)
         points = list_points(trial, result, read_rows(steps) if steps.is_file() else [])
-        tags = [RunTag(name, value) for name, value in describe_result(result).items()]
-        self._log_points(key, points, start, tags)
+        tags = {"git_commit": result.get("commit"), "git_dirty": result.get("dirty"), "outcome": result["status"]}
+        tags |= {"code": result.get("code", "unknown"), "chosen_step": result.get("chosen_step")}
+        tags["failure"] = result["error"]["message"][:500] if result.get("error") else None
+        shown = [RunTag(name, str(value)) for name, value in tags.items() if value is not None]
+        self._log_points(key, points, start, shown)
         self.client.log_artifact(key, str(self.store.trial(trial_id) / RESULT))
         status = "FINISHED" if result["status"] in (*EVALUATED, "diverged") else "FAILED"
         end = start + int(1000 * (result.get("seconds", {}).get("total") or 0))
@@ -147,17 +150,6 @@ def describe_settings(trial: Trial) -> dict[str, str]:
     read = [name for name in numbers if has_effect(f"objective.{name}", trial.method, trial.rectifier.name)]
     flat = flatten_settings(trial.model_dump(mode="json")) | {f"constants.{name}": numbers[name] for name in read}
     return {name: "none" if value is None else str(value) for name, value in flat.items()}
-
-
-def describe_result(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return as tags what a result was made with, and how it ended."""
-    tags = {"git_commit": str(result.get("commit")), "git_dirty": str(result.get("dirty"))}
-    tags |= {"code": str(result.get("code", "unknown")), "outcome": result["status"]}
-    if result.get("chosen_step"):
-        tags["chosen_step"] = str(result["chosen_step"])
-    if result.get("error"):
-        tags["failure"] = result["error"]["message"][:500]
-    return tags
 
 
 def list_points(trial: Trial, result: Mapping[str, Any], steps: list[dict[str, Any]]) -> list[Point]:
