@@ -41,10 +41,12 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     pairs = [_split_pair(setting, "--set") for setting in settings]
     for value in (value for path, value in pairs if path == BACKBONE):
         sweep = _set_backbone(sweep, value)
-    document, axes, problems = sweep.model_dump() | {"axes": dict(sweep.axes)}, {}, []
+    document: dict[str, Any] = sweep.model_dump() | {"axes": dict(sweep.axes)}
+    axes: dict[str, str] = {}
+    problems: list[str] = []
     for path, text in ((path, text) for path, text in pairs if path != BACKBONE):
         try:
-            if path in axes:
+            if path in axes and re.search(r",|\.\.", f"{axes[path]} {text}"):
                 raise ValueError(f"{path}: set twice, to {axes[path]} and {text}; write all its values once")
             axis = _parse_axis(path, text, sweep)
             if axis is not None:
@@ -62,7 +64,7 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     try:
         changed = Sweep.model_validate(document)
     except ValidationError as error:
-        problems.append(describe_invalid(error))
+        raise InputError(f"--set: {'; '.join([*problems, describe_invalid(error)])}") from error
     if problems:
         raise InputError(f"--set: {'; '.join(problems)}")
     _check_effect(changed, axes)
@@ -110,9 +112,9 @@ def _parse_number(text: str) -> float:
 
 
 def _set_field(document: dict[str, Any], path: str, text: str) -> None:
-    """Set what is no axis. Raises InputError on an unknown field."""
+    """Set what is no axis. Raises ValueError on an unknown field."""
     if path not in (paths := list_settable_paths()):
-        raise InputError(f"--set {path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
+        raise ValueError(f"{path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
     section, _, name = path.rpartition(".")
     fields = document[section] if section else document
     fields[name] = _parse_values(text) if isinstance(fields[name], tuple) else _parse_value(text)

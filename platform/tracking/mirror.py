@@ -43,12 +43,23 @@ class Mirror:
 
     def close(self, counts: Mapping[str, int]) -> None:
         """Log what is left and the sweep's counts, as long as the server gets on with it."""
-        self._end(lambda runs: runs.finish(counts), CLOSE_SECONDS)
+        self.actions.put(None)
+        left = -1
+        while self.thread.is_alive() and left != self.actions.qsize():
+            left = self.actions.qsize()
+            self.thread.join(CLOSE_SECONDS)
+        if self.thread.is_alive():
+            self.problem = TimeoutError(f"the tracking server has not answered in {CLOSE_SECONDS:.0f} s")
+        elif self.problem is None:
+            self._try(lambda runs: runs.finish(counts))
 
     def interrupt(self) -> None:
         """Mark the runs of interrupted trials as killed, if the server answers soon; else the next start does."""
         self.running.clear()
-        self._end(lambda runs: runs.load(), INTERRUPT_SECONDS)
+        self.actions.put(None)
+        self.thread.join(INTERRUPT_SECONDS)
+        if not self.thread.is_alive() and self.problem is None:
+            self._try(lambda runs: runs.load())
 
     def log_report(self) -> None:
         """Log the sweep's report, after `close` and unless something failed."""
@@ -59,17 +70,6 @@ class Mirror:
     def page(self) -> str:
         """Return the part of an address that opens the sweep in MLflow, empty if MLflow has not been reached."""
         return f"#/experiments/{self.runs.experiment}" if self.runs else ""
-
-    def _end(self, last: Action, seconds: float) -> None:
-        self.actions.put(None)
-        left = -1
-        while self.thread.is_alive() and left != self.actions.qsize():
-            left = self.actions.qsize()
-            self.thread.join(seconds)
-        if self.thread.is_alive():
-            self.problem = TimeoutError(f"the tracking server has not answered in {seconds:.0f} s")
-        elif self.problem is None:
-            self._try(last)
 
     def _work(self) -> None:
         due = time.monotonic() + CURVE_SECONDS

@@ -83,36 +83,6 @@ def test_peak_of_a_7b_model_by_hand() -> None:
     assert found.total == found.states.total + found.buffers + found.evaluation
 
 
-def test_what_saves_and_what_costs() -> None:
-    """Checkpointing keeps a vector a layer; eager attention keeps scores, KL two distributions, observe a shard."""
-
-    def peak(stage: int = 1, **settings: Any) -> memory.Peak:
-        return memory.peak(trial(**settings), SEVEN, stage, 1, 100)
-
-    saved = peak(resources=EIGHTY.model_copy(update={"gradient_checkpointing": True}))
-    assert saved.activations < peak().activations / 6
-    eager = peak(target=Model(path="m", attention="eager"))
-    assert eager.activations - peak().activations == 100 * 32 * 32 * 100 * 8
-    assert peak(method="npo_kl").activations - peak(method="npo").activations == 100 * 32000 * 12
-    assert peak(2, observe=5).states.total - peak(2).states.total == SEVEN.parameters
-    assert peak(3).evaluation - peak(2).evaluation == 2 * SEVEN.parameters, "ZeRO 3 evaluates a whole model"
-
-
-def test_what_methods_hold_beside_the_model() -> None:
-    def states(method: str, **settings: Any) -> memory.States:
-        return memory.peak(trial(method=method, **settings), SEVEN, 1, 1, 10).states
-
-    assert states("ga").frozen == 0
-    assert states("npo_kl").frozen == states("rmu").frozen == 2 * SEVEN.parameters
-    assert states("ga").average == 0
-    assert states("ga", rectifier=GRU).average == SEVEN.parameters
-    assert states("rmu").optimizer == pytest.approx(3 * 4 * (3 * 4096 * 11008) / 4)
-    adapters = states("ga", training=Training(lora_rank=8)).optimizer / 3
-    assert adapters == pytest.approx(8 * 32 * (4 * (4096 + 4096) + 3 * (4096 + 11008)))
-    vector = TaskVector(stg=1.0)
-    assert states("tru", task_vector=vector).total == pytest.approx(7 * SEVEN.parameters)
-
-
 # Micro-batch
 
 
