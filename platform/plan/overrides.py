@@ -175,12 +175,15 @@ def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space
         axes = [values[path] for values in known if path in values]
         if not axes:
             raise InputError(f"--only {item}: unknown field '{path}'; {_suggest(path, sorted(set().union(*known)))}")
-        if ranges := [axis for axis in axes if isinstance(axis, Range)]:
-            raise InputError(f"--only {item}: {path} is a range here, {ranges[0]}; --set {path}={text} instead")
-        spelled = sorted({spell_setting(one) for axis in axes for one in axis})
+        values: list[Any] = []
+        for axis in axes:
+            if isinstance(axis, Range):
+                raise InputError(f"--only {item}: {path} is a range here, {axis}; --set {path}={text} instead")
+            values += axis
+        spelled = sorted(set(map(spell_setting, values)))
         choices = {_normalise(choice): choice for choice in text.split(",")}
-        for wrong in choices.keys() - set(map(_normalise, spelled)):
-            raise InputError(f"--only {item}: no trial has {path}={choices[wrong]}; {closest(choices[wrong], spelled)}")
+        for choice in (choice for key, choice in choices.items() if key not in map(_normalise, spelled)):
+            raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, spelled)}")
         kept = [part for space in kept if (part := _narrow(space, path, choices))]
     if not kept:
         passed = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
@@ -190,8 +193,9 @@ def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space
 
 def _list_values(space: Space) -> dict[str, Axis]:
     """Return the values of every setting in a space by its path."""
-    fixed = flatten_settings(space.make(space.published).model_dump())
-    return {path: (value,) for path, value in fixed.items()} | dict(space.axes)
+    settings = flatten_settings(space.make(space.published).model_dump())
+    fixed: dict[str, Axis] = {path: (value,) for path, value in settings.items()}
+    return fixed | dict(space.axes)
 
 
 def _narrow(space: Space, path: str, choices: Mapping[Any, str]) -> Space | None:
