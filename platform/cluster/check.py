@@ -18,7 +18,7 @@ from trainables.common.redaction import VARIABLES, has_credentials
 PLACEHOLDER = re.compile(r"FILL IN|(?<![\w$])REGISTRY/|:TAG\b|://BUCKET\b")
 """What our files and pages write in the place of a value."""
 SECRET = re.compile(r"(?i)(token|secret|password|passwd|credential|(access|account|api)[_-]?key(_id)?)$")
-ASSIGNED = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$`"'=~/{\[&*|>])""")
+ASSIGNED = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$`"'=~./{\[&*|>])""")
 """A name that a line gives a value, not another variable's and no path: NAME=VALUE, NAME: VALUE, "NAME": "VALUE"."""
 PAIR = re.compile(r"""["']?name["']?: *["']?([\w.-]+)["']?,?\s+["']?value["']?: *["']?(?=[^\s$"'])""")
 """A variable of a container: {name: NAME, value: VALUE}, on one line or on two."""
