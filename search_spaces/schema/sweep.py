@@ -123,8 +123,6 @@ class Sweep(Value):
     """GRU's points lie on this axis alone, its other setting being the published one: `paper` is the whole line."""
     searched: tuple[str, ...] = ()
     """Axes that the published setting says one value of, the sweep's own: `paper` takes that alone."""
-    trial_seconds: Positive | None = None
-    """Measured seconds of a trial on one core, on average: for plans, before any trial is done."""
     published: tuple[Published, ...] = (Published(gamma=0.8, tau=None),)
     benchmark: Benchmark = Benchmark()
     objective: Objective = Objective()

@@ -121,7 +121,7 @@ def test_the_chosen_settings_are_printed_and_the_report_written(started: Started
 
 
 def test_chosen_trials_are_attacked_at_the_end(started: Started) -> None:
-    """Each study has one trial here. The report and MLflow say what came back."""
+    """Each study has one trial here. The report says what came back."""
     told = [line for line in started.done.stdout.splitlines() if line.startswith("stress: ")]
     assert len(told) == TRIALS, started.done.stdout
     assert any(line.startswith("stress: gru-npo-forget25-g0.8-t1-s0: attacked; ") for line in told)
@@ -129,9 +129,6 @@ def test_chosen_trials_are_attacked_at_the_end(started: Started) -> None:
     assert attacked == set(started.sweep()["trials"])
     (page,) = started.store.root.glob("reports/*/index.html")
     assert "Does it last" in page.read_text()
-    with sqlite3.connect(started.store.root / "mlflow.db") as db:
-        shown = db.execute("select count(*) from metrics where key = 'stress/int8_after'").fetchone()
-    assert shown == (TRIALS,)
 
 
 def test_every_planned_trial_has_one_result(started: Started) -> None:
