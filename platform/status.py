@@ -34,7 +34,7 @@ def main(
     sweep, *others = manifest.load_manifests(name, store)
     found = describe_sweep(sweep, store)
     found["others"] = [
-        {"name": item.label, "created": item.created, "trials": len(item.trials), "settings": list(item.settings)}
+        {"name": item.label, "created": item.created, "trials": len(item.trials), "command": item.command}
         for item in others
     ]
     print(json.dumps(found, indent=2) if as_json else cli.escape_controls("\n".join(_lines(found))))
@@ -49,7 +49,6 @@ def _lines(found: dict[str, Any]) -> list[str]:
     return [
         f"{found['sweep']}-{found['hash']}: {found['title']}",
         f"storage {found['storage']}, begun {found['created']}",
-        *([f"set: {', '.join(found['settings'])}"] if found["settings"] else []),
         _driver(found),
         f"{tally} | of {found['counts']['total']}" + ("" if left is None else f" | about {format_duration(left)} left"),
         *(f"done, but {name}: {count}" for name, count in others.items()),
@@ -59,12 +58,9 @@ def _lines(found: dict[str, Any]) -> list[str]:
             for group in found["failures"][:CAUSES]
         ),
         *(f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"]),
-        *_studies(found["studies"]),
         f"disk: trials {disk['trials_bytes']}, shared {disk['shared_bytes']}, free {disk['free_bytes']}",
         *(
-            ", ".join(
-                [f"also: {other['name']}, begun {other['created']}, {other['trials']} trials", *other["settings"]]
-            )
+            f"also: {other['name']}, begun {other['created']}, {other['trials']} trials: {other['command']}"
             for other in found["others"]
         ),
     ]
@@ -100,18 +96,6 @@ def _under_way(found: dict[str, Any]) -> list[str]:
             "machine's clock; nobody here knows whether they run; they count as left"
         )
     return lines
-
-
-def _studies(studies: list[dict[str, Any]]) -> list[str]:
-    rows = [("study", "done", "best", "", "Pareto front")]
-    for study in (study for study in studies if study["best"] or study["no_best"]):
-        best = study["best"] or {"label": "none", "outcome": ""}
-        front = [item["label"] for item in study["pareto"]]
-        rest = f" and {len(front) - SHOWN} more" if len(front) > SHOWN else ""
-        told = ", ".join(front[:SHOWN]) + rest
-        rows.append((study["study"], str(study["done"]), best["label"], best["outcome"], told))
-    reasons = dict.fromkeys(f"best: none, {study['no_best']}" for study in studies if study["no_best"])
-    return [tabulate(rows, tablefmt="plain", disable_numparse=True), *reasons] if len(rows) > 1 else []
 
 
 if __name__ == "__main__":

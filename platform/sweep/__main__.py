@@ -66,7 +66,7 @@ def main(
     if list_:
         return _print_sweeps(as_json)
     settings = [*(set_ or []), *([] if seeds is None else [f"seed={seeds}"])]
-    options = Options(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, tuple(settings))
+    options = Options(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason)
     options.check(strategy, trials, cluster)
     if cluster is not None:
         from platform.cluster import submit

@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: counts and times, and why no further trial begins.
+"""What a person sees while a sweep runs: counts and times.
 
 On a terminal a table is redrawn below the lines that stay; in files and pipes a line of counts comes now and then.
 """
@@ -26,8 +26,6 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import EVALUATED, FAILURES
 from trainables.trial.progress import format_progress, read_progress
 
-PATIENCE = 10.0
-"""Seconds without a trial that begins, although more could run at a time, after which the reason is shown."""
 PLAIN_SECONDS, TABLE_SECONDS = 30.0, 1.0
 """Between two plain lines of where a sweep stands, and between two tables of it."""
 SHOWN = 12
@@ -95,37 +93,6 @@ class Counts:
         return rows
 
 
-@dataclass
-class Waiting:
-    """Finds out why no further trial begins."""
-
-    needed: Mapping[str, float]
-    """What a trial needs, by Ray's names of resources."""
-    free: Callable[[], Mapping[str, float]]
-    """Returns what is free on all nodes together."""
-    describe_coming: Callable[[], str | None]
-    """Returns the nodes that may still start."""
-    since: float | None = None
-
-    def reason(self, counts: Counts) -> str | None:
-        """Return why a trial waits, None if none does or not for long yet."""
-        if len(counts.running) >= counts.slots or counts.left <= 0:
-            self.since = None
-            return None
-        self.since = self.since or time.monotonic()
-        if time.monotonic() - self.since < PATIENCE:
-            return None
-        free = self.free()
-        short = [
-            f"needs {amount:g} {name}{'s' if amount != 1 else ''}, {free.get(name, 0.0):g} free"
-            for name, amount in self.needed.items()
-            if amount > free.get(name, 0.0) + 1e-6
-        ]
-        coming = self.describe_coming()
-        reason = "; ".join(short) if short else f"its process{' or a node' if coming else ''} is starting"
-        return f"a trial waits: {reason}" + (f"; {coming}" if coming else "")
-
-
 def print_line(text: str) -> None:
     """Print a line without secrets and terminal escapes."""
     print(escape_controls(redact(text)), flush=True)
@@ -145,15 +112,15 @@ class Screen:
         """Print a line that stays."""
         self.console.print(escape_controls(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
-    def show(self, counts: Counts, waiting: Waiting, store: Storage, *, last: bool = False) -> None:
+    def show(self, counts: Counts, store: Storage, *, last: bool = False) -> None:
         """Show where the sweep stands, if it is time to."""
         if not last and time.monotonic() - self.shown < (TABLE_SECONDS if self.live else PLAIN_SECONDS):
             return
-        self.shown, reason = time.monotonic(), waiting.reason(counts)
+        self.shown = time.monotonic()
         if self.live:
-            self.live.update(draw_counts(counts, reason, counts.describe_running(store)))
+            self.live.update(draw_counts(counts, counts.describe_running(store)))
         else:
-            self.print_line(" | ".join(filter(None, [str(counts), reason])))
+            self.print_line(str(counts))
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -161,13 +128,11 @@ class Screen:
             self.live.stop()
 
 
-def draw_counts(counts: Counts, waiting: str | None, rows: Sequence[Sequence[str]]) -> Group:
+def draw_counts(counts: Counts, rows: Sequence[Sequence[str]]) -> Group:
     """Return the table of a sweep under way; `rows`: its running trials."""
     head, ended = Table.grid(padding=(0, 2)), counts.done + counts.failed
     head.add_row(Text(counts.name, style="bold"), ProgressBar(total=max(1, counts.total), completed=ended, width=30))
     parts: list[Table | Text] = [head, Text(str(counts))]
-    if waiting:
-        parts.append(Text(waiting, style="yellow"))
     if rows:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for name in ("running", "phase", "step", "for", "left"):  # the first two give way on a narrow terminal

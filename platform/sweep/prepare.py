@@ -17,7 +17,7 @@ import ray.exceptions
 from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import SweepState, planned_utilities
+from platform.state.trial_outcomes import SweepState, target_utilities
 from trainables.benchmarks import selection
 from trainables.common.errors import last_line
 from trainables.common.wording import format_duration
@@ -122,7 +122,7 @@ def _wait_for(tasks: list[Any], messages: Mapping[str, str], store: Storage, pri
 
 def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     """Say where the target model's utility is 0, which the selection rule needs, or it hardly knows what to forget."""
-    for split, utility in planned_utilities(plan, store).items():
+    for split, utility in target_utilities(plan, store).items():
         if utility == 0 and (why := selection.explain_fallback(utility, plan.sweep.selection)):
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
 

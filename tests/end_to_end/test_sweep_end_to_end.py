@@ -255,7 +255,10 @@ def test_trial_that_fits_on_no_machine_is_refused(started: Started, join: RunMod
     """Tune would wait for a bigger one without end."""
     done = join(*started.arguments, "--set", "resources.cpus=64", "--storage", tmp_path / "runs", timeout=60)
     assert done.returncode == 2
-    assert done.stderr == "error: resources.cpus: a trial asks for 64, the cluster has 2\n"
+    assert (
+        done.stderr
+        == "error: resources: a trial asks for 1 times 64 CPUs, more than the cluster's nodes hold (1 node of 2 CPUs)\n"
+    )
 
 
 @pytest.mark.slow

@@ -70,9 +70,3 @@ def test_what_cannot_be_read_is_a_warning(
     assert said.startswith("warning: the RayCluster unlearning-x cannot be read (")
     assert said.endswith("do not count: give each worker group minReplicas above 0\n")
     assert ("403" in said) == (mistake == "forbidden")
-
-
-def test_elsewhere_the_file_of_ray_up_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_CLUSTER_NAME", raising=False)
-    (tmp_path / "file.yaml").write_text("max_workers: 2\navailable_node_types: {a: {resources: {CPU: 4}}}")
-    assert capacity.read_growth(tmp_path / "file.yaml") == Growth(2, [NodeKind({"CPU": 4}, 2)])

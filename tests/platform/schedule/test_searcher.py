@@ -15,7 +15,7 @@ from ray.tune.search import Searcher
 
 from platform.plan.space import Space
 from platform.schedule import searcher
-from platform.schedule.placement import Placement
+from platform.schedule.ray_session import Placement
 from platform.schedule.study import FLOOR, Study, read_goals
 from platform.state import manifest
 from platform.state.limits import Stopper
@@ -250,6 +250,6 @@ def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: st
     for trial in unfinished:
         atomic_files.write_json(store.trial(trial.id()) / left, {"step": 4})
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
-    search, total = make_searcher(state, store, Stopper(), Placement(1, "PACK", lambda: None), "none")
+    search, total = make_searcher(state, store, Stopper(), Placement(1, "PACK"), "none")
     asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
     assert [trial for trial in asked if trial.study() == unfinished[0].study()][:2] == unfinished

@@ -13,9 +13,8 @@ from platform.plan.remaining_time import sum_gpu_seconds
 from platform.plan.space import Space
 from platform.schedule import capacity
 from platform.schedule.searcher import Queue, Searcher, Studies, Study
-from platform.state import spent_gpu_seconds
-from platform.state.limits import FIRST_TRIALS, Stopper
-from platform.state.spent_gpu_seconds import load_spent, record_spent
+from platform.state import limits
+from platform.state.limits import FIRST_TRIALS, Stopper, load_spent, record_spent
 from platform.state.trial_outcomes import SweepState, scan
 from platform.sweep.start_options import Options
 from tests.support.small_sweep import Small, seeds
@@ -87,7 +86,7 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
     small: Small, store: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a note the results count; then the note alone, which a kill amid a trial leaves as it is."""
-    monkeypatch.setattr(spent_gpu_seconds, "NOTE_SECONDS", 0.02)
+    monkeypatch.setattr(limits, "NOTE_SECONDS", 0.02)
     plan = small.plan(store, only=["benchmark.split=forget01"])
     finish(store, plan.trials[:1], seconds={"total": 30.0})
     assert load_spent(scan(plan, store), store) == 30.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from platform.plan.plan import Plan
-from platform.schedule.placement import Placement
+from platform.schedule.ray_session import Placement
 from platform.state import manifest
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState, scan
@@ -81,7 +81,7 @@ def test_a_search_asks_for_retried_trials_first(
     def start(*more: str) -> Any:
         done = in_process(*command, *more)
         assert done.exit_code == 0, done.output
-        return make_searcher(runs[-1], store, Stopper(), Placement(1, "PACK", lambda: None), "none")
+        return make_searcher(runs[-1], store, Stopper(), Placement(1, "PACK"), "none")
 
     search, total = start()
     trials = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
