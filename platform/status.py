@@ -11,7 +11,7 @@ from tabulate import tabulate
 from platform.state import manifest
 from platform.state.status import describe_sweep
 from trainables.common import cli
-from trainables.common.wording import format_count, format_duration
+from trainables.common.wording import format_count, format_duration, format_size
 from trainables.storage.names import FAILURES
 from trainables.storage.opening import open_storage
 from trainables.trial.progress import LOST_SECONDS, format_progress
@@ -45,7 +45,6 @@ def _lines(found: dict[str, Any]) -> list[str]:
     left = found["remaining_seconds"]
     tally = " | ".join(f"{state} {count}" for state, count in found["counts"].items() if state != "total")
     others = {name: n for name, n in found["outcomes"].items() if name not in ("finished", *FAILURES)}
-    disk = {name: f"{size / 1e9:.2f} GB" for name, size in found["disk"].items()}
     return [
         f"{found['sweep']}-{found['hash']}: {found['title']}",
         f"storage {found['storage']}, begun {found['created']}",
@@ -58,7 +57,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
             for group in found["failures"][:CAUSES]
         ),
         *(f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"]),
-        f"disk: trials {disk['trials_bytes']}, shared {disk['shared_bytes']}, free {disk['free_bytes']}",
+        f"disk: {format_size(found['free_bytes'])} free",
         *(
             f"also: {other['name']}, begun {other['created']}, {other['trials']} trials: {other['command']}"
             for other in found["others"]

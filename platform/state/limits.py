@@ -119,9 +119,9 @@ def record_spent(stopper: Stopper, path: Path, store: Storage) -> Iterator[None]
             write_json(path, {SPENT: round(stopper.hours * 3600, 3)}, durable=False)
             store.try_push(path)
 
-    note()
     try:
         with repeat(note, NOTE_SECONDS):
+            note()
             yield
     finally:
         note()

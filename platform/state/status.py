@@ -58,11 +58,7 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         "remaining_seconds": _estimate_rest(running, left, typical),
         "failures": _group_failures(results, store),
         "damaged": [str(path) for path in damaged],
-        "disk": {
-            "trials_bytes": sum(store.size(store.trial(key)) for key in sweep.trials),
-            "shared_bytes": store.size(store.root / "shared"),
-            "free_bytes": store.free(),
-        },
+        "free_bytes": store.free(),
     }
 
 

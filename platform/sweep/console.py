@@ -1,21 +1,20 @@
 """What a person sees while a sweep runs: counts and times.
 
-On a terminal a table is redrawn below the lines that stay; in files and pipes a line of counts comes now and then.
+On a terminal bars are redrawn below the lines that stay; in files and pipes a line of counts comes now and then.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from platform.state.trial_outcomes import SweepState
 from trainables.common.cli import escape_controls
@@ -26,8 +25,8 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import EVALUATED, FAILURES
 from trainables.trial.progress import format_progress, read_progress
 
-PLAIN_SECONDS, TABLE_SECONDS = 30.0, 1.0
-"""Between two plain lines of where a sweep stands, and between two tables of it."""
+PLAIN_SECONDS, BARS_SECONDS = 30.0, 1.0
+"""Between two plain lines of where a sweep stands, and between two looks at its running trials."""
 SHOWN = 12
 """The most running trials that are shown; `platform.status --json` lists all."""
 
@@ -83,15 +82,6 @@ class Counts:
             parts.append(f"about {format_duration(statistics.median(self.seconds) * rounds)} left")
         return " | ".join(parts)
 
-    def describe_running(self, store: Storage) -> list[tuple[str, ...]]:
-        """Return label, phase, step, elapsed and remaining time of each running trial."""
-        evaluation, rows = statistics.median(self.evaluations) if self.evaluations else None, []
-        for key, (label, _) in self.running.items():
-            progress = read_progress(store.trial(key), evaluation)
-            starting = ("starting", "", format_duration(self.seconds_of(key)), "")
-            rows.append((label, *(starting if progress is None else format_progress(progress))))
-        return rows
-
 
 def print_line(text: str) -> None:
     """Print a line without secrets and terminal escapes."""
@@ -99,47 +89,40 @@ def print_line(text: str) -> None:
 
 
 class Screen:
-    """A table below the lines that stay on a terminal; in files and pipes, a line of counts now and then."""
+    """Bars of the sweep and its running trials on a terminal; in files and pipes, a line of counts now and then."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
-        self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        name = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+        said = TextColumn("{task.fields[said]}", table_column=Column(no_wrap=True))
+        self.bars = Progress(name, BarColumn(20), said, console=console, transient=True)
         self.shown = time.monotonic()
-        if self.live:
-            self.live.start()
+        if console.is_terminal:
+            self.bars.start()
 
     def print_line(self, text: str) -> None:
         """Print a line that stays."""
-        self.console.print(escape_controls(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
+        self.bars.console.print(escape_controls(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def show(self, counts: Counts, store: Storage, *, last: bool = False) -> None:
         """Show where the sweep stands, if it is time to."""
-        if not last and time.monotonic() - self.shown < (TABLE_SECONDS if self.live else PLAIN_SECONDS):
+        terminal = self.bars.console.is_terminal
+        if not last and time.monotonic() - self.shown < (BARS_SECONDS if terminal else PLAIN_SECONDS):
             return
         self.shown = time.monotonic()
-        if self.live:
-            self.live.update(draw_counts(counts, counts.describe_running(store)))
-        else:
+        if not terminal:
             self.print_line(str(counts))
+            return
+        for bar in self.bars.task_ids:
+            self.bars.remove_task(bar)
+        ended = counts.done + counts.failed
+        self.bars.add_task(counts.name, total=max(1, counts.total), completed=ended, said=str(counts))
+        evaluation = statistics.median(counts.evaluations) if counts.evaluations else None
+        for key, (label, _) in list(counts.running.items())[:SHOWN]:
+            found = read_progress(store.trial(key), evaluation)
+            said = "starting" if found is None else " | ".join(filter(None, format_progress(found)))
+            steps = found and found["steps"]
+            self.bars.add_task(escape(label), total=steps, completed=found["step"] if found else 0, said=said)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        if self.live:
-            self.live.stop()
-
-
-def draw_counts(counts: Counts, rows: Sequence[Sequence[str]]) -> Group:
-    """Return the table of a sweep under way; `rows`: its running trials."""
-    head, ended = Table.grid(padding=(0, 2)), counts.done + counts.failed
-    head.add_row(Text(counts.name, style="bold"), ProgressBar(total=max(1, counts.total), completed=ended, width=30))
-    parts: list[Table | Text] = [head, Text(str(counts))]
-    if rows:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for name in ("running", "phase", "step", "for", "left"):  # the first two give way on a narrow terminal
-            table.add_column(name, no_wrap=name in ("step", "for", "left"))
-        for row in rows[:SHOWN]:
-            table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
-        parts.append(table)
-    if len(rows) > SHOWN:
-        parts.append(Text(f"and {len(rows) - SHOWN} more"))
-    return Group(*parts)
+        self.bars.stop()

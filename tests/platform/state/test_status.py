@@ -140,12 +140,7 @@ def test_trial_whose_process_nobody_here_sees(
     assert all(row.startswith(line or "") for row in shown)
 
 
-def test_damaged_result_is_named_and_left_and_disk_is_counted(store: Storage) -> None:
-    before = told(store)["disk"]
-    weights = store.trial(f"{3:012x}") / "weights" / "model.safetensors"
-    weights.parent.mkdir()
-    weights.write_bytes(bytes(1_000_000))
-    assert told(store)["disk"]["trials_bytes"] - before["trials_bytes"] == 1_000_000
+def test_damaged_result_is_named_and_left(store: Storage) -> None:
     path = store.trial(f"{3:012x}") / RESULT
     path.write_bytes(path.read_bytes()[:100])
     found = told(store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import time
 from dataclasses import replace
 
 import pytest
@@ -15,30 +15,31 @@ from platform.sweep.console import Counts, Screen
 from platform.sweep.start import describe_run
 from tests.support.small_sweep import Small
 from tests.support.starts import write_result
+from trainables.common import process_identity
+from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
+from trainables.storage.names import PROGRESS
 
-ROWS = (
-    ("gru on npo forget05 gamma=0.8", "training", "5/20", "20 s", "55 s"),
-    ("none on ga forget10", "evaluation", "20/20", "3.3 min", ""),
-)
-SWEEP = Counts("tiny-0a1b2c3d", total=10, slots=2, done=3, running={"a": ("one", 0.0), "b": ("two", 0.0)})
+SWEEP = Counts("tiny-0a1b2c3d", total=20, slots=2, done=3, running={"a": ("gru on npo forget05", 0.0)})
 
 
-def text(rows: Sequence[Sequence[str]], width: int = 100) -> list[str]:
-    terminal = Console(file=io.StringIO(), width=width, record=True)
-    terminal.print(console.draw_counts(SWEEP, rows))
-    return [line.rstrip() for line in terminal.export_text().splitlines()]
-
-
-def test_table_shows_trials_steps_and_times() -> None:
-    lines = text(ROWS)
-    assert lines[1] == "done 3 | running 2 | failed 0 | left 5"
-    assert [line.split() for line in lines[3:]] == [" ".join(row).split() for row in ROWS]
-    many = text(ROWS * 20, width=60)
-    assert (len(many), many[-1]) == (3 + console.SHOWN + 1, "and 28 more")
-    assert max(map(len, many)) <= 60
-    for narrow in (many, text(ROWS, width=40)):  # names and phases are cut before steps and times are
-        assert (narrow[3][-22:].split(), narrow[4].endswith("20/20  3.3 min")) == ("5/20 20 s 55 s".split(), True)
+def test_bars_show_trials_steps_and_times(store: Storage) -> None:
+    """Of a trial whose progress is known, of one that is starting, and of no more than a screen holds."""
+    known = {"phase": "training", "step": 5, "steps": 20, "training_left": 45.0, "seconds": 20.0, "phase_seconds": 15.0}
+    times = {"started": "2026-11-20T10:00:00Z", "beat": time.time()}
+    atomic_files.write_json(store.trial("a") / PROGRESS, process_identity.describe_self() | known | times)
+    many = SWEEP.running | {str(number): ("none on ga", time.monotonic()) for number in range(12)}
+    screen = Screen(Console(file=io.StringIO(), width=110, force_terminal=True))
+    screen.close()
+    screen.show(replace(SWEEP, running=many), store, last=True)
+    terminal = Console(file=io.StringIO(), width=110, record=True)
+    terminal.print(screen.bars)
+    lines = [" ".join(line.split()) for line in terminal.export_text().splitlines()]
+    assert lines[0].startswith("tiny-0a1b2c3d ")
+    assert lines[0].endswith(" done 3 | running 13 | failed 0 | left 4")
+    assert lines[1].endswith(" training | 5/20 | 20 s | 45 s")
+    assert lines[2].endswith(" starting")
+    assert len(lines) == 1 + console.SHOWN
 
 
 def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.MonkeyPatch, store: Storage) -> None:
@@ -52,7 +53,7 @@ def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.Monkey
     screen.show(Counts("tiny", total=10, slots=2, done=10), store, last=True)
     screen.print_line("[bold] :smile: longer than the window is wide")
     assert out.getvalue().splitlines() == [
-        "done 3 | running 2 | failed 0 | left 5",
+        "done 3 | running 1 | failed 0 | left 16",
         "done 10 | running 0 | failed 0 | left 0",
         "[bold] :smile: longer than the window is wide",
     ]
