@@ -77,11 +77,14 @@ def test_finished_sweep(store: Storage) -> None:
 
 
 def test_failures_are_grouped_by_what_they_have_in_common(store: Storage) -> None:
-    """Addresses, numbers and ids differ; words tell causes apart."""
+    """Addresses, numbers and ids differ; words tell causes apart. Terminal escapes are not printed."""
     keys = [f"{number:012x}" for number in range(10, 14)]
-    messages = ["file /a/3f2a91 is 12 bytes", "file /a/77b1 is 9 bytes", "file /b/1 is 9 bytes", "worker died"]
+    messages = ["file /a/3f2a91 is 12 bytes", "file /a/77b1 is 9 bytes", "file /b/1 is 9 bytes", "\x1b[2J gone"]
     for key, message in zip(keys, messages, strict=True):
         sweep_store.write_trial(store.root, key, status="failed", error={"kind": "failed", "message": message})
+    text = command("tiny", "--storage", store.root).stdout
+    assert "\\x1b[2J gone" in text
+    assert "\x1b" not in text
     groups = {group["cause"]: len(group["trials"]) for group in told(store)["failures"]}
     assert groups == {messages[0]: 2, messages[2]: 1, messages[3]: 1, "no <space> left": 1}
 
@@ -147,14 +150,6 @@ def test_damaged_result_is_named_and_left(store: Storage) -> None:
     assert found["damaged"] == [str(path)]
     assert (found["counts"]["done"], found["counts"]["left"]) == (33, 2)
     assert f"damaged: {path} (--resume runs its trial again)" in lines(store)
-
-
-def test_terminal_escapes_of_a_message_are_not_printed(store: Storage) -> None:
-    error = {"kind": "failed", "message": "\x1b[2J\x1b]0;title\x07 gone"}
-    sweep_store.write_trial(store.root, f"{35:012x}", status="failed", error=error)
-    text = command("tiny", "--storage", store.root).stdout
-    assert "\x1b" not in text
-    assert "\\x1b[2J" in text
 
 
 def test_who_drives(store: Storage) -> None:
