@@ -160,8 +160,10 @@ def count_local_gpus() -> int:
     return found if visible is None else min(found, len([part for part in visible.split(",") if part.strip()]))
 
 
-def find_shortages(wanted: Resources) -> list[str]:
-    """Return what a trial asks for beyond this machine, in words."""
+def find_shortages(wanted: Resources, address: str | None) -> list[str]:
+    """Return what a trial asks for beyond this machine, in words; nothing where a cluster runs it."""
+    if resolve_address(address) != LOCAL:
+        return []
     found = {"gpus": count_local_gpus(), "cpus": count_cpus()}
     asked = {"gpus": wanted.gpus * wanted.ranks, "cpus": wanted.cpus * wanted.ranks}
     elsewhere = "--cluster FILE runs it on one that has them"

@@ -67,15 +67,6 @@ def suggested(search: Searcher, name: str) -> Trial:
     return Trial.model_validate_json(proposal["trial"])
 
 
-def test_queue_gives_each_trial_once_in_order_and_then_ends() -> None:
-    trials = points(5)
-    queue = searcher.Queue(trials, {"storage": "store"})
-    assert [suggested(queue, f"t{k}") for k in range(5)] == trials
-    queue.on_trial_complete("t0", {"forget_quality": -1.0}, error=False)
-    queue.on_trial_complete("t1", None, error=True)
-    assert [queue.suggest(name) for name in ("t5", "t6")] == [Searcher.FINISHED] * 2
-
-
 @pytest.mark.parametrize("left", [True, False])
 def test_a_trial_waits_for_the_one_it_goes_on_from_and_falls_away_without_its_model(left: bool) -> None:
     first, other, third = points(3)
@@ -146,19 +137,17 @@ def make_studies(budget: int | None = None, finished: dict[str, tuple[float, flo
 
 @pytest.mark.parametrize("budget", [None, 2])
 def test_studies_take_turns_up_to_the_budget_of_each(budget: int | None) -> None:
+    """One that is behind catches up first."""
     studies, each = make_studies(budget), budget or 4
     assert studies.left == 3 * each
     splits = [suggested(studies, f"t{k}").benchmark.split for k in range(3 * each)]
     turns = [sorted(splits[k : k + 3]) for k in range(0, 3 * each, 3)]
     assert turns == [["forget01", "forget05", "forget10"]] * each
     assert (studies.left, studies.suggest("t12")) == (0, Searcher.FINISHED)
-
-
-def test_study_that_is_behind_catches_up_first() -> None:
     finished = {trial.id(): (-1.0, 0.5) for split in ("forget01", "forget05") for trial in points(4, split=split)[:2]}
-    studies = make_studies(finished=finished)
-    assert studies.left == 8
-    assert [suggested(studies, f"t{k}").benchmark.split for k in range(2)] == ["forget10"] * 2
+    behind = make_studies(finished=finished)
+    assert behind.left == 8
+    assert [suggested(behind, f"u{k}").benchmark.split for k in range(2)] == ["forget10"] * 2
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from tests.support.starts import finish
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
-from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage, set_aside
 
 
@@ -101,17 +100,6 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
     assert noted == pytest.approx(stopper.hours * 3600, rel=0.5)
     set_aside([store.trial(plan.trials[0].id())], store)  # --new
     assert load_spent(scan(plan, store), store) == noted
-
-
-def test_a_note_that_a_remote_storage_did_not_get_counts(
-    small: Small, store: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where nothing was sent, and where what was sent is older."""
-    plan = small.plan(store, only=["benchmark.split=forget01"])
-    write_json(store.spent(plan.sweep.name, plan.hash), {"gpu_seconds": 3600.0}, durable=False)
-    for sent in (None, b'{"gpu_seconds": 1800.0}'):
-        monkeypatch.setattr(Storage, "read_newest", lambda *_, sent=sent: sent)
-        assert load_spent(SweepState(plan, {}), store) == 3600.0
 
 
 @pytest.mark.parametrize("kind", ["queue", "optuna"])
