@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -41,28 +42,23 @@ def main(
     return 0
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    left = found["remaining_seconds"]
-    tally = " | ".join(f"{state} {count}" for state, count in found["counts"].items() if state != "total")
-    others = {name: n for name, n in found["outcomes"].items() if name not in ("finished", *FAILURES)}
-    return [
-        f"{found['sweep']}-{found['hash']}: {found['title']}",
-        f"storage {found['storage']}, begun {found['created']}",
-        _driver(found),
-        f"{tally} | of {found['counts']['total']}" + ("" if left is None else f" | about {format_duration(left)} left"),
-        *(f"done, but {name}: {count}" for name, count in others.items()),
-        *_under_way(found),
-        *(
-            f"{group['status']} {len(group['trials'])}: {group['cause']} ({group['log']})"
-            for group in found["failures"][:CAUSES]
-        ),
-        *(f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"]),
-        f"disk: {format_size(found['free_bytes'])} free",
-        *(
-            f"also: {other['name']}, begun {other['created']}, {other['trials']} trials: {other['command']}"
-            for other in found["others"]
-        ),
-    ]
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    counts, left = found["counts"], found["remaining_seconds"]
+    yield f"{found['sweep']}-{found['hash']}: {found['title']}"
+    yield f"storage {found['storage']}, begun {found['created']}"
+    yield _driver(found)
+    tally = [f"{state} {count}" for state, count in counts.items() if state != "total"] + [f"of {counts['total']}"]
+    yield " | ".join(tally if left is None else [*tally, f"about {format_duration(left)} left"])
+    for name, count in found["outcomes"].items():
+        if name not in ("finished", *FAILURES):
+            yield f"done, but {name}: {count}"
+    yield from _under_way(found)
+    for group in found["failures"][:CAUSES]:
+        yield f"{group['status']} {len(group['trials'])}: {group['cause']} ({group['log']})"
+    yield from (f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"])
+    yield f"disk: {format_size(found['free_bytes'])} free"
+    for other in found["others"]:
+        yield f"also: {other['name']}, begun {other['created']}, {other['trials']} trials: {other['command']}"
 
 
 def _driver(found: dict[str, Any]) -> str:
@@ -77,24 +73,23 @@ def _driver(found: dict[str, Any]) -> str:
     return f"driven by process {driver['pid']} on {driver['host']} since {driver['since']}, {beat}{known}"
 
 
-def _under_way(found: dict[str, Any]) -> list[str]:
+def _under_way(found: dict[str, Any]) -> Iterator[str]:
     trials = found["running"]
     rows = [("running", "phase", "step", "for", "left", "on")]
     rows += [(item["label"], *format_progress(item), item["host"]) for item in trials[:SHOWN]]
-    lines = [tabulate(rows, tablefmt="plain", disable_numparse=True)] if trials else []
+    if trials:
+        yield tabulate(rows, tablefmt="plain", disable_numparse=True)
     if len(trials) > SHOWN:
-        lines.append(f"and {len(trials) - SHOWN} more")
+        yield f"and {len(trials) - SHOWN} more"
     if found["interrupted"]:
-        lines.append(
-            f"interrupted: {format_count(len(found['interrupted']), 'trial')} whose process died; they count as left"
-        )
+        trials = format_count(len(found["interrupted"]), "trial")
+        yield f"interrupted: {trials} whose process died; they count as left"
     if found["unknown"]:
         many, hosts = format_count(len(found["unknown"]), "trial"), sorted({item["host"] for item in found["unknown"]})
-        lines.append(
+        yield (
             f"unknown: {many} on {', '.join(hosts)} with no sign of life within {LOST_SECONDS:.0f} s of this "
             "machine's clock; nobody here knows whether they run; they count as left"
         )
-    return lines
 
 
 if __name__ == "__main__":

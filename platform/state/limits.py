@@ -77,15 +77,6 @@ class Stopper:
         return len(self.first_results) == FIRST_TRIALS and len(causes) == 1 and None not in causes
 
     @property
-    def advice(self) -> str:
-        """What to do about `reason`."""
-        if self.unwritable:
-            return "make room, then go on with --resume"
-        if self.fails_alike:
-            return "mend that, then go on with --resume --retry-failed"
-        return "go on with a larger --gpu-hours and --resume"
-
-    @property
     def reason(self) -> str | None:
         """Why no further trial may begin; None: it may."""
         if self.unwritable:
@@ -97,6 +88,14 @@ class Stopper:
             spent = f"{self.hours:.3g} GPU-hours are spent (a rank without a GPU counts as one)"
             return f"--gpu-hours {self.gpu_hours:g}: {spent}"
         return None
+
+    @property
+    def advice(self) -> str:
+        """What to do about `reason`."""
+        if self.unwritable:
+            return "make room, then go on with --resume"
+        again = "mend that, then go on with --resume --retry-failed"
+        return again if self.fails_alike else "go on with a larger --gpu-hours and --resume"
 
 
 def load_spent(state: SweepState, store: Storage) -> float:

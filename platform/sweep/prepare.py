@@ -66,18 +66,14 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     while waiting:
         paths = {str(store.model(recipe.id())) for recipe in waiting}
         ready = [recipe for recipe in waiting if recipe.base is None or recipe.base.path not in paths]
-        for recipe in ready:
-            print_line(f"training the model for {recipe.configs[0]} ({recipe.training.epochs:g} epochs, once)")
-        resources = plan.sweep.resources
+        resources, made = plan.sweep.resources, {}
         gpus = min(1, resources.gpus)
         make: Any = ray.remote(shared_artifacts.make_model).options(num_cpus=1, num_gpus=gpus)
-        made = {
-            make.remote(recipe, store.location, gpus, resources.micro_batch): (
-                recipe.id(),
-                f"the model for {recipe.configs[0]} is trained",
-            )
-            for recipe in ready
-        }
+        for recipe in ready:
+            name = f"the model for {recipe.configs[0]}"
+            print_line(f"training {name} ({recipe.training.epochs:g} epochs, once)")
+            task = make.remote(recipe, store.location, gpus, resources.micro_batch)
+            made[task] = recipe.id(), f"{name} is trained"
         _wait_for(made, store, print_line)
         waiting = [recipe for recipe in waiting if recipe not in ready]
 
