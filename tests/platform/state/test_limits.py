@@ -122,29 +122,21 @@ def test_a_reason_to_stop_ends_the_proposals(kind: str) -> None:
 
 
 def test_first_failures_of_one_cause_stop_the_sweep() -> None:
+    """Numbers and paths apart; one other outcome among the first five, and the sweep goes on."""
+    failures = [outcome("failed", f"ValueError: row {k} of /tmp/{k}ab is bad") for k in range(FIRST_TRIALS)]
     stopper = Stopper()
-    messages = [f"ValueError: row {number} of /tmp/{number}ab is bad" for number in range(FIRST_TRIALS - 1)]
-    end(stopper, [outcome("failed", message) for message in messages])
+    end(stopper, failures[:-1])
     assert stopper.reason is None
-    stopper.trial_ended("last", outcome("failed", "ValueError: row 77 of /tmp/99ef is bad"))
-    assert stopper.fails_alike
+    stopper.trial_ended("last", failures[-1])
     assert stopper.reason == (
         "the first 5 trials that ended all failed for the same cause: ValueError: row 0 of /tmp/0ab is bad"
     )
     assert stopper.advice == "mend that, then go on with --resume --retry-failed"
-
-
-def test_other_outcomes_among_the_first_do_not_stop_it() -> None:
     others = [outcome("finished"), outcome("diverged", "loss is nan"), outcome("failed", "KeyError: 'question'")]
     for other, place in itertools.product(others, range(FIRST_TRIALS)):
-        results = [outcome("failed", "ValueError: bad")] * (FIRST_TRIALS + 10)
-        results[place] = other
         stopper = Stopper()
-        end(stopper, results)
+        end(stopper, [*failures[:place], other, *failures[place:], *failures])
         assert stopper.reason is None, (other, place)
-    stopper = Stopper()
-    end(stopper, [outcome("finished")] * FIRST_TRIALS)
-    assert stopper.reason is None
 
 
 @pytest.mark.parametrize(
