@@ -16,7 +16,7 @@ import ray.exceptions
 
 from platform.schedule import capacity
 from platform.schedule.capacity import Growth
-from platform.schedule.ray_environment import LOCAL, PENDING, RAY_SETTINGS, resolve_address
+from platform.schedule.ray_environment import LOCAL, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
@@ -95,8 +95,6 @@ def place_trials(
             f"({', '.join(map(str, kinds))})"
         )
     slots = min(max_concurrent or count, count)
-    if os.environ[PENDING] == RAY_SETTINGS[PENDING]:
-        os.environ[PENDING] = str(max(slots, int(RAY_SETTINGS[PENDING])))
     if not packed:
         print_line(
             f"warning: no node holds the {wanted.ranks} ranks of a trial; they run across nodes, and every step "

@@ -120,8 +120,8 @@ class Screen:
         for key, (label, _) in list(counts.running.items())[:SHOWN]:
             found = read_progress(store.trial(key), evaluation)
             said = "starting" if found is None else " | ".join(filter(None, format_progress(found)))
-            steps = found and found["steps"]
-            self.bars.add_task(escape(label), total=steps, completed=found["step"] if found else 0, said=said)
+            step, steps = (0, None) if found is None else (found["step"], found["steps"])
+            self.bars.add_task(escape(label), total=steps, completed=step, said=said)
 
     def close(self) -> None:
         """Leave the terminal as it was."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import ray
 import requests
 import yaml
 
-from platform.schedule import capacity, ray_environment, ray_session
+from platform.schedule import capacity, ray_session
 from platform.schedule.capacity import Growth, NodeKind
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
@@ -102,8 +101,6 @@ def test_nodes_of_one_size_are_counted_once() -> None:
 def head(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head that has nothing else yet."""
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)])
-    for name, value in ray_environment.RAY_SETTINGS.items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.usefixtures("head")
@@ -112,7 +109,6 @@ def test_trials_are_placed_on_what_may_still_come(growth: Growth) -> None:
     said: list[str] = []
     asked = Resources(gpus=1, cpus=2)
     assert ray_session.place_trials(growth, asked, None, said.append) == ray_session.Placement(34, "STRICT_PACK")
-    assert os.environ[ray_environment.PENDING] == "34"
     assert ray_session.place_trials(growth, asked, 5, said.append).slots == 5
     assert said == []
     assert ray_session.place_trials(growth, Resources(ranks=16, gpus=1), None, said.append).strategy == "PACK"
