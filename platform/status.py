@@ -12,7 +12,7 @@ from tabulate import tabulate
 from platform.state import manifest
 from platform.state.status import describe_sweep
 from trainables.common import cli
-from trainables.common.wording import format_count, format_duration
+from trainables.common.wording import format_count, format_duration, format_size
 from trainables.storage.names import FAILURES
 from trainables.storage.opening import open_storage
 from trainables.trial.progress import LOST_SECONDS, format_progress
@@ -35,7 +35,7 @@ def main(
     sweep, *others = manifest.load_manifests(name, store)
     found = describe_sweep(sweep, store)
     found["others"] = [
-        {"name": item.label, "created": item.created, "trials": len(item.trials), "settings": list(item.settings)}
+        {"name": item.label, "created": item.created, "trials": len(item.trials), "command": item.command}
         for item in others
     ]
     print(json.dumps(found, indent=2) if as_json else cli.escape_controls("\n".join(_lines(found))))
@@ -46,8 +46,6 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     counts, left = found["counts"], found["remaining_seconds"]
     yield f"{found['sweep']}-{found['hash']}: {found['title']}"
     yield f"storage {found['storage']}, begun {found['created']}"
-    if found["settings"]:
-        yield f"set: {', '.join(found['settings'])}"
     yield _driver(found)
     tally = [f"{state} {count}" for state, count in counts.items() if state != "total"] + [f"of {counts['total']}"]
     yield " | ".join(tally if left is None else [*tally, f"about {format_duration(left)} left"])
@@ -58,12 +56,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     for group in found["failures"][:CAUSES]:
         yield f"{group['status']} {len(group['trials'])}: {group['cause']} ({group['log']})"
     yield from (f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"])
-    yield from _studies(found["studies"])
-    disk = {name: f"{size / 1e9:.2f} GB" for name, size in found["disk"].items()}
-    yield f"disk: trials {disk['trials_bytes']}, shared {disk['shared_bytes']}, free {disk['free_bytes']}"
+    yield f"disk: {format_size(found['free_bytes'])} free"
     for other in found["others"]:
-        also = f"also: {other['name']}, begun {other['created']}, {other['trials']} trials"
-        yield ", ".join([also, *other["settings"]])
+        yield f"also: {other['name']}, begun {other['created']}, {other['trials']} trials: {other['command']}"
 
 
 def _driver(found: dict[str, Any]) -> str:
@@ -95,18 +90,6 @@ def _under_way(found: dict[str, Any]) -> Iterator[str]:
             f"unknown: {many} on {', '.join(hosts)} with no sign of life within {LOST_SECONDS:.0f} s of this "
             "machine's clock; nobody here knows whether they run; they count as left"
         )
-
-
-def _studies(studies: list[dict[str, Any]]) -> Iterator[str]:
-    rows = [("study", "done", "best", "", "Pareto front")]
-    for study in (study for study in studies if study["best"] or study["no_best"]):
-        best = study["best"] or {"label": "none", "outcome": ""}
-        front = ", ".join(item["label"] for item in study["pareto"][:SHOWN])
-        rest = f" and {len(study['pareto']) - SHOWN} more" if len(study["pareto"]) > SHOWN else ""
-        rows.append((study["study"], str(study["done"]), best["label"], best["outcome"], front + rest))
-    if rows[1:]:
-        yield tabulate(rows, tablefmt="plain", disable_numparse=True)
-    yield from dict.fromkeys(f"best: none, {study['no_best']}" for study in studies if study["no_best"])
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ def _open_parent(client: Any, experiment: str, sweep: SweepFile) -> str:
     for other in others:  # of a request that MLflow's client repeated
         client.delete_run(other.info.run_id)
     tags = {"strategy": sweep.strategy, "command": sweep.command, "axes": json.dumps(sweep.axes)}
-    tags["mlflow.note.content"] = "\n\n".join([sweep.title, *sweep.settings, f"    {sweep.command}"])
+    tags["mlflow.note.content"] = f"{sweep.title}\n\n    {sweep.command}"
     for name, value in tags.items():
         client.set_tag(parent.info.run_id, name, value)
     client.update_run(parent.info.run_id, "RUNNING")

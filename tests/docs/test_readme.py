@@ -45,7 +45,6 @@ NOBODY = {
     ".venv/bin/python -m pytest tests/trainables/methods/test_rectification.py": "is a part of these very tests",
 }
 """Commands that nothing runs, and why."""
-HERE = {".venv/bin/python tests/faults/report.py": "test_the_table_of_faults_is_printed"}
 TYPED = pages.all_commands()
 MADE = [line for line in TYPED if line.startswith("make ")]
 TRIED = [line for line in TYPED if re.match(r"python -m platform\.sweep (?!.*(--cluster|s3://))", line)]
@@ -53,7 +52,7 @@ TRIED = [line for line in TYPED if re.match(r"python -m platform\.sweep (?!.*(--
 
 def unrun(lines: list[str]) -> list[str]:
     """Those that nobody runs."""
-    known = {*MADE, *TRIED, *NOBODY, *HERE, *pages.cluster_commands()}
+    known = {*MADE, *TRIED, *NOBODY, *pages.cluster_commands()}
     return [line for line in lines if line not in known and not any(re.fullmatch(one, line) for one in BY_TESTS)]
 
 
@@ -69,7 +68,7 @@ def test_a_new_command_that_nobody_runs_is_found() -> None:
 
 
 def test_no_exception_outlives_its_command() -> None:
-    assert [line for line in (*NOBODY, *HERE) if line not in TYPED] == []
+    assert [line for line in NOBODY if line not in TYPED] == []
     assert [one for one in BY_TESTS if not any(re.fullmatch(one, line) for line in TYPED)] == []
 
 
@@ -147,22 +146,6 @@ def test_help_names_every_target_and_what_may_be_set(root: Path) -> None:
         targets.split(), key=lambda target: makefile.index(f"\n{target}:")
     )
     assert all(f"{name}=" in text for name in ("ARGS", "PYTHON", "ROUNDS", "SEED", "SCRIPT"))
-
-
-def test_the_table_of_faults_is_printed(root: Path, tmp_path: Path) -> None:
-    log = tmp_path / "faults.jsonl"
-    log.write_text('{"fault": "disk full", "seconds": 3.5}\n{"fault": "disk full", "lost": 1, "seconds": 4}\n')
-    done = subprocess.run(
-        [sys.executable, "tests/faults/report.py"],
-        cwd=root,
-        env={"FAULTS_LOG": str(log)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    head, _, row = (line.split() for line in done.stdout.splitlines())
-    found = dict(zip(head, row[2:], strict=True))
-    assert [found[name] for name in ("rounds", "lost", "doubled", "broke_off")] == ["2", "1", "0", "1"]
 
 
 def test_hooks_are_local_and_pass(root: Path) -> None:

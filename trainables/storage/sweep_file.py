@@ -54,8 +54,6 @@ class SweepFile(BaseModel):
     created: Annotated[str, AfterValidator(_check_time)]
     command: str
     commands: tuple[str, ...]
-    settings: tuple[str, ...] = ()
-    """What the last start was typed with to be another than the named sweep: `training.lr=1e-5`, `seed=1`."""
     sweep: dict[str, Any] = {}
     """The value of the last start's Sweep: the search space as it was planned."""
     strategy: str = "unknown"

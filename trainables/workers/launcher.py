@@ -42,10 +42,7 @@ def train_ranks(config: dict[str, Any]) -> None:
         time.sleep(ray_processes.REPORT_SECONDS)
     try:
         store.fetch_trial(trial.id())
-        result = store.result(trial.id())
-        if result is None and (lost := config.get("lost")) is not None:
-            result = record.write_failure(trial, store, lost, LOST)
-        result = result or launch(
+        result = store.result(trial.id()) or launch(
             trial, store, keep=config["keep"], strategy=config["strategy"], stop_rule=config.get("stop_rule")
         )
     except Unreachable:

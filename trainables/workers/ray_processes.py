@@ -19,7 +19,6 @@ from trainables.config.settings import Benchmark, Resources
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import LOST
 from trainables.storage.opening import open_unchecked
 from trainables.storage.trial_files import remove_leftovers
 from trainables.trial.search_stop_rule import StopRule, read_history
@@ -35,7 +34,7 @@ REPORT_SECONDS = 2.0
 class TrialActor(tune.Trainable):
     """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`.
 
-    With `lost`, the reason, the trial does not run again but is recorded as lost. `stop_rule`: a search's stop rule.
+    `stop_rule`: a search's stop rule.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -73,8 +72,6 @@ class TrialActor(tune.Trainable):
                     remove_leftovers(self.store.trial(key))
                     _check_sent(self.trial, self.store)
                     return report_end(found)
-                if (lost := self.given.get("lost")) is not None:
-                    return report_end(record.write_failure(self.trial, self.store, lost, LOST))
                 self.events = make_run(localize(self.trial, self.store), self.store, self.given).events()
             return self._go_on(self.events)
         except Unreachable:

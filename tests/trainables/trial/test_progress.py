@@ -94,7 +94,7 @@ def test_what_trials_share_is_told_of_while_it_is_made(store: Storage, monkeypat
             late = elsewhere | {"label": key, "beat": time.time() - ago}
             atomic_files.write_json(store.root / progress.MAKING / key / PROGRESS, late)
         atomic_files.write_json(making.path, elsewhere)
-        prepare._wait_for(["task"], {"77b1": "it is trained"}, store, said.append)
+        prepare._wait_for({"task": ("77b1", "it is trained")}, store, said.append)
         made = rf"\(being made in this storage: {far}; of another sweep: .*\)"
         with pytest.raises(InputError, match=rf"^sweep tiny-0a1b2c3d is still being prepared {made}$"):
             load_manifest("tiny", store)
