@@ -16,18 +16,12 @@ def drop_twins(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one of the trials that trained the same model: the same settings and seed. The order is kept.
 
     Starts of one sweep, one of them with `calibration.targets`, leave such twins: one training, which must not count
-    twice. The one with more of them counts if it was evaluated, else another; `twins` says how many were left out.
+    twice. An evaluated one counts, and of several the calibrated one.
     """
-    known = frame.loc[frame["configuration"].notna()]
-    targets = known.reindex(columns=["calibration.targets"]).iloc[:, 0]
-    asked = targets.map(lambda found: len(found) if isinstance(found, list) else 0)
-    able = known["status"].isin(EVALUATED)
-    ranked = known.assign(rank=asked.where(able, -asked), able=able)
-    ranked = ranked.sort_values(["able", "rank"], ascending=False, kind="stable")
-    same = ranked.groupby(["configuration", "seed"], dropna=False, sort=False)["id"]
-    twins = (same.transform("size") - 1).reindex(frame.index, fill_value=0)
-    dropped = ranked.index[same.cumcount() > 0]
-    return frame.assign(twins=twins).drop(index=dropped).reset_index(drop=True)
+    rank = 2 * frame["status"].isin(EVALUATED) + frame["calibrated"].notna()
+    known = frame.loc[frame["configuration"].notna()].assign(rank=rank)
+    twins = known.sort_values("rank", ascending=False, kind="stable").duplicated(["configuration", "seed"])
+    return frame.drop(index=twins.index[twins]).reset_index(drop=True)
 
 
 def canonical(config: dict[str, Any]) -> str | None:

@@ -44,6 +44,7 @@ COUNTS = {
 STRENGTHS = ["task_vector.stg", "task_vector.strength"]
 CHOICE = ["choice.removal", "choice.utility"]
 """What the selection rule goes by, more being better: of one half of the rows where it asks for halves."""
+MIXTURE = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]
 OF_ALL_ROWS = "relative_change"
 """The metric that rests on no evaluation rows."""
 
@@ -164,6 +165,18 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
         itself = (frame["role"] == "retain") & (frame["status"] == "finished") & frame["forget_quality"].isna()
         frame.loc[itself, "forget_quality"] = 0.0
     return frame.sort_values(["split", "role"], ignore_index=True)
+
+
+def list_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each calibrated trial and target of UWC: its mixture with the original model, `id` first.
+
+    A mixture is w theta_u + (1 - w) theta_org; a target is a share of the original's MU. `unmixed`: the mixture is the
+    trial's own model (w = 1), and keeps more than the target.
+    """
+    known = runs.loc[evaluated(runs) & runs["calibrated"].notna(), ["id", "calibrated"]].to_numpy()
+    rows = [{"id": trial, "monotone": one["monotone"], **target} for trial, one in known for target in one["targets"]]
+    frame = pd.DataFrame(rows).reindex(columns=MIXTURE)
+    return frame.assign(unmixed=(frame["weight"] == 1) & (frame["model_utility"] > frame["goal"]))
 
 
 def _read_evaluation(store: Storage, key: str) -> dict[str, Any]:

@@ -21,18 +21,9 @@ def write_interactive(results: Results, folder: Path) -> bool:
     shown = evaluated(results.runs) & results.runs[[x.metric, y.metric]].notna().all(axis=1)
     if sum(shown) < 2:
         return False
-    columns = [
-        "split",
-        "method",
-        "rectifier",
-        "gamma",
-        "tau",
-        "strength",
-        *varied(results.runs),
-        *goals.metrics,
-        x.metric,
-    ]
-    trials = results.runs.loc[shown].rename(columns=SHORT)[list(dict.fromkeys([*columns, "seed", "id"]))]
+    columns = ["split", "method", "rectifier", "gamma", "tau", "strength", *varied(results.runs)]
+    columns += [*goals.metrics, x.metric, "seed", "id"]
+    trials = results.runs.loc[shown].rename(columns=SHORT)[list(dict.fromkeys(columns))]
     trials = trials.assign(method=trials["method"].map(method_label), rectifier=trials["rectifier"].map(rectifier_name))
     trials["chosen"] = trials["id"].isin(results.chosen_trials["id"])
     axes: dict[str, Any] = {

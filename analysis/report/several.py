@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from analysis import paper
@@ -13,6 +12,7 @@ from analysis.report import verdict
 from analysis.report.page import Section, TableItem, save_picture, write_page, writing_to
 from analysis.report.sections import save_paper_parts
 from analysis.stats import tidy
+from analysis.stats.rectifier_comparison import compare
 from analysis.stats.sweep_results import Results
 from analysis.tables import paper_tables
 from analysis.tables.markdown_latex import to_markdown
@@ -33,7 +33,7 @@ def write_several(
             own = own.with_runs(own.runs.assign(backbone=label))
         filling[label] = FillingSweep(own, tidy.from_runs(own))
     lead = [
-        f"{label}: {verdict.write_verdict(one, None)} {verdict.count_trials(one.runs)}."
+        f"{label}: {verdict.write_verdict(compare(one))} {verdict.count_trials(one.runs)}."
         for label, one in results.items()
     ]
     benchmarks = dict.fromkeys(one.results.goals.benchmark for one in filling.values())
@@ -56,15 +56,15 @@ def _make_main(sweeps: dict[str, FillingSweep]) -> Sheet:
     """Return the main table of sweeps side by side: of a benchmark that the paper has no table of."""
     layout = main_layout(next(iter(sweeps.values())).results)
     frame = tidy.join({label: one.frame for label, one in sweeps.items()})
-    return make_sheet(replace(layout, report=False), frame)
+    return make_sheet(layout, frame)
 
 
 def _list_items(sheets: Sequence[Sheet]) -> tuple[TableItem, ...]:
-    return tuple(TableItem(sheet.table, title=sheet.title) for sheet in sheets)
+    return tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
 
 
 def _write_texts(path: Path, lead: Sequence[str], sheets: Sequence[Sheet]) -> None:
-    tables = [f"## {sheet.title}\n\n{to_markdown(sheet.table)}" for sheet in sheets]
+    tables = [f"## {sheet.layout.caption}\n\n{to_markdown(sheet.table)}" for sheet in sheets]
     path.write_text("\n\n".join([*lead, *tables]), encoding="utf-8")
 
 

@@ -48,18 +48,6 @@ class Results:
         return chosen_settings.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
     @cached_property
-    def pairs(self) -> pd.DataFrame:
-        """Return the chosen settings without and with GRU of each split and method that has both."""
-        sides = self.chosen.loc[self.chosen["rectifier.name"].isin(significance.SIDES)]
-        return sides.loc[sides.duplicated(["benchmark.split", "method"], keep=False)]
-
-    @cached_property
-    def tests(self) -> pd.DataFrame:
-        """Return what GRU changes of the chosen settings: `significance.tests`."""
-        reported = self.runs.loc[chosen_settings.is_reported(self.runs, self.rule)]
-        return significance.tests(reported, self.pairs, self.goals, self.resampled)
-
-    @cached_property
     def resampled(self) -> dict[str, row_bootstrap.Array]:
         """Return the utility of each of `chosen_trials` over resamples of its rows, by id, as far as rows are there."""
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])

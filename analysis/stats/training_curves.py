@@ -12,8 +12,7 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import STEPS
 
 MEASURED = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
-MEASURED += ["loss"]
-"""Columns of a rectified step against the moving average, of `observe=K` every K steps, and of all (training.loop)."""
+"""Columns of a rectified step against the moving average, and of `observe=K` every K steps (training.loop)."""
 COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *MEASURED]
 LINE = ["split", "method", "rectifier"]
 MOST = 250

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from analysis.figures import sensitivity
-from analysis.load.goal_columns import TOFU
+from analysis.load.goal_columns import find_goals
 from analysis.stats import importance
 from analysis.stats.chosen_settings import average
 
@@ -82,7 +82,7 @@ def test_few_settings_and_failures_say_nothing() -> None:
 def test_slices_show_each_goal_over_each_setting() -> None:
     runs = make_runs(24)
     ((_, points),) = importance.list_points(runs)
-    panels = sensitivity.draw_slices(points, TOFU, importance.measure_importance(runs)).axes
+    panels = sensitivity.draw_slices(points, find_goals("tofu"), importance.measure_importance(runs)).axes
     names = [axes.get_xlabel() for axes in panels]
     assert set(names[:2]) == {"training.lr", "rectifier.gamma"}  # those that matter come first
     assert names[4:] == names[:4]

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.stats.hypervolume import hypervolume
 from search_spaces.schema.axes import Axis, Range
 from tests.support.small_studies import make_space, search
 from trainables.config.trial import Trial
@@ -24,7 +23,7 @@ AXES: dict[str, Axis] = {
 }
 TRIALS, SEEDS = 24, range(5)
 REFERENCE = (-6.668, 0.0)
-"""Of the areas: the target model's FQ, and no utility, as in a report (analysis.stats.hypervolume)."""
+"""Of the areas: the target model's FQ, and no utility, more being better in both."""
 
 
 def place(lr: float, beta: float, gamma: float, tau: float | None) -> list[float]:
@@ -57,6 +56,17 @@ class Surrogate:
         weights = 1 / (1e-6 + ((self.points - here) ** 2 * [9, 1, 1, 1]).sum(axis=1))  # the rate decides most
         quality, utility = weights @ self.goals / weights.sum()
         return float(quality), float(utility)
+
+
+def hypervolume(points: list[tuple[float, float]], reference: tuple[float, float]) -> float:
+    """The area below and to the left of one point at least, and above and right of the reference."""
+    left, top = reference
+    area = 0.0
+    for x, y in sorted(points, reverse=True):
+        if x > left and y > top:
+            area += (x - left) * (y - top)
+            top = y
+    return area
 
 
 def find_area(sampler: str, seed: int, goals: Surrogate) -> float:
