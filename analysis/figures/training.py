@@ -13,9 +13,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
 from analysis.figures.style import GREY, STYLE, THICK, add_legend, make_panels, rectifier_look
-from analysis.labels import method_label, order_methods, rectifier_label, split_label
-from analysis.stats.training_curves import LINE, thin_steps, with_means
+from analysis.labels import TASK_VECTORS, method_label, order_methods, rectifier_label, split_label
+from analysis.load.trial_tables import read_trial_table
+from analysis.stats.chosen_settings import SHORT
+from analysis.stats.sweep_results import Results
+from trainables.storage.names import STEPS
 
+MEASURED = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
+"""Columns of a rectified step against the moving average, and of `observe=K` every K steps (training.loop)."""
+STEP_COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *MEASURED]
+LINE = ["split", "method", "rectifier"]
+MOST = 250
+"""Points of a line that are drawn at most: a figure in print has no room for more."""
 VALUES = ["cos", "cos_after", "retain_loss"]
 COLUMNS = [*LINE, "kind", "seed", "n", "step", "measured", *VALUES]
 FROM = {
@@ -40,6 +49,44 @@ FINE = 60.0
 """Degrees up to which ticks are 10 apart; so that 90 always has one, they are 30 apart beyond."""
 WIDE = 10.0
 """Risks that differ this many times are on a logarithmic axis."""
+
+
+def load_steps(results: Results) -> pd.DataFrame:
+    """Return one row for each step of every evaluated trial, all seeds, of the settings that the rule chose.
+
+    NaN: not measured. Task vectors have no such steps. Trials whose file is missing or damaged are left out.
+    """
+    trials = results.chosen_trials.rename(columns=SHORT)
+    parts = []
+    for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
+        table = read_trial_table(results.store, results.store.trial(trial["id"]) / STEPS, ["step", *MEASURED])
+        if table is not None and "step" in table.column_names:
+            found = table.to_pandas().astype(float)
+            parts.append(found.assign(**{name: trial[name] for name in [*LINE, "seed", "id"]}))
+    return pd.concat(parts).reindex(columns=STEP_COLUMNS) if parts else pd.DataFrame(columns=STEP_COLUMNS)
+
+
+def thin_steps(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a line's rows, of all its seeds, at every K-th of its steps: the smallest K that leaves at most `MOST`.
+
+    One K for all seeds, however long each ran, so that they have the same steps.
+    """
+    steps = sorted(set(rows["step"]))
+    return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MOST))])]
+
+
+def with_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:
+    """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean).
+
+    A mean is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
+    """
+    if rows.empty:
+        return rows.assign(kind="seed", n=1)
+    seeds = rows.groupby(by)["seed"].transform("nunique")
+    everyone = rows.groupby([*by, "step"])["seed"].transform("nunique") == seeds
+    groups = rows.loc[everyone].groupby([*by, "step"], sort=False)
+    means = groups.agg(**{value: (value, "mean") for value in values}, n=("seed", "nunique")).reset_index()
+    return pd.concat([rows.assign(kind="seed", n=1), means.assign(kind="mean")], ignore_index=True)
 
 
 def step_points(steps: pd.DataFrame) -> pd.DataFrame:
@@ -150,7 +197,7 @@ def _line_look(rectifier: str, label: str) -> dict[str, Any]:
 
 
 def _draw_lines(axes: Axes, rows: pd.DataFrame, by: str, value: str, looks: Mapping[str, dict[str, Any]]) -> None:
-    """Draw each line of `steps.with_means` over its steps: seeds thin, their mean thick."""
+    """Draw each line of `with_means` over its steps: seeds thin, their mean thick."""
     for name, line in rows.groupby(by):
         look = looks[str(name)]
         mean = line.loc[line["kind"] == "mean"].sort_values("step")

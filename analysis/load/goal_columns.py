@@ -17,8 +17,6 @@ ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
 BETTER = {"highest": "higher is better →", "lowest": "lower is better →"}
 EXPLAINED = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
 """More on a metric than its goal's title says."""
-FLOOR = 0.0
-"""The utility of a model that can do nothing any more: no best value, however many share it."""
 
 
 class Measure(NamedTuple):

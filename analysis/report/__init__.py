@@ -57,7 +57,7 @@ def build(
             several.write_several(sweeps, results, folder, both, command)
         else:
             ((label, sweep),) = sweeps.items()
-            _write_single(Report(folder, results[label], store), sweep, both, str(storage), command)
+            _write_single(Report(folder, results[label]), sweep, both, str(storage), command)
     if output is None:
         store.push_parts(folder)
     return folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import vl_convert
 
@@ -26,12 +25,10 @@ def write_interactive(results: Results, folder: Path) -> bool:
     trials = results.runs.loc[shown].rename(columns=SHORT)[list(dict.fromkeys(columns))]
     trials = trials.assign(method=trials["method"].map(method_label), rectifier=trials["rectifier"].map(rectifier_name))
     trials["chosen"] = trials["id"].isin(results.chosen_trials["id"])
-    axes: dict[str, Any] = {
-        axis: {"field": goal.metric, "type": "quantitative", "title": full_title(goal)}
-        for axis, goal in (("x", x), ("y", y))
-    }
-    axes["x"]["scale"] = {"zero": False, "reverse": x.best == "lowest"}
-    axes["y"]["scale"] = {"zero": False}
+    axes = {}
+    for axis, goal in (("x", x), ("y", y)):
+        scale = {"zero": False, "reverse": goal.best == "lowest"}
+        axes[axis] = {"field": goal.metric, "type": "quantitative", "title": full_title(goal), "scale": scale}
     picture = {
         "data": {"values": json.loads(trials.to_json(orient="records").replace("<", "‹"))},  # ends no script element
         "facet": {"field": "split", "title": None},

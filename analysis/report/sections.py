@@ -17,15 +17,13 @@ from analysis.figures.catalog import Picture, draw_splits, make_picture
 from analysis.labels import OTHER_REFERENCES, REFERENCES, describe_method
 from analysis.load.goal_columns import full_title
 from analysis.load.trials import CHOICE, settings
-from analysis.report.page import Section, TableItem, save_frame, save_picture
-from analysis.stats import attacks, rectifier_comparison, tidy, training_curves
+from analysis.report.page import Section, TableItem, save_frame, save_pictures
+from analysis.stats import attacks, rectifier_comparison, tidy
 from analysis.stats.importance import LEAST_SETTINGS, list_points, measure_importance
 from analysis.stats.sweep_results import Results
-from analysis.tables import detail_tables, paper_tables, rectifier_tables, table_definitions
-from analysis.tables.markdown_latex import Table
-from analysis.tables.paper_tables import FillingSweep, Sheet, make_sheet
-from analysis.tables.table_definitions import LAYOUTS, Layout
-from trainables.storage.folder_storage import Storage
+from analysis.tables import detail_tables, paper_tables, rectifier_tables
+from analysis.tables.paper_tables import Sheet, make_sheet
+from analysis.tables.table_definitions import LAYOUTS, main_layout
 from trainables.storage.sweep_file import SweepFile
 
 MOST_PICTURES = 6
@@ -44,16 +42,10 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class Report:
-    """A report's folder, and what its parts are made from: the sweep's results and their storage."""
+    """A report's folder, and the results that its parts are made from."""
 
     folder: Path
     results: Results
-    store: Storage
-
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """Return the sweep's results as one long frame."""
-        return tidy.from_runs(self.results)
 
     @cached_property
     def attacks(self) -> pd.DataFrame:
@@ -64,16 +56,6 @@ class Report:
     def comparison(self) -> rectifier_comparison.Comparison:
         """Return what rectifiers change."""
         return rectifier_comparison.compare(self.results)
-
-    def save_table(self, layout: Layout, frame: pd.DataFrame) -> Table:
-        """Write a tidy frame in this layout as tables/NAME.csv, .md and .tex, and return it as printed."""
-        sheet = make_sheet(layout, frame)
-        sheet.save(self.folder / "tables")
-        return sheet.table
-
-    def save_pictures(self, pictures: Iterable[Picture]) -> tuple[Picture, ...]:
-        """Write pictures and return them."""
-        return tuple(save_picture(self.folder, picture) for picture in pictures)
 
 
 def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
@@ -91,16 +73,18 @@ def write_tradeoff(report: Report) -> Picture:
     results, points = report.results, tradeoff.trial_points(report.results)
     words = {"x": full_title(results.goals.removal), "y": full_title(results.goals.retention)}
     figure = tradeoff.draw(points, results.rule)
-    return save_picture(report.folder, make_picture("tradeoff", figure, points, **words))
+    (picture,) = save_pictures(report.folder, [make_picture("tradeoff", figure, points, **words)])
+    return picture
 
 
 def write_main(report: Report) -> TableItem:
     """Write the main table, which stands beside the picture."""
-    table = report.save_table(table_definitions.main_layout(report.results), report.frame)
+    sheet = make_sheet(main_layout(report.results), report.results.frame)
+    sheet.save(report.folder / "tables")
     roles = set(report.results.models["role"])
     others = "".join(f"; {REFERENCES[role]}: {text}" for role, text in OTHER_REFERENCES.items() if role in roles)
     return TableItem(
-        table,
+        sheet.table,
         f"{report.results.goals.explanation} Original: the target model, before unlearning{others}. —: no result.",
     )
 
@@ -118,7 +102,7 @@ def _write_rectifiers(report: Report) -> list[Section]:
     items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))
     draw = partial(rectifiers.draw_differences, goals=comparison.goals)
     points = rectifiers.difference_points(comparison)
-    pictures = report.save_pictures(draw_splits("forest", points, draw, "rectifiers"))
+    pictures = save_pictures(report.folder, draw_splits("forest", points, draw, "rectifiers"))
     return [Section("Which rectifier helps", tuple(items), pictures)]
 
 
@@ -127,8 +111,8 @@ def _write_attacks(report: Report) -> list[Section]:
     if report.attacks.empty:
         return []
     save_frame(report.folder, "attacks", report.attacks)
-    last = attacks.last_steps(report.attacks)
-    return [Section("Does it last", (TableItem(detail_tables.list_attacks(last), detail_tables.ATTACKS_CAPTION),))]
+    item = TableItem(detail_tables.list_attacks(report.attacks), detail_tables.ATTACKS_CAPTION)
+    return [Section("Does it last", (item,))]
 
 
 def _write_importance(report: Report) -> list[Section]:
@@ -150,7 +134,7 @@ def _write_importance(report: Report) -> list[Section]:
             words["study"] = f"{describe_method(method, rectifier)} on {split}"
             pictures.append(make_picture("settings", sensitivity.draw_slices(points, goals, own), points, **words))
     table = TableItem(detail_tables.list_importance(shares, goals), caption)
-    return [Section("Which setting matters", (table,), report.save_pictures(pictures))]
+    return [Section("Which setting matters", (table,), save_pictures(report.folder, pictures))]
 
 
 def _write_seeds(report: Report) -> list[Section]:
@@ -162,9 +146,9 @@ def _write_seeds(report: Report) -> list[Section]:
 
 
 def save_paper_parts(
-    sweeps: dict[str, FillingSweep], folder: Path, both: bool, stem: str = ""
-) -> tuple[list[Sheet], list[Picture]]:
-    """Write into tables/ and draw what sweeps of one benchmark, by their labels, have of the paper's.
+    sweeps: dict[str, Results], folder: Path, both: bool, stem: str = ""
+) -> tuple[list[Sheet], tuple[Picture, ...]]:
+    """Write into tables/ and figures/ what sweeps of one benchmark, by their labels, have of the paper's.
 
     `stem` begins the names of the pictures' files.
     """
@@ -178,14 +162,14 @@ def save_paper_parts(
         )
         for kind, tables in catalog.PAPER.items()
     }
-    beside = both and all(tidy.in_paper_dialect(one.results.runs) for one in sweeps.values())
+    beside = both and all(tidy.in_paper_dialect(one.runs) for one in sweeps.values())
     drawn = catalog.draw_sweeps(frames, beside, several=len(sweeps) > 1)
-    return sheets, [picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn]
+    return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
 
 
 def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Return the paper's tables and figures, filled from runs; `both`: with the numbers that others publish."""
-    sheets, drawn = save_paper_parts({sweep.label: FillingSweep(report.results, report.frame)}, report.folder, both)
+    sheets, drawn = save_paper_parts({sweep.label: report.results}, report.folder, both)
     found = []
     peers = detail_tables.list_open_unlearning(report.results) if both else pd.DataFrame()
     if len(peers):
@@ -196,19 +180,19 @@ def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
         text += " Under each number the paper's, and the difference to it, where the paper has one."
     if sheets or drawn:
         tables = tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
-        found.append(Section("In the paper's layout", tables, report.save_pictures(drawn), text))
+        found.append(Section("In the paper's layout", tables, drawn, text))
     return found
 
 
 def _write_training(report: Report) -> list[Section]:
     """Figures 1 and 7 of the paper, for each split that has several steps."""
-    measured, pictures = training_curves.load_steps(report.results, report.store), []
+    measured, pictures = training.load_steps(report.results), []
     for kind, points, draw in (
         ("dynamics", training.step_points(measured), training.draw_steps),
         ("angles", training.angle_points(measured), training.draw_angles),
     ):
         steps = points.groupby(["split", "method"])["step"].transform("nunique")
-        pictures += report.save_pictures(draw_splits(kind, points.loc[steps.to_numpy() > 1], draw))
+        pictures += save_pictures(report.folder, draw_splits(kind, points.loc[steps.to_numpy() > 1], draw))
     return [Section("Along training", figures=tuple(pictures))] if pictures else []
 
 

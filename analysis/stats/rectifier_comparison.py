@@ -115,8 +115,7 @@ class Comparison:
         results, known = self.results, self.results.resampled
         compared = [key for key in self.values["id"] if key not in known]
         trials = results.runs.loc[results.runs["id"].isin(compared)].dropna(subset=[results.goals.retention.metric])
-        store = results.store
-        return known | (row_bootstrap.resample_trials(trials, store, results.rule.halves) if store else {})
+        return known | row_bootstrap.resample_trials(trials, results.store, results.rule.halves)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:

@@ -55,21 +55,18 @@ def measure_by_t(gains: Sequence[float]) -> dict[str, float]:
     return {"low": float(low), "high": float(high), "p": float(tested.pvalue)}
 
 
-def count_ks_steps(plain: pd.DataFrame, gru: pd.DataFrame) -> float:
-    """Return the change of the mean KS distance over the seeds in common in steps of 1/n; NaN if it is not known."""
-    common = plain.index.intersection(gru.index)
-    first, second = (side.reindex(index=common, columns=KS).to_numpy(dtype=float) for side in (plain, gru))
+def count_ks_steps(before: pd.DataFrame, after: pd.DataFrame) -> float:
+    """Return the change of the mean KS distance, of trials seed by seed, in steps of 1/n; NaN if it is not known."""
+    first, second = (side.reindex(columns=KS).to_numpy(dtype=float) for side in (before, after))
     rows = np.minimum(first, second)[:, 1]
-    return float(abs((second - first)[:, 0].mean()) * rows.min()) if len(common) else math.nan
+    return float(abs((second - first)[:, 0].mean()) * rows.min()) if len(rows) else math.nan
 
 
-def bound_by_rows(plain: pd.Series, gru: pd.Series, resampled: Mapping[str, Array]) -> dict[str, float]:
+def bound_by_rows(before: pd.Series, after: pd.Series, resampled: Mapping[str, Array]) -> dict[str, float]:
     """Return the interval of the mean difference over resamples of the rows, from the ids of both sides by seed."""
-    pairs = pd.concat([plain, gru], axis=1, join="inner").itertuples(index=False)
-    gains = [resampled[with_gru] - resampled[alone] for alone, with_gru in pairs if {alone, with_gru} <= set(resampled)]
-    if not gains or len(gains) < len(plain.index.intersection(gru.index)):
+    if not len(before) or not {*before, *after} <= set(resampled):
         return {}
-    low, high = interval(np.mean(gains, axis=0))
+    low, high = interval(np.mean([resampled[b] - resampled[a] for a, b in zip(before, after, strict=True)], axis=0))
     return {"rows_low": low, "rows_high": high}
 
 

@@ -76,10 +76,10 @@ def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
 
 
 def list_attacks(points: pd.DataFrame) -> pd.DataFrame:
-    """Return what came back of each chosen setting, a column for each attack, of `stats.attacks.last_steps`."""
-    rows = []
+    """Return what each attack's last step brought back of each chosen setting, of `stats.attacks.mean_shares`."""
+    rows, last = [], points["step"] == points.groupby("attack")["step"].transform("max")
     key: Any
-    for key, own in points.groupby(["split", "method", "rectifier"], sort=False):
+    for key, own in points.loc[last].groupby(["split", "method", "rectifier"], sort=False):
         split, method, rectifier = map(str, key)
         row = {
             "Split": split_label(split),

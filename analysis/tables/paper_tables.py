@@ -40,40 +40,29 @@ class Sheet:
             (folder / f"{self.layout.table}.{kind}").write_text(text, encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class FillingSweep:
-    """A sweep that fills tables: its results, and these as `tidy.from_runs` has them."""
-
-    results: Results
-    frame: pd.DataFrame
-
-
 def make_sheet(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> Sheet:
     """Return a layout's table of a tidy frame; `beside`: with the paper's number in each cell."""
     ours, numbers = bool((frame["table"] == tidy.SOURCE).all()), select_numbers(layout, frame, beside)
-    return Sheet(layout, print_table(layout, numbers, ours, beside), numbers)
+    return Sheet(layout, print_table(layout, numbers, ours), numbers)
 
 
-def make_sheets(sweeps: Mapping[str, FillingSweep], beside: bool = False) -> list[Sheet]:
+def make_sheets(sweeps: Mapping[str, Results], beside: bool = False) -> list[Sheet]:
     """Return the paper's tables that sweeps of one benchmark fill, by their labels: by what they varied, in its order.
 
     The paper's numbers are put beside those of its own dialect only.
     """
-    beside = beside and all(tidy.in_paper_dialect(one.results.runs) for one in sweeps.values())
+    beside = beside and all(tidy.in_paper_dialect(one.runs) for one in sweeps.values())
     layouts = {layout.table: layout for one in sweeps.values() for layout in fitting_layouts(one.frame)}
     free = LAYOUTS["tofu_retain_free"]
     if len(sweeps) > 1 and "tofu_main" in layouts:
         layouts[free.table] = free
     sheets = []
     for layout in (layouts[table] for table in order_names(layouts, LAYOUTS)):
-        frames = {label: one.frame for label, one in sweeps.items()}
+        filling = dict(sweeps)
         if layout.table == free.table:  # WGA's trials with a retain term are no part of it
-            trials = {label: retain_free_trials(one.results.runs) for label, one in sweeps.items()}
-            frames = {
-                label: tidy.from_runs(sweeps[label].results.with_runs(runs))
-                for label, runs in trials.items()
-                if len(runs)
-            }
+            trials = {label: retain_free_trials(one.runs) for label, one in sweeps.items()}
+            filling = {label: sweeps[label].with_runs(runs) for label, runs in trials.items() if len(runs)}
+        frames = {label: one.frame for label, one in filling.items()}
         sheets.append(make_sheet(layout, tidy.join(frames, set(layout.sweeps.values())), beside))
     return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(REFERENCES)]
 

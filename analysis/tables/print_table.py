@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis import paper
 from analysis.labels import REFERENCES, describe_method, method_label, order_names, row_label
-from analysis.load.goal_columns import FLOOR, find_goals
+from analysis.load.goal_columns import find_goals
 from analysis.number_format import DASH, format_as, plain_setting
 from analysis.stats.tidy import CHECKS
 from analysis.tables.markdown_latex import BOLD, Cell, Table
@@ -31,7 +31,6 @@ DOUBTFUL = (
 )
 GREEK = {"gamma": "γ", "tau": "τ"}
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
-NOT_PUBLISHED = "The paper has no such numbers: they are of other models, splits or settings."
 
 
 def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
@@ -106,7 +105,7 @@ def _read_printed(rows: pd.DataFrame) -> pd.Series:
 def _mark_best(layout: Layout, rows: pd.DataFrame) -> pd.Series:
     """Return, as a mask, which values are the best among those they compete with, compared as printed.
 
-    A value without a rival is not marked, nor is a utility of `goals.FLOOR`.
+    A value without a rival is not marked, nor is a utility of 0.
     """
     signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
     values = _read_printed(rows)
@@ -114,23 +113,24 @@ def _mark_best(layout: Layout, rows: pd.DataFrame) -> pd.Series:
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
     groups = score.groupby([rows[name] for name in among])
     kept = [find_goals(name).retention.metric for name in rows["benchmark"].unique()]
-    lost = rows["metric"].isin(kept) & (values == FLOOR)
+    lost = rows["metric"].isin(kept) & (values == 0)
     return (score == groups.transform("max")) & groups.transform("count").gt(1) & ~lost
 
 
-def print_table(layout: Layout, rows: pd.DataFrame, ours: bool, beside: bool) -> Table:
-    """Return the rows of `select_numbers` as a table. `ours`: of runs; `beside`: with the paper's numbers asked for."""
-    usual = _find_usual_count(rows) if ours else None
+def print_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
+    """Return the rows of `select_numbers` as a table. `ours`: of runs."""
+    counts = rows.loc[~rows["method"].isin(REFERENCES) & (rows["n"] > 0), "n"].mode()
+    usual = int(counts.max()) if ours and len(counts) else None  # how many seeds most numbers rest on
     compared = bool(rows["paper"].notna().any())
     down, across = ["method", "target", "rectifier"], ["backbone", "split", "metric"]
     if layout.axis:
         down, across = ["method", "metric"], ["backbone", "split", "setting"]
-    values = {tuple(row[name] for name in KEY): row["value"] for row in rows.to_dict("records")}
+    doubtful = _find_doubtful(rows)
     shown = rows.loc[rows["metric"].isin(layout.metrics)]
     cells = {}
     for row in shown.to_dict("records"):
         place = tuple(row[name] for name in down), tuple(row[name] for name in across)
-        cells[place] = _print_cell(row, layout, usual, DOUBT * _is_doubtful(row, values), compared)
+        cells[place] = _print_cell(row, layout, usual, DOUBT * (tuple(row[name] for name in KEY) in doubtful), compared)
     keys = shown[down]
     if not layout.axis:  # above `w/ GRU` stands its method
         keys = pd.concat([keys, keys.assign(rectifier="none")])
@@ -138,14 +138,8 @@ def print_table(layout: Layout, rows: pd.DataFrame, ours: bool, beside: bool) ->
     grid = [[cells.get((line, column), Cell(DASH)) for column in columns] for line in lines]
     labels = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
     doubts = [DOUBTFUL] * any(DOUBT in cell.marks for cell in cells.values())
-    notes = (*_list_notes(layout, rows, usual, beside), *doubts, *layout.notes)
+    notes = (*_list_notes(layout, rows, usual), *doubts, *layout.notes)
     return Table(pd.DataFrame(grid, index=labels, columns=_head_columns(columns, layout)), notes)
-
-
-def _find_usual_count(rows: pd.DataFrame) -> int | None:
-    """Return the number of seeds that most of the methods' numbers rest on, None without any."""
-    counts = rows.loc[~rows["method"].isin(REFERENCES) & (rows["n"] > 0), "n"].mode()
-    return int(counts.max()) if len(counts) else None
 
 
 def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
@@ -201,16 +195,14 @@ def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt
     return Cell(row["printed"], bool(row["bold"]), doubt, spread, beside)
 
 
-def _is_doubtful(row: Mapping[Any, Any], values: Mapping[tuple[Any, ...], float]) -> bool:
-    """Return whether the FQ of a mixture is not at equal utility; never of the paper's numbers."""
-    if not row["target"] or row["metric"] != "forget_quality":
-        return False
-    key = {name: row[name] for name in KEY}
-    reached, monotone, unmixed = (values.get(tuple((key | {"metric": name}).values())) for name in CHECKS)
-    return reached is not None and monotone is not None and (reached < 1 or monotone < 1 or bool(unmixed))
+def _find_doubtful(rows: pd.DataFrame) -> set[tuple[Any, ...]]:
+    """Return the keys of the FQs of mixtures that are not at equal utility; none of the paper's numbers."""
+    lacking = rows["metric"].isin(["reached", "monotone"]) & (rows["value"] < 1)
+    found = rows.loc[lacking | ((rows["metric"] == "unmixed") & (rows["value"] > 0)), KEY]
+    return set(found.assign(metric="forget_quality").itertuples(index=False, name=None))
 
 
-def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None, beside: bool) -> list[str]:
+def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[str]:
     """Return notes on what the numbers are: seeds, what is bold, what is held fixed, the paper's, misprints."""
     notes, compared = [], bool(rows["paper"].notna().any())
     if usual is not None:
@@ -223,7 +215,7 @@ def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None, beside: b
     if len(fixed):
         values = [f"{method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
         notes.append(f"{layout.axis} varies at one {layout.held_setting}: {', '.join(values)}.")
-    notes += [BESIDE if compared else NOT_PUBLISHED] * beside
+    notes += [BESIDE] * compared
     misprints = sorted(set(rows["misprint"].dropna()))
     how = "mended where the right value is known; the paper prints"
     how = how if compared else "as the paper prints it, which cannot be right"

@@ -11,7 +11,6 @@ from matplotlib.text import Annotation
 from analysis import paper
 from analysis.figures import bars, catalog, sensitivity, style, tradeoff
 from analysis.figures.panel_data import vary_only_gamma_tau
-from analysis.stats import tidy
 from tests.support.figure_texts import labels, overlapping, texts
 from tests.support.grid_sweep import FQ, MU, grid_results, panel_titles, paper_values
 from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
@@ -72,7 +71,7 @@ def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
 
 
 def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(grid_sweep: Results) -> None:
-    frame = tidy.from_runs(grid_sweep)
+    frame = grid_sweep.frame
     alone = catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, frame))
     assert [picture.stem for picture in alone] == ["pairs", "gamma", "tau"]
     llama = frame.assign(backbone="Llama-2-7B-chat")
@@ -89,12 +88,12 @@ def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(gri
 
 
 def test_pairs_of_runs_are_means_over_seeds_of_the_chosen_settings(grid_sweep: Results, tmp_path: Path) -> None:
-    points = bars.pair_points(tidy.from_runs(grid_sweep)).set_index(["metric", "method"])
+    points = bars.pair_points(grid_sweep.frame).set_index(["metric", "method"])
     row = points.loc[(FQ, "ga")]
     assert row[["none", "gru", "none_n", "gru_n"]].tolist() == pytest.approx([-15.5, -1.1, 2, 2])
     assert row["improvement"] == pytest.approx(14.4)
     write_sweep(tmp_path, ["0" * 12])  # without results nothing is points
-    assert catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, tidy.from_runs(read(tmp_path)))) == []
+    assert catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, read(tmp_path).frame)) == []
 
 
 def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: 
 
 
 def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> None:
-    points = sensitivity.curve_points(vary_only_gamma_tau(tidy.from_runs(grid_sweep)), "gamma")
+    points = sensitivity.curve_points(vary_only_gamma_tau(grid_sweep.frame), "gamma")
     for folder in ("one", "two"):
         style.save_figure(sensitivity.draw(points.loc[points["metric"] == FQ]), tmp_path / folder, "gamma", points)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())

@@ -70,16 +70,3 @@ def test_below_five_seeds_lines_are_from_the_lowest_to_the_highest(tmp_path: Pat
     lines = [sorted(line.get_xdata()) for line in figure.axes[0].lines if len(line.get_xdata()) == 2][1:]  # type: ignore[arg-type]
     assert np.array(sorted(lines)) == pytest.approx(np.array(sorted([min(one), max(one)] for one in gains)), rel=1e-3)
     assert labels(figure) == set()
-
-
-def test_fourteen_rectifiers_can_be_read(tmp_path: Path) -> None:
-    names = ("none", "gru", "sago", *(f"a_long_name_{place}" for place in range(11)))
-    seeds = {1e-3: range(10)}
-
-    def spread(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
-        place = names.index(name)
-        return -20 + place / 2 + np.random.default_rng([seed, place]).normal(0, 2), 0.85
-
-    methods = {"ga": names, "npo": names, "simnpo": names}
-    found = compare(write_arena(tmp_path, spread, methods=methods, seeds=seeds, mixed=True))
-    assert not overlapping(draw(found))

@@ -121,10 +121,10 @@ def test_references_without_an_evaluation(copy: Path) -> None:
     assert re.search(r"\| Original +\| +— \| +— \| +-21.4000 \|", (folder / "tables/main.md").read_text())
 
 
-def test_what_is_not_known_is_said(tmp_path: Path, drawn_figures: None) -> None:
+def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     """Of a sweep not even started (no config.json), of an original model without utility, of trials without FQ."""
     (tmp_path / "a").mkdir()
-    write_sweep(tmp_path / "a", ["0" * 12], splits=())
+    write_sweep(tmp_path / "a", ["0" * 12], splits=(), benchmark="own")
     model = {"original": {"metrics": {"forget_quality": -20.0, "model_utility": 0.0}}}
     write_sweep(
         tmp_path / "b", [write_trial(tmp_path / "b", f"{n:012x}", seed=n, mu=0.5) for n in (0, 1)], models=model
@@ -134,6 +134,7 @@ def test_what_is_not_known_is_said(tmp_path: Path, drawn_figures: None) -> None:
     pages = [(report.build("tiny", tmp_path / store) / "index.html").read_text() for store in "abc"]
     assert "nothing can be said yet" in pages[0]
     assert "0 of 1 trials finished" in pages[0]
+    assert "extraction strength" in pages[0], "the sweep's file says which benchmark"
     assert "the original model&#39;s MU is 0, so the highest MU was chosen." in pages[1]
     assert "finished without FQ" in pages[2]
     assert "1 seed on both sides gives no verdict" in pages[2]
@@ -167,14 +168,6 @@ def test_failures_are_listed_up_to_a_number(tmp_path: Path) -> None:
     assert page.count("no room") == 20
     assert "and 30 more (" in page
     assert len(pd.read_csv(folder / "tables/failures.csv")) == 80
-
-
-def test_a_sweep_before_its_first_result_is_of_its_benchmark(tmp_path: Path) -> None:
-    """Its file says which; nothing else does."""
-    write_sweep(tmp_path, ["0" * 12], name="own", splits=("own",), models={}, benchmark="own")
-    page = (report.build("own", tmp_path) / "index.html").read_text()
-    assert "nothing can be said yet" in page
-    assert "extraction strength" in page
 
 
 def test_tables_without_rows_and_with_odd_texts_can_be_read(tmp_path: Path) -> None:

@@ -110,13 +110,6 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
     assert utility["sign"] == sign
 
 
-def test_one_seed_has_no_verdict(tmp_path: Path) -> None:
-    results = sweep_of(tmp_path, [-9.0], [-1.0])
-    assert np.isnan(compare(results).differences["sign"].to_numpy()).all()
-    assert "but 1 seed on both sides gives no verdict" in verdict.write_verdict(compare(results))
-    assert set(verdict.tabulate_differences(compare(results))["Clear?"]) == {"too few seeds"}
-
-
 def test_without_a_seed_in_common_means_are_of_all(tmp_path: Path) -> None:
     results = sweep_of(tmp_path, [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0], [-8.0, -29.0], first=100)
     tests = compare(results).differences

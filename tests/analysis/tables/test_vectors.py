@@ -11,7 +11,6 @@ from analysis import report
 from analysis.figures.panel_data import vary_only_gamma_tau
 from analysis.figures.sensitivity import strength_points
 from analysis.report import verdict
-from analysis.stats import tidy
 from analysis.stats.rectifier_comparison import compare
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.markdown_latex import to_latex, to_markdown
@@ -78,7 +77,7 @@ def test_curves_are_of_the_chosen_other_settings(tmp_path: Path) -> None:
             given = {"strength": strength, "fq": -4.0 - strength - (normalise == "whole"), "mu": 0.85}
             trials.append(write_trial(tmp_path, f"{len(trials)}" * 12, "tru", normalise=normalise, **given))
     write_sweep(tmp_path, trials, splits=("forget05",))
-    frame = tidy.from_runs(read(tmp_path))
+    frame = read(tmp_path).frame
     assert set(frame["other"]) == {"", "task_vector.normalise=whole", "task_vector.normalise=per_tensor"}
     points = strength_points(vary_only_gamma_tau(frame))
     assert points.loc[points["method"] == "tru", "value"].tolist() == [-8.0, -12.0, 0.85, 0.85]
@@ -144,11 +143,3 @@ def test_a_sweep_of_task_vectors_alone_says_nothing_of_gru(tmp_path: Path) -> No
     page = (report.build("tiny", tmp_path) / "index.html").read_text()
     assert told in page
     assert "w/ GRU" not in page
-
-
-def test_task_vectors_of_which_none_finished(tmp_path: Path) -> None:
-    error = {"kind": "failed", "message": "x"}
-    write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, "tru", strength=8, status="failed", error=error)])
-    row = detail_tables.list_failures(read(tmp_path)).to_dict("records")[0]
-    assert (row["Method"], row["strength"], row["gamma"]) == ("TRU", "8", "—")
-    assert "nothing can be said yet" in (report.build("tiny", tmp_path) / "index.html").read_text()
