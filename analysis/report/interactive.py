@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import vl_convert
 
@@ -25,7 +26,7 @@ def write_interactive(results: Results, folder: Path) -> bool:
     trials = results.runs.loc[shown].rename(columns=SHORT)[list(dict.fromkeys(columns))]
     trials = trials.assign(method=trials["method"].map(method_label), rectifier=trials["rectifier"].map(rectifier_name))
     trials["chosen"] = trials["id"].isin(results.chosen_trials["id"])
-    axes = {}
+    axes: dict[str, Any] = {}
     for axis, goal in (("x", x), ("y", y)):
         scale = {"zero": False, "reverse": goal.best == "lowest"}
         axes[axis] = {"field": goal.metric, "type": "quantitative", "title": full_title(goal), "scale": scale}

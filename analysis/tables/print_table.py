@@ -198,7 +198,7 @@ def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt
 def _find_doubtful(rows: pd.DataFrame) -> set[tuple[Any, ...]]:
     """Return the keys of the FQs of mixtures that are not at equal utility; none of the paper's numbers."""
     lacking = rows["metric"].isin(["reached", "monotone"]) & (rows["value"] < 1)
-    found = rows.loc[lacking | ((rows["metric"] == "unmixed") & (rows["value"] > 0)), KEY]
+    found: Any = rows.loc[lacking | ((rows["metric"] == "unmixed") & (rows["value"] > 0)), KEY]
     return set(found.assign(metric="forget_quality").itertuples(index=False, name=None))
 
 
