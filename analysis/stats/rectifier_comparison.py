@@ -84,9 +84,9 @@ class Comparison:
         """
         rows = []
         for key, group in _groups(self.values):
-            sides = {str(name): side.set_index("seed") for name, side in group.groupby("rectifier")}
-            plain = sides.pop("none", None)
-            for name in order_rectifiers(sides) if plain is not None else ():
+            sides: dict[str, Any] = {str(name): side.set_index("seed") for name, side in group.groupby("rectifier")}
+            plain = sides.pop("none", pd.DataFrame(columns=group.columns))
+            for name in order_rectifiers(sides):
                 for goal in self.goals if self.several else self.ranked:
                     if sides[name][goal.metric].notna().any() and plain[goal.metric].notna().any():
                         rows.append({**key, "rectifier": name, **self._compare(plain, sides[name], goal)})

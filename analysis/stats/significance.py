@@ -50,7 +50,7 @@ def measure_by_t(gains: Sequence[float]) -> dict[str, float]:
         return dict.fromkeys(("low", "high", "p"), math.nan)
     from scipy.stats import ttest_1samp
 
-    tested = ttest_1samp(gains, 0.0)
+    tested: Any = ttest_1samp(gains, 0.0)
     low, high = tested.confidence_interval(1 - LEVEL)
     return {"low": float(low), "high": float(high), "p": float(tested.pvalue)}
 

@@ -67,4 +67,4 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path, tmp_path: Path) 
     assert "Does it last" in page
     assert "bring back up to 20%" in page
     assert "bring back up to 20%" in verdict
-    assert pd.read_csv(folder / "tables" / "attacks.csv")["share"].notna().sum() == 4
+    assert len(pd.read_csv(folder / "tables" / "attacks.csv")["share"].dropna()) == 4
