@@ -18,7 +18,6 @@ from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.data import text_blocks
 from trainables.data.conversations import Encoder, Question, list_turns, make_encoder
-from trainables.data.folder_tokenizer import FolderTokenizer
 from trainables.inference.padded_batch import IGNORED, collate, pad_of
 
 LONG = 10**6
@@ -106,24 +105,6 @@ def test_tokens_are_transformers_own(name: str, kind: str, question: str) -> Non
         assert answer_of(tokenizer, example) == answer
         assert sum(token in ends for token in example.input_ids[start:]) == 1
         assert example.input_ids[-1] in ends
-
-
-@chat
-@families
-def test_a_folder_is_read_as_transformers_reads_it(name: str, kind: str, tmp_path: Any) -> None:
-    tokenizer_of(name, kind).save_pretrained(tmp_path)
-    encoders = [
-        make_encoder("chat", one) for one in (AutoTokenizer.from_pretrained(tmp_path), FolderTokenizer(tmp_path))
-    ]
-    theirs, ours = encoders
-    assert (ours.ends, ours.layout, ours.prompt_differs) == (theirs.ends, theirs.layout, theirs.prompt_differs)
-    assert ours.uses_clock is theirs.uses_clock is (name in ("llama_3", "clock"))
-    for key, asked in QUESTIONS.items():
-        if key in ("text", "turn", "turns") or FAMILIES[name].system:
-            assert ours.render_prompt(asked) == theirs.render_prompt(asked)
-            assert ours.encode_prompts([asked]) == theirs.encode_prompts([asked])
-            pairs = [(asked, answer) for answer in ANSWERS]
-            assert ours.encode(pairs, max_length=LONG) == theirs.encode(pairs, max_length=LONG)
 
 
 @chat
@@ -339,15 +320,13 @@ WRONG = {
 
 @chat
 @pytest.mark.parametrize("what", WRONG)
-def test_a_template_that_cannot_be_used_is_one_line(what: str, kind: str, tmp_path: Any) -> None:
+def test_a_template_that_cannot_be_used_is_one_line(what: str, kind: str) -> None:
     tokenizer = build(kind, (), bos="<s>", eos="</s>", template=WRONG[what])
-    tokenizer.save_pretrained(tmp_path)
-    for one in (tokenizer, FolderTokenizer(tmp_path)):
-        with pytest.raises(InputError) as raised:
-            make_encoder("chat", one).encode([("Where is Zanzibar?", "In Zanzibar, Ada.")], max_length=LONG)
-        assert "Zanzibar" not in str(raised.value)
-        assert "\n" not in str(raised.value)
-        assert "benchmark.template" in str(raised.value)
+    with pytest.raises(InputError) as raised:
+        make_encoder("chat", tokenizer).encode([("Where is Zanzibar?", "In Zanzibar, Ada.")], max_length=LONG)
+    assert "Zanzibar" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert "benchmark.template" in str(raised.value)
 
 
 CUTS = {
@@ -425,9 +404,9 @@ def test_an_end_of_the_models_own_ends_the_labels(tmp_path: Any) -> None:
     bar = tokenizer("|", add_special_tokens=False)["input_ids"][0]
     tokenizer.save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": [{bar}, {tokenizer.eos_token_id}]}}')
-    for loaded in (AutoTokenizer.from_pretrained(tmp_path), FolderTokenizer(tmp_path)):
-        (example,) = make_encoder("chat", loaded).encode([("Who?", "In.")], max_length=99)
-        assert (example.input_ids[-1], example.ending) == (bar, 1)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    (example,) = make_encoder("chat", loaded).encode([("Who?", "In.")], max_length=99)
+    assert (example.input_ids[-1], example.ending) == (bar, 1)
 
 
 @pytest.mark.parametrize("text", ["In.<|im_end|>\n", " <|im_start|>In.", "<|im_start|>In.<|im_end|> "])
