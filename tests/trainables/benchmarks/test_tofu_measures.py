@@ -238,25 +238,3 @@ def test_the_numbers_are_open_unlearnings(
         for name in ("retain95", "full")
     ]
     assert np.mean(list(known[0].values())) < np.mean(list(known[1].values()))
-
-
-def test_gradient_norms_equal_a_backward_pass(trained_inputs: Any, data: Path) -> None:
-    """Each parameter's `.grad` of one row's mean loss without the end token, and the AUC of their mean norms."""
-    network, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
-    benchmark = on(data, measures=("membership_gradient_norm",), limit=3)
-    found, _ = evaluation.evaluate(network, tokenizer, benchmark, None, token_budget=700)
-    assert not [name for name in found if "strength" in name or "zlib" in name]
-    assert all(parameter.grad is None for parameter in network.parameters())
-    norms: dict[str, list[float]] = {}
-    for task in ("forget", "holdout"):
-        for row in tofu.rows.evaluation_rows(benchmark)[task]:
-            prompt = tokenizer(f"[INST] {row['question']} [/INST]")["input_ids"]
-            ids = torch.tensor([tokenizer(f"[INST] {row['question']} [/INST]{row['answer']}")["input_ids"]])
-            network.zero_grad()
-            labels = ids.masked_fill(torch.arange(ids.shape[1]) < len(prompt), -100)
-            network(input_ids=ids, labels=labels).loss.backward()
-            sizes = [parameter.grad.norm().item() for parameter in network.parameters()]
-            norms.setdefault(task, []).append(float(np.mean(sizes)))
-    network.zero_grad()
-    expected = roc_auc_score([0] * 3 + [1] * 3, norms["forget"] + norms["holdout"])
-    assert found["membership_gradient_norm_auc"] == pytest.approx(expected)

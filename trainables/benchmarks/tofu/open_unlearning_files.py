@@ -28,7 +28,6 @@ TRUTH_RATIOS = {task: f"{prefix}_Truth_Ratio" for task, prefix in PREFIXES.items
 """Its names, which are not all spelled alike."""
 MEMORISED = {"exact_memorization": "exact_memorisation", "extraction_strength": "extraction_strength"}
 ATTACKS = {f"mia_{name}": f"membership_{name}" for name in ("loss", "zlib", "min_k", "min_k_plus_plus", "reference")}
-ATTACKS["mia_gradnorm"] = "membership_gradient_norm"
 SUMMARISED = (
     "forget_Q_A_Prob",
     "forget_Q_A_ROUGE",

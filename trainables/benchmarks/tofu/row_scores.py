@@ -34,7 +34,7 @@ def evaluate(
     Of hold-out rows, which are the last, only the answer is scored. `asked_rows`, `encoder`: others than
     those of the benchmark.
     """
-    from trainables.inference import gradient_norms, greedy_answers, scoring
+    from trainables.inference import greedy_answers, scoring
     from trainables.inference.padded_batch import pad_of
 
     rules, encoder = RULES[benchmark.dialect], encoder or dialect_encoder(benchmark, tokenizer)
@@ -79,8 +79,6 @@ def evaluate(
             text = tokenizer.decode(example.input_ids[example.answer_start :], skip_special_tokens=True)
             more = {"answer_text": text, "paraphrase": row.get("paraphrased_answer")}
             more["reference_loss"] = reference.loss(record) if reference else None
-            if "membership_gradient_norm" in requested and record["task"] in ("forget", HOLDOUT):
-                more["gradient_norm"] = gradient_norms.mean_gradient_norm(network, example)
             if "paraphrase_rouge" in requested and record["task"] == "forget":
                 record["paraphrase"] = more["paraphrase"]
             rows.append(record | measures.describe_labels(answers[0], benchmark.dialect, example) | more)
