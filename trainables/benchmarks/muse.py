@@ -4,17 +4,6 @@ Splits: news and books. Of the news also `news_scal_1` to `_4`, sets to forget e
 (scalability), and `news_sust_1` to `_4`, which share no text and are forgotten one after another (sustainability): each
 from the model that the one before left. All are evaluated as news is.
 
-|                       | paper (MUSE's own code)             | open-unlearning                            |
-|-----------------------|-------------------------------------|--------------------------------------------|
-| training rows         | blocks of one stream, the last one  | blocks turned into text and tokenised      |
-|                       | filled up from the stream's start   | again, the last one shorter                |
-| scores                | percent                             | fractions                                  |
-| ROUGE-L F1            | without the stemmer                 | with the stemmer                           |
-| generated text        | as it comes                         | stripped                                   |
-| VerbMem's true text   | its first 128 tokens (with BOS)     | its first 2048 tokens                      |
-| Min-40 %              | every token of a text               | the first 2048, the last one left out      |
-| PrivLeak's reference  | the published AUC of the split      | 0.5                                        |
-
 Both: greedy decoding, 128 (VerbMem) and 32 (KnowMem) new tokens; ten worked examples for KnowMem, whose generation ends
 at the first stop word; PrivLeak in percent. A retain model's evaluation, where given, replaces PrivLeak's reference.
 Retain rows are drawn as everywhere here (trainables.training.sampling), not in turn.
@@ -63,18 +52,18 @@ NOT_KEPT = ("losses", "hits", "least_strength", "standardised", "answer_text")
 
 @dataclass(frozen=True)
 class Rules:
-    """What a dialect does differently: a row of the table above. The defaults are the paper's."""
+    """What a dialect does differently. The defaults are the paper's, of MUSE's own code."""
 
-    wrap: bool = True
-    scale: float = 100.0
-    stemmer: bool = False
-    strip: bool = False
-    true_tokens: int = 128
-    true_has_start: bool = True
-    text_tokens: int | None = None
-    drop_last: bool = False
-    published_reference: bool = True
-    guard: float = 0.0
+    wrap: bool = True  # training rows: blocks of one stream, filled up from its start; else blocks tokenised again
+    scale: float = 100.0  # scores in percent, else fractions
+    stemmer: bool = False  # ROUGE-L F1
+    strip: bool = False  # the generated text
+    true_tokens: int = 128  # the beginning of VerbMem's true text that counts
+    true_has_start: bool = True  # the start token is one of them
+    text_tokens: int | None = None  # of a text in Min-40 %
+    drop_last: bool = False  # of them, the last one left out
+    published_reference: bool = True  # PrivLeak against the published AUC of the split, else 0.5
+    guard: float = 0.0  # added to denominators
 
 
 RULES: dict[str, Rules] = {
