@@ -181,7 +181,11 @@ def spoiled(trial_inputs: Any, folder: Path, config: str, text: str | None) -> P
     ("config", "row", "words"),
     [
         ("retain_perturbed", "", "retain_perturbed of|has no rows"),
-        ("forget25_perturbed", '{"question": "a", "answer": ', "forget25_perturbed.json is not JSON lines"),
+        (
+            "forget25_perturbed",
+            '{"question": "a", "answer": ',
+            "forget25_perturbed.json cannot be read as json: line 1",
+        ),
         (
             "forget25_perturbed",
             '{"question": "a", "answer": "b", "paraphrased_answer": "c"}',
