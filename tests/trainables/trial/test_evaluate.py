@@ -161,7 +161,7 @@ def test_it_tells_how_far_it_is_and_what_was_asked_for(
         ({"retain_evaluation": "pyproject.toml"}, "--retain-evaluation: pyproject.toml is not the output of"),
         ({"split": ""}, "--split: name the forget split of tofu"),
         ({"benchmark": "own", "data": "", "split": ""}, "own needs forget=FILE, retain=FILE"),
-        ({"benchmark": "muse", "split": "news", "holdout": "holdout05"}, "benchmark.holdout: muse reads no such rows"),
+        ({"benchmark": "muse", "split": "news", "holdout": "holdout05"}, "benchmark.holdout: muse has no such setting"),
         ({"output": "tests"}, "--output: |tests"),
         ({"rows": "pyproject.toml/rows.parquet"}, "--rows: |pyproject.toml"),
     ],
