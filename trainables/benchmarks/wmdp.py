@@ -63,7 +63,7 @@ class WmdpBenchmark(base.BenchmarkBase):
 
     def check_rows(self, benchmark: Benchmark) -> None:
         """Raise InputError if a folder has no such corpus, or its questions are not in the columns of the hub's."""
-        for at, config, field in _corpora(benchmark):
+        for at, config, field, _ in _corpora(benchmark):
             if raw_rows.names_folder(at, field):
                 raw_rows.require_file(typed_paths.expand(at), config, field)
         for part, configs in _questions(benchmark).items():
@@ -79,27 +79,18 @@ class WmdpBenchmark(base.BenchmarkBase):
         }
         if "bio" in TOPICS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
             files[BIO_FORGET] = [FORGET.format("bio")]
-        found = [
-            HubRequirement(
-                "datasets",
-                place := find_part(benchmark, part),
-                None,
-                part,
-                f"benchmark.sources={part}=DIR",
-                raw_rows.file_names(configs),
-                raw_rows.OTHER_SUFFIXES,
-                gated=GATED if place == SOURCES[BIO_FORGET] else "",
-            )
-            for part, configs in files.items()
-        ]
-        corpora = [config for at, config, _ in _corpora(benchmark) if at == benchmark.data]
-        found += raw_rows.hub_requirements(benchmark.data, corpora, benchmark.revision)
-        return tuple(one for one in found if not typed_paths.is_folder(one.id))
+        found: list[HubRequirement] = []
+        for part, configs in files.items():
+            place = find_part(benchmark, part)
+            gated = GATED if place == SOURCES[BIO_FORGET] else ""
+            found += raw_rows.hub_requirements(place, configs, None, part, gated)
+        corpora = [config for at, config, *_ in _corpora(benchmark) if at == benchmark.data]
+        return (*found, *raw_rows.hub_requirements(benchmark.data, corpora, benchmark.revision))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         corpora = [
-            raw_rows.fingerprint_rows(at, (config,), _revision(benchmark, at), field)
-            for at, config, field in _corpora(benchmark)
+            raw_rows.fingerprint_rows(at, (config,), revision, field)
+            for at, config, field, revision in _corpora(benchmark)
         ]
         return _combine([*corpora, *_question_fingerprints(benchmark)])
 
@@ -119,8 +110,13 @@ class WmdpBenchmark(base.BenchmarkBase):
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         """Return the corpora of the split's topics, forget and retain."""
         sides: dict[str, list[Row]] = {"forget": [], "retain": []}
-        for at, config, field in _corpora(benchmark):
-            sides["forget" if "forget" in config else "retain"] += _texts(benchmark, at, config, field)
+        for at, config, field, revision in _corpora(benchmark):
+            side = sides["retain" if "retain" in config else "forget"]
+            try:
+                rows = raw_rows.load_rows(at, config, ("text",), revision, blank=True, field=field)
+            except InputError as error:
+                raise InputError(f"{error}; {GATED}" if at == SOURCES[BIO_FORGET] else str(error)) from error
+            side += [row for row in rows if len(row["text"]) > SHORTEST]
         return sides["forget"], sides["retain"]
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
@@ -166,28 +162,17 @@ def _right(records: Records, name: str) -> list[bool]:
     return [row["correct"] for row in records if row["task"] == name or row["task"].startswith(f"{name}_")]
 
 
-def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str]]:
-    """Return place, configuration and the setting that names the place, of every corpus of the split."""
+def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str, str | None]]:
+    """Return place, configuration, the setting that names the place, and revision, of every corpus of the split."""
     found = []
     for topic in TOPICS[benchmark.split]:
         at, config, field = benchmark.data, FORGET.format(topic), "benchmark.data"
         if topic == "bio" and find_part(benchmark, BIO_FORGET) != benchmark.data:
             at, field = find_part(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"
             config = config if is_given_folder(at) else "default"
-        found += [(at, config, field), (benchmark.data, RETAIN.format(topic), "benchmark.data")]
+        found.append((at, config, field, benchmark.revision if at == benchmark.data else None))
+        found.append((benchmark.data, RETAIN.format(topic), "benchmark.data", benchmark.revision))
     return found
-
-
-def _texts(benchmark: Benchmark, at: str, config: str, field: str) -> list[Row]:
-    try:
-        loaded = raw_rows.load_rows(at, config, ("text",), _revision(benchmark, at), blank=True, field=field)
-    except InputError as error:
-        raise InputError(f"{error}; {GATED}" if at == SOURCES[BIO_FORGET] else str(error)) from error
-    return [row for row in loaded if len(row["text"]) > SHORTEST]
-
-
-def _revision(benchmark: Benchmark, at: str) -> str | None:
-    return benchmark.revision if at == benchmark.data else None
 
 
 def _questions(benchmark: Benchmark) -> dict[str, list[str]]:

@@ -22,8 +22,6 @@ from trainables.data.hub_folders import HubRequirement
 Row = dict[str, Any]
 SUFFIXES = (".json", ".jsonl", ".parquet")
 CSV = ".csv"
-OTHER_SUFFIXES = SUFFIXES[1:]
-"""Endings that a file may have in the place of `.json`."""
 FIELD = "benchmark.data"
 
 
@@ -37,16 +35,15 @@ def names_folder(data: str, field: str = FIELD) -> bool:
     return False
 
 
-def hub_requirements(data: str, configs: Sequence[str], revision: str | None) -> tuple[HubRequirement, ...]:
-    """Return what a start has to fetch: the data set unless it is a folder."""
+def hub_requirements(
+    data: str, configs: Iterable[str], revision: str | None, part: str = hub_folders.DATA, gated: str = ""
+) -> tuple[HubRequirement, ...]:
+    """Return what a start has to fetch: the data set unless it is a folder. `part`: of a benchmark's data."""
     if typed_paths.is_folder(data):
         return ()
-    return (HubRequirement("datasets", data, revision, files=file_names(configs), suffixes=OTHER_SUFFIXES),)
-
-
-def file_names(configs: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the files that a folder has to hold."""
-    return tuple(f"{config}.json" for config in dict.fromkeys(configs))
+    setting = "benchmark.data=DIR" if part == hub_folders.DATA else f"benchmark.sources={part}=DIR"
+    files = tuple(f"{config}.json" for config in dict.fromkeys(configs))
+    return (HubRequirement("datasets", data, revision, part, setting, files, SUFFIXES[1:], gated=gated),)
 
 
 def require_file(folder: Path, config: str, field: str = FIELD) -> Path:
