@@ -67,7 +67,6 @@ def advise_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics:
 def _score_templates(network: Any, tokenizer: Any, rows: Sequence[Row]) -> dict[str, float]:
     """Return how likely the answers to the first questions are, by template, of those that the tokenizer can take."""
     from trainables.inference import scoring
-    from trainables.inference.padded_batch import pad_of
 
     positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
     pairs, found = [(row["question"], row["answer"]) for row in rows if "question" in row][:TRIED], {}
@@ -77,10 +76,9 @@ def _score_templates(network: Any, tokenizer: Any, rows: Sequence[Row]) -> dict[
             examples = encoder.encode(pairs, max_length=min(TRIED_TOKENS, positions or TRIED_TOKENS))
         except InputError:
             continue
-        groups = [[example] for example in examples]
-        scores = scoring.score_labels(network, groups, pad=pad_of(tokenizer), token_budget=4 * TRIED_TOKENS)
+        scores = scoring.score_each(network, tokenizer, examples, token_budget=4 * TRIED_TOKENS)
         answers = zip(examples, scores, strict=True)
-        losses = [one.losses[example.lead : len(one.losses) - example.ending] for example, (one,) in answers]
+        losses = [one.losses[example.lead : len(one.losses) - example.ending] for example, one in answers]
         found[name] = float(np.mean([np.exp(-np.mean(part)) for part in losses if part]))
     return found
 

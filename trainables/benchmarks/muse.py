@@ -202,8 +202,7 @@ def _texts(benchmark: Benchmark) -> list[list[str]]:
 
 
 def _make_record(task: str, index: int, question: str | None, answer: str | None) -> dict[str, Any]:
-    nothing = dict.fromkeys(("generation", "rougeL_f1", "rougeL_recall", "min_k", "tokens"))
-    return {"task": task, "index": index, "question": question, "answer": answer, **nothing}
+    return {"task": task, "index": index, "question": question, "answer": answer}
 
 
 def _verbmem(benchmark: Benchmark, tokenizer: Any) -> Records:
@@ -248,16 +247,14 @@ def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token
 def _score_passages(network: Any, tokenizer: Any, benchmark: Benchmark, asked: Records, token_budget: int) -> None:
     """Add to the records of VerbMem what measures read of the true text: after the prompt and a space, uncut."""
     from trainables.inference import scoring
-    from trainables.inference.padded_batch import pad_of
 
     examples = []
     for row in _load(benchmark, VERBMEM)[: benchmark.limit]:
         start = max(1, len(tokenizer(row["prompt"])["input_ids"]))
         ids = tokenizer(f"{row['prompt']} {row['gt']}")["input_ids"][: start + RULES["open-unlearning"].true_tokens]
         examples.append(Example(tuple(ids), start))
-    groups, pad = [[example] for example in examples], pad_of(tokenizer)
-    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
-    for row, (one,) in zip((row for row in asked if row["task"] == "verbmem_f"), scores, strict=True):
+    scores = scoring.score_each(network, tokenizer, examples, token_budget=token_budget)
+    for row, one in zip((row for row in asked if row["task"] == "verbmem_f"), scores, strict=True):
         row |= measures.describe_labels(one, benchmark.dialect)
 
 
@@ -269,22 +266,18 @@ def until_stop(text: str) -> str:
 def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
     """Min-40 % of every forget and hold-out text, which are not kept themselves."""
     from trainables.inference import scoring
-    from trainables.inference.padded_batch import pad_of
 
     rules = RULES[benchmark.dialect]
-    asked: list[tuple[str, int, Example]] = []
+    length = rules.text_tokens + 1 if rules.text_tokens else None
+    examples, records = [], []
     for task, texts in zip(PRIVLEAK, _texts(benchmark), strict=True):
-        length = rules.text_tokens + 1 if rules.text_tokens else None
-        for index, text in enumerate(texts):
-            asked.append((task, index, Example(tuple(text_blocks.tokenize(tokenizer, text)[:length]), 1)))
-    pad, examples = pad_of(tokenizer), [example for _, _, example in asked]
+        examples += [Example(tuple(text_blocks.tokenize(tokenizer, text)[:length]), 1) for text in texts]
+        records += [_make_record(task, index, None, None) for index in range(len(texts))]
     standardise = set(examples) if "membership_min_k_plus_plus" in measures.requested(benchmark) else ()
-    groups = [[example] for example in examples]
-    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget, standardise=standardise)
-    records = []
-    for (task, index, example), (one,) in zip(asked, scores, strict=True):
+    scores = scoring.score_each(network, tokenizer, examples, token_budget=token_budget, standardise=standardise)
+    for record, example, one in zip(records, examples, scores, strict=True):
         scored = one.losses[:-1] if rules.drop_last else one.losses
-        row = _make_record(task, index, None, None) | measures.describe_labels(one, benchmark.dialect)
-        row |= {"hits": None, "answer_text": tokenizer.decode(example.input_ids[1:], skip_special_tokens=True)}
-        records.append(row | {"min_k": metrics.min_k_mean([-loss for loss in scored]), "tokens": len(scored)})
+        record |= {"min_k": metrics.min_k_mean([-loss for loss in scored]), "tokens": len(scored)}
+        record |= measures.describe_labels(one, benchmark.dialect)
+        record |= {"hits": None, "answer_text": tokenizer.decode(example.input_ids[1:], skip_special_tokens=True)}
     return records
