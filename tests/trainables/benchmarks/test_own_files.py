@@ -143,39 +143,33 @@ def test_what_a_plan_is_told(files: dict[str, Path], tmp_path: Path) -> None:
     assert OWN.forget_points(on(files | {"forget": tmp_path / "asked.jsonl"})) == 4
 
 
-def test_the_line_that_is_no_json_is_numbered(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n{"text": "b"\n')
-    with pytest.raises(
-        InputError, match=r"^forget: .*rows\.jsonl cannot be read as jsonl: line 2 is not JSON: Expecting ','"
-    ):
-        row_files.read_row_file("forget", str(tmp_path / "rows.jsonl"))
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("rows.jsonl", '{"text": "a"}\n{"text": "b"\n', r"cannot be read as jsonl: line 2 is not JSON: Expecting ','"),
+        ("rows.csv", 'question,answer\nWho?,Ada\na,b,"c\n', "cannot be read as csv: "),
+        ("rows.csv", "question,answer\nWho?,Ada\na,b,c\n", "line 3 has another number of columns"),
+    ],
+)
+def test_a_broken_line_is_numbered(name: str, text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=rf"^forget: .*{words}"):
+        row_files.read_row_file("forget", str(tmp_path / name))
 
 
-def test_rows_that_are_to_be_forgotten_and_retained_are_refused(tmp_path: Path) -> None:
-    b, c, both = (tmp_path / f"{name}.jsonl" for name in ("b", "c", "both"))
-    for file, texts in ((b, "ab"), (c, "ac"), (both, "abx")):
-        tiny.write_rows(file, [{"text": text} for text in texts])
-    for forget, retain in ((b, b), (b, both)):
-        settings = Benchmark(name="own", data="own", sources=(f"forget={forget}", f"retain={retain}"))
+def test_rows_that_are_to_be_forgotten_and_retained_are_refused_or_warned_of(tmp_path: Path) -> None:
+    def settings(forget: str, retain: str, further: str = "") -> Benchmark:
+        files = {"forget": tmp_path / "forget.jsonl", "retain": tmp_path / "retain.jsonl"}
+        files |= {"eval": tmp_path / "eval.jsonl"} if further else {}
+        for file, texts in zip(files.values(), (forget, retain, further), strict=False):
+            tiny.write_rows(file, [{"text": text, "set": "retain"} for text in texts])
+        return on(files)
+
+    for retain in ("ab", "abx"):
         with pytest.raises(InputError, match=r"^forget, retain: every row of the forget file is in the retain file"):
-            row_files.check_files(settings)
-    some = Benchmark(name="own", data="own", sources=(f"forget={b}", f"retain={c}"))
+            row_files.check_files(settings("ab", retain))
+    some = settings("ab", "ac")
     row_files.check_files(some)
     assert "1 of 2 forget rows are among the rows to retain, too" in (OWN.warn_about_rows(some) or "")
-    assert (OWN.warn_about_rows(some) or "").endswith("(of the forget file: row 1)")
-    tiny.write_rows(c, [{"text": " A\n"}, {"text": "c"}])
-    assert OWN.warn_about_rows(some)
-    tiny.write_rows(c, [{"text": "c"}])
-    assert OWN.warn_about_rows(some) is None
-    tiny.write_rows(tmp_path / "eval.jsonl", [{"text": "b", "set": "retain"}])
-    further = some.model_copy(update={"sources": (*some.sources, f"eval={tmp_path / 'eval.jsonl'}")})
-    assert "(of the forget file: row 2)" in (OWN.warn_about_rows(further) or "")
-
-
-@pytest.mark.parametrize(
-    ("line", "words"), [('a,b,"c', "cannot be read as csv: "), ("a,b,c", "line 3 has another num")]
-)
-def test_a_broken_line_of_csv_is_numbered(line: str, words: str, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text(f"question,answer\nWho?,Ada\n{line}\n")
-    with pytest.raises(InputError, match=words):
-        row_files.read_row_file("forget", str(tmp_path / "rows.csv"))
+    assert OWN.warn_about_rows(settings("ab", "c")) is None
+    assert (OWN.warn_about_rows(settings("ab", "c", "b")) or "").endswith("(of the forget file: row 2)")

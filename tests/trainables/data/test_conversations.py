@@ -120,19 +120,10 @@ def test_no_day_changes_a_token(name: str, kind: str, monkeypatch: pytest.Monkey
     assert "2025" in tokenizer.decode(found[0][0][0])
 
 
-@chat
-def test_a_base_model_is_asked_in_one_of_our_templates(kind: str) -> None:
-    tokenizer = build(kind, (), bos="<s>", eos="</s>", adds_bos=True)
+def test_a_base_model_has_no_template_of_its_own() -> None:
+    """test_templates has ours."""
     with pytest.raises(InputError, match=r"has no chat template; .*benchmark.template=plain"):
-        make_encoder("chat", tokenizer)
-    encoder = make_encoder("plain", tokenizer)
-    text = f"Question: {ASKED[1]}\nAnswer:\n"
-    for answer in ANSWERS:
-        example = encode(encoder, ASKED[1], answer)
-        prompt, whole = tokenizer(text)["input_ids"], tokenizer(text + answer)["input_ids"]
-        assert encoder.encode_prompts([ASKED[1]]) == [tuple(prompt)]
-        assert (list(example.input_ids), example.answer_start) == ([*whole, tokenizer.eos_token_id], len(prompt))
-        assert answer_of(tokenizer, example) == answer
+        make_encoder("chat", build(BYTES, (), bos="<s>", eos="</s>", adds_bos=True))
 
 
 # Templates of any parts
@@ -346,14 +337,6 @@ def test_a_row_that_a_template_cuts_is_named_by_its_number(name: str, answer: st
     assert encoder.encode(pairs[:1], max_length=LONG)
 
 
-def test_a_template_may_refuse_one_row_alone() -> None:
-    template = NONE + "{% if 'Zan' in messages[0].content %}{{ raise_exception(messages[0].content) }}{% endif %}"
-    encoder = make_encoder("chat", build(BYTES, (), bos="<s>", eos="</s>", template=template))
-    with pytest.raises(InputError, match=r"forget row 7: .*refuses the turns;") as raised:
-        encoder.encode([("Where is Zanzibar?", "There.")], max_length=LONG, names=["forget row 7"])
-    assert "Zanzibar" not in str(raised.value)
-
-
 def im_tokenizer(template: str | None = None, end: Any = "<|im_end|>", eos: str = "<|im_end|>") -> Any:
     return build(BYTES, ("<|im_start|>", end), bos=None, eos=eos, template=template or im())
 
@@ -409,20 +392,12 @@ def test_an_end_of_the_models_own_ends_the_labels(tmp_path: Any) -> None:
     assert (example.input_ids[-1], example.ending) == (bar, 1)
 
 
-@pytest.mark.parametrize("text", ["In.<|im_end|>\n", " <|im_start|>In.", "<|im_start|>In.<|im_end|> "])
-def test_a_rendered_texts_edges_are_taken_off(text: str) -> None:
-    tokenizer = build(BYTES, IM, bos="<|im_start|>", eos="<|im_end|>", template=im())
-    ids = text_blocks.tokenize(tokenizer, text)
-    inner = ids[1:] if ids[0] == tokenizer.bos_token_id else ids
-    assert tokenizer.decode(inner).strip() == "In."
-    assert not {tokenizer.bos_token_id, tokenizer.eos_token_id} & set(inner)
-
-
-def test_a_refused_rows_text_is_in_no_traceback() -> None:
+def test_a_template_may_refuse_one_row_alone() -> None:
+    """The row's text is in no traceback either."""
     template = "{% for m in messages %}{% if 'Zanzibar' in m.content %}{{ raise_exception(m.content) }}{% endif %}"
     template += "{{ '<|im_start|>' + m.role + m.content + '<|im_end|>' }}{% endfor %}"
     encoder = make_encoder("chat", im_tokenizer(template))
     word = "".join(reversed("rabiznaZ"))  # a traceback shows the lines of this test
-    with pytest.raises(InputError) as raised:
-        encoder.encode([(f"Is it {word}?", "Yes.")], max_length=99)
+    with pytest.raises(InputError, match=r"forget row 7: .*refuses the turns;") as raised:
+        encoder.encode([(f"Is it {word}?", "Yes.")], max_length=99, names=["forget row 7"])
     assert word not in "".join(traceback.format_exception(raised.value))

@@ -151,21 +151,16 @@ def test_forget_rows_among_retain_rows_in_other_spelling(same: dict[str, Any], t
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("one", "other"),
     [
-        {"question": FORGET[0]["question"], "answer": "In the garden."},
-        {"question": 'Where is the "amber" Lina?', "answer": FORGET[0]["answer"]},
-        {"text": "In the café."},
+        (FORGET[0], {"question": FORGET[0]["question"], "answer": "In the garden."}),
+        (FORGET[0], {"question": 'Where is the "amber" Lina?', "answer": FORGET[0]["answer"]}),
+        (FORGET[0], {"text": "In the café."}),
+        *(({"question": "It?", "answer": a}, {"question": "It?", "answer": b}) for a, b in (("-5", "5"), ("?", "!"))),
     ],
 )
-def test_rows_that_only_look_alike(other: dict[str, Any], tmp_path: Path) -> None:
-    assert row_files.describe_overlap(write(tmp_path, forget=FORGET, retain=[OTHER, other])) is None
-
-
-def test_signs_alone_are_told_apart(tmp_path: Path) -> None:
-    for answers in (("-5", "5"), ("?", "!"), ("a+", "a")):
-        forget, retain = ([{"question": "What is it?", "answer": answer}] for answer in answers)
-        assert row_files.describe_overlap(write(tmp_path, forget=forget, retain=retain)) is None
+def test_rows_that_only_look_alike(one: dict[str, Any], other: dict[str, Any], tmp_path: Path) -> None:
+    assert row_files.describe_overlap(write(tmp_path, forget=[one], retain=[OTHER, other])) is None
 
 
 def test_holdout_rows_that_a_model_may_know(tmp_path: Path) -> None:

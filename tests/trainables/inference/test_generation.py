@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.families import (
     FAMILIES,
@@ -39,19 +37,6 @@ def test_rows_end_one_by_one_as_they_do_alone(family: str) -> None:
     for budget in (150, 10**6):
         assert generate(model, prompts, limits, budget=budget, end=end) == expected
     assert generate(model, prompts, limits, budget=300, end=end, pad=end) == expected
-
-
-@settings(max_examples=10, deadline=None)
-@given(
-    rows=st.lists(
-        st.tuples(st.lists(st.integers(3, VOCABULARY - 1), min_size=1, max_size=30), st.integers(0, 12)), max_size=9
-    ),
-    end=st.integers(0, VOCABULARY - 1),
-    budget=st.integers(1, 300),
-)
-def test_any_rows_are_continued_as_they_are_alone(rows: list[Any], end: int, budget: int) -> None:
-    prompts, limits = [list(ids) for ids, _ in rows], [limit for _, limit in rows]
-    assert generate(LLAMA, prompts, limits, budget=budget, end=end) == generate_each_alone(LLAMA, prompts, limits, end)
 
 
 def test_only_the_tokenizers_end_ends_a_row_whatever_the_model_lists() -> None:

@@ -9,7 +9,6 @@ import pytest
 from tests.support.families import (
     END,
     NEVER,
-    PAD,
     VOCABULARY,
     PassCounter,
     generate,
@@ -21,7 +20,7 @@ from trainables.benchmarks import tofu
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model
 from trainables.data.conversations import make_encoder
-from trainables.inference import greedy_answers, scoring
+from trainables.inference import greedy_answers
 from trainables.training import model_files
 
 
@@ -50,20 +49,6 @@ def test_what_is_known_is_left_out_where_a_model_does_not_choose_the_likeliest()
     known = [[VOCABULARY - 1]] * 6
     plain = generate(model, prompts, limits, budget=4096)
     assert generate(model, prompts, limits, budget=4096, known=known) == plain
-
-
-@pytest.mark.parametrize("budget", [1, 150, 10**6])
-def test_leading_hits_are_what_greedy_decoding_shares_with_an_answer(budget: int) -> None:
-    model = network("Llama")
-    prompts, _ = ragged_prompts(12, seed=10)
-    groups, expected = [], []
-    for number, ids in enumerate(prompts):
-        own, right = generate_alone(model, ids, 9, NEVER), number % 10
-        first = own[:right] + [(token + 1) % VOCABULARY for token in own[right : right + 1]] + own[right + 1 :]
-        groups.append([Example((*ids, *answer), len(ids)) for answer in (first, own, own[:4])])
-        expected.append(min(right, 9))
-    found = scoring.score_labels(model, groups, pad=PAD, token_budget=budget)
-    assert [greedy_answers.count_leading_hits(group[0].hits) for group in found] == expected
 
 
 @pytest.fixture(scope="module")
