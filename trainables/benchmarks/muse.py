@@ -141,8 +141,7 @@ class MuseBenchmark(base.BenchmarkBase):
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: float | None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
         """Return every number, PrivLeak against the AUC `reference` of the retain model, and a record a question."""
-        asked = _verbmem(benchmark, tokenizer) + _knowmem(benchmark)
-        records = _generated(network, tokenizer, asked, RULES[benchmark.dialect], token_budget)
+        records = _generated(network, tokenizer, benchmark, token_budget)
         if measures.requested(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
             _score_passages(network, tokenizer, benchmark, records, token_budget)
         records += _likelihoods(network, tokenizer, benchmark, token_budget)
@@ -201,36 +200,28 @@ def _texts(benchmark: Benchmark) -> list[list[str]]:
     return [[row["text"] for row in _load(benchmark, config)[: benchmark.limit]] for config in PRIVLEAK.values()]
 
 
-def _make_record(task: str, index: int, question: str | None, answer: str | None) -> dict[str, Any]:
-    return {"task": task, "index": index, "question": question, "answer": answer}
-
-
-def _verbmem(benchmark: Benchmark, tokenizer: Any) -> Records:
-    """The beginning of a forget text as the prompt, what follows it as the truth."""
-    rules = RULES[benchmark.dialect]
-    records = []
+def _ask(benchmark: Benchmark, tokenizer: Any) -> Records:
+    """Return the questions: beginnings of forget texts, with what follows as the truth, then those on knowledge."""
+    rules, records = RULES[benchmark.dialect], []
     for index, row in enumerate(_load(benchmark, VERBMEM)[: benchmark.limit]):
         ids = tokenizer(row["gt"], add_special_tokens=rules.true_has_start)["input_ids"][: rules.true_tokens]
         truth = tokenizer.decode(ids, skip_special_tokens=True)
-        records.append(_make_record("verbmem_f", index, row["prompt"], truth))
-    return records
-
-
-def _knowmem(benchmark: Benchmark) -> Records:
-    records = []
+        records.append({"task": "verbmem_f", "index": index, "question": row["prompt"], "answer": truth})
     for task, config in KNOWMEM.items():
         shown = "".join(
             f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in _load(benchmark, f"{config}_icl")
         )
         for index, row in enumerate(_load(benchmark, config)[: benchmark.limit]):
-            records.append(_make_record(task, index, f"{shown}Question: {row['question']}\nAnswer: ", row["answer"]))
+            question = f"{shown}Question: {row['question']}\nAnswer: "
+            records.append({"task": task, "index": index, "question": question, "answer": row["answer"]})
     return records
 
 
-def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token_budget: int) -> Records:
-    """The records with what the model writes and its ROUGE."""
+def _generated(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
+    """Return the questions' records with what the model writes and its ROUGE."""
     from trainables.inference import greedy_answers
 
+    asked, rules = _ask(benchmark, tokenizer), RULES[benchmark.dialect]
     scorer = rouge_words.scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
@@ -272,7 +263,7 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
     examples, records = [], []
     for task, texts in zip(PRIVLEAK, _texts(benchmark), strict=True):
         examples += [Example(tuple(text_blocks.tokenize(tokenizer, text)[:length]), 1) for text in texts]
-        records += [_make_record(task, index, None, None) for index in range(len(texts))]
+        records += [{"task": task, "index": index} for index in range(len(texts))]
     standardise = set(examples) if "membership_min_k_plus_plus" in measures.requested(benchmark) else ()
     scores = scoring.score_each(network, tokenizer, examples, token_budget=token_budget, standardise=standardise)
     for record, example, one in zip(records, examples, scores, strict=True):

@@ -87,7 +87,8 @@ def list_requests(place: str) -> dict[str, dict[str, str]]:
         raise InputError(f"requests: no folder '{place}'; give one with a forget file for each request")
     visible = [file for file in folder.iterdir() if not file.name.startswith(".")]  # macOS leaves ._NAME beside NAME
     found = [str(file.absolute()) for file in visible if file.suffix in SUFFIXES and file.is_file()]
-    files = sorted(found, key=_count_up)
+    cut = {file: re.split("([0-9]+)", file) for file in found}  # text and digits in turn
+    files = sorted(found, key=lambda file: ([int(part) if part.isdecimal() else part for part in cut[file]], file))
     if not 2 <= len(files) <= MOST_REQUESTS:
         raise InputError(
             f"requests: {folder} has {format_count(len(files), 'file')} of rows ({', '.join(SUFFIXES)}); give 2 to "
@@ -98,11 +99,6 @@ def list_requests(place: str) -> dict[str, dict[str, str]]:
         split: {"forget": file} | {part: before for part, before in parts.items() if part < split}
         for split, file in parts.items()
     }
-
-
-def _count_up(name: str) -> tuple[list[str | int], str]:
-    """Return what sorts names with their numbers by value."""
-    return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)], name
 
 
 def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Row]]:
