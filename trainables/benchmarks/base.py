@@ -81,8 +81,6 @@ class BenchmarkBase(ABC):
     """The role of the target model: a folder of `models`, or the rows it is fine-tuned on."""
     UTILITY_COLUMNS: ClassVar[tuple[str, ...]] = ()
     """What `utility_parts` reads of a record, beside its task."""
-    MEASURED_TASKS: ClassVar[tuple[str, ...] | None] = None
-    """The tasks of records that the measures of trainables.benchmarks.measures are of; None: all."""
     FORGET_TASK: ClassVar[str] = "forget"
     """The task of the forget rows that measures are searched by."""
     COMPARED_TASKS: ClassVar[tuple[str, str]] = ("forget", "holdout")

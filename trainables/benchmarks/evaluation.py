@@ -39,7 +39,7 @@ def evaluate(
     measures.score_rows(benchmark, records, records)
     columns = dict.fromkeys(name for row in records for name in row)
     records = [columns | row for row in records]
-    added = measures.aggregate(benchmark, records, chosen.MEASURED_TASKS, chosen.COMPARED_TASKS)
+    added = measures.aggregate(benchmark, records, chosen.COMPARED_TASKS)
     return added | metrics, records
 
 

@@ -90,8 +90,8 @@ def _find_token_beyond(tokenizer: Any, size: int, rows: Sequence[Row]) -> str | 
     named = {text: name for name, text in tokenizer.special_tokens_map.items() if isinstance(text, str)}
     beyond = sorted((number, token) for token, number in tokenizer.get_vocab().items() if number >= size)
     for number, token in beyond:
-        used = [place for place, row in enumerate(rows, 1) if token in _text_of(row)]
-        if number not in tokenizer.added_tokens_decoder or token in named or used:
+        added = number in tokenizer.added_tokens_decoder
+        if not added or token in named or any(token in _text_of(row) for row in rows):
             why = f", and is its {named[token]}" if token in named else ""
             return (
                 f"the tokenizer's token '{token}' has id {number}, the model's embeddings end at {size - 1}"

@@ -109,28 +109,25 @@ def score_rows(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], records:
                 record[measure.column or name] = measure.score(row)
 
 
-def aggregate(
-    benchmark: Benchmark,
-    records: Records,
-    tasks: Sequence[str] | None = None,
-    compared: tuple[str, str] = ("forget", HOLDOUT),
-) -> Metrics:
+def aggregate(benchmark: Benchmark, records: Records, compared: tuple[str, str] = ("forget", HOLDOUT)) -> Metrics:
     """Return the mean of each measure over the records of each task, where all of them have it; of membership the AUC.
 
-    `tasks`: those that measures are of, None: all. `compared`: the tasks of forget and of hold-out rows.
+    `compared`: the tasks of forget and of hold-out rows.
     """
     by_task: dict[str, Records] = {}
     for record in records:
         by_task.setdefault(record["task"], []).append(record)
     found: Metrics = {}
     for name, measure in reported_by(benchmark).items():
-        values = {task: [row.get(measure.column or name) for row in rows] for task, rows in by_task.items()}
+        values: dict[str, list[Any]] = {
+            task: [row.get(measure.column or name) for row in rows] for task, rows in by_task.items()
+        }
         if measure.membership:
             sides = [[value for value in values.get(task, ()) if value is not None] for task in compared]
             if all(sides):
                 found[f"{name}_auc"] = metrics.auc(*sides)
             continue
         for task, numbers in values.items():
-            if None not in numbers and task != compared[1] and (tasks is None or task in tasks):
+            if None not in numbers and task != compared[1]:
                 found[f"{task}_{name}"] = float(np.mean(numbers))
     return found

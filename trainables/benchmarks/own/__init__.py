@@ -55,7 +55,6 @@ class OwnBenchmark(base.BenchmarkBase):
     )
     TAKES = ("sources", "shots", "tasks")
     UTILITY_COLUMNS = ("extraction_strength", "exact_memorisation", "rougeL_recall", "prob")
-    MEASURED_TASKS = row_scores.SETS
     SEQUENCE = row_files.REQUEST
     ASKS_BY_TEMPLATE = True
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
+from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.own.row_files import Row, is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
 from trainables.common.tokenized_row import Example
@@ -28,7 +29,6 @@ NEW_TOKENS = 200
 NOT_KEPT = ("losses", "hits", "answer", "generation")
 """What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
 SETS = ("forget", "paraphrase", "retain")
-HOLDOUT = "holdout"
 UTILITY = ("extraction_strength", "exact_memorisation", "rouge", "prob")
 """The measures of the retain rows that utility is made of."""
 
@@ -157,7 +157,7 @@ def aggregate(benchmark: Benchmark, records: Records) -> Metrics:
     """Return the numbers of each set, and of membership where there are hold-out rows."""
     sets = (*SETS, *filter(is_request, benchmark.places))
     by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT)}
-    found = measures.aggregate(benchmark, records, sets)
+    found = measures.aggregate(benchmark, records)
     found |= {f"{name}_rows": len(by_set[name]) for name in sets if by_set[name]}
     if by_set[HOLDOUT]:
         forget, holdout = by_set["forget"], by_set[HOLDOUT]
