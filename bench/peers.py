@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
 from trainables import benchmarks
-from trainables.benchmarks.tofu.open_unlearning_files import EVALUATION, PREFIXES, TRUTH_RATIOS
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.trial import Trial
 from trainables.training.model_files import fingerprint_model
@@ -30,11 +29,12 @@ SPLIT, RETAIN = "forget05", "retain95"
 TRAINERS = {"ga": "GradAscent", "gd": "GradDiff", "npo_gd": "NPO"}
 """Our objectives and its trainers of the same formula; both retain terms are the NLL with coefficient 1."""
 BATCH, EPOCHS, RATE = 32, 5, 1e-4
+EVALUATION = "TOFU_EVAL.json"
 NAMES = {"model_utility": "model_utility"}
-for _task, _prefix in PREFIXES.items():
+for _task, _prefix in {"forget": "forget", "retain": "retain", "real_authors": "ra", "world_facts": "wf"}.items():
     _prob = "Prob" if _task in ("forget", "retain") else "Prob_normalised"
     NAMES |= {f"{_task}_prob": f"{_prefix}_Q_A_{_prob}", f"{_task}_rouge": f"{_prefix}_Q_A_ROUGE"}
-    NAMES[f"{_task}_truth_ratio"] = TRUTH_RATIOS[_task]
+    NAMES[f"{_task}_truth_ratio"] = f"{_prefix}_Truth_Ratio" if _task != "forget" else "forget_truth_ratio"
 """Our metrics, and its names of them."""
 
 

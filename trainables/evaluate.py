@@ -13,7 +13,7 @@ import typer
 
 from trainables import benchmarks
 from trainables.benchmarks import Metrics, evaluation, model_checks, own
-from trainables.benchmarks.tofu import aggregates, open_unlearning_files
+from trainables.benchmarks.tofu import aggregates
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Attention, Benchmark, Model, Precision
@@ -49,10 +49,6 @@ def main(
         Path | None, typer.Option(help="The output of this command for the retain model; without it FQ is null.")
     ] = None,
     rows_file: Annotated[Path | None, typer.Option("--rows", help="Where the per-row results go (Parquet).")] = None,
-    form: Annotated[
-        str | None,
-        typer.Option("--format", help="open-unlearning: its two files, in the folder --output, with all measures."),
-    ] = None,
     precision: Annotated[Precision, typer.Option(help="Of weights and passes.")] = "fp32",
     attention: Annotated[Attention, typer.Option(help="Transformers' implementation of attention.")] = "sdpa",
     token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 4096,
@@ -67,8 +63,6 @@ def main(
     fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
     fields |= {"measures": tuple(filter(None, measures.split(","))), "holdout": holdout}
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
-    if form:
-        fields["measures"] = fields["measures"] or ("all",)
     if benchmark == "own":
         fields = {"split": own.SPLIT, "template": own.TEMPLATE} | fields
     elif not split:
@@ -79,10 +73,6 @@ def main(
         asked = asked.model_copy(update={"data": chosen.published_data(asked.split)})
     templates.check_template(asked.template)
     chosen.check_settings(asked)
-    if form:
-        open_unlearning_files.check(form, asked)
-        if output.is_file():
-            raise InputError(f"--output: '{output}' is a file; --format {form} writes its two files in a folder")
     asked = asked.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(asked)})
     if warning := chosen.warn_about_rows(asked):
         print(f"warning: {warning}", file=sys.stderr)
@@ -95,8 +85,7 @@ def main(
     if fitting.problems:
         raise InputError("; ".join(fitting.problems))
     reference = evaluation.read_reference(retain_evaluation, asked) if retain_evaluation else None
-    main_file = output / open_unlearning_files.EVALUATION if form else output
-    for field, file in (("--output", main_file), ("--rows", rows_file)):
+    for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
             atomic_files.check_writable(file, field)
     cli.silence_libraries()
@@ -110,12 +99,9 @@ def main(
         print(f"warning: {advice}", file=sys.stderr)
     if rows_file:
         atomic_files.write_rows(rows_file, records)
-    if form:
-        open_unlearning_files.write_files(output, chosen.make_encoder(asked, tokenizer), records, found)
-    else:
-        kept = evaluation.document(asked, found, records)
-        made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.stamp()}
-        atomic_files.write_json(output, {**kept, **made})
+    kept = evaluation.document(asked, found, records)
+    made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.stamp()}
+    atomic_files.write_json(output, {**kept, **made})
     _print_metrics(asked, found, output, compared=reference is not None)
     return 0
 

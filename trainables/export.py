@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from trainables import benchmarks
-from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
 from trainables.robustness.came_back import read_shares
@@ -23,12 +22,6 @@ def main(
     trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, as in the report's column Trial.")],
     output: Annotated[Path | None, typer.Option(help="Folder to write; with --push: STORAGE/exports/ID.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format", help="open-unlearning: write its TOFU_EVAL.json and TOFU_SUMMARY.json, too, in evals."
-        ),
-    ] = None,
     push: Annotated[
         str | None, typer.Option(metavar="ORG/NAME", help="Upload the folder to the Hugging Face hub, private.")
     ] = None,
@@ -44,7 +37,7 @@ def main(
         raise InputError("--output: give a new folder, or --push ORG/NAME")
     if public and push is None:
         raise InputError("--public: goes with --push ORG/NAME")
-    from trainables.trial.export import hub_upload, model_folder, verify
+    from trainables.trial.export import hub_upload, model_folder
 
     if push is not None:
         hub_upload.check_target(push)
@@ -53,16 +46,11 @@ def main(
     result = model_folder.load_result(trial_id, store)
     if push is not None:
         hub_upload.check_visibility(push, public=public)
-    if form:
-        open_unlearning_files.check(form, model_folder.read_trial(result, store).benchmark)
     cli.silence_libraries()
     if output is None and atomic_files.read_json(folder / model_folder.FACTS):
         print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
     else:
         _export(result, store, folder)
-    if form:
-        verify.write_open_unlearning_files(model_folder.read_trial(result, store), folder)
-        print(f"{folder / verify.EVALUATIONS}: open-unlearning's files; they hold the text of the forget rows")
     if push is not None:
         address = hub_upload.upload(folder, push, public=public)
         print(f"uploaded: {address}, {'public' if public else 'private'}")

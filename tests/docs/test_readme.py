@@ -31,7 +31,6 @@ BY_TESTS = {
     r"python -m trainables\.evaluate --benchmark own .*": "test_own_sweep",
     r"python -m trainables\.evaluate --model DIR --split forget05 --measures all .*": "test_tofu_measures",
     r"python -m trainables\.stress (ID|DIR) .*": "test_stress",
-    r"python -m trainables\.evaluate --model DIR .* --format open-unlearning .*": "test_open_unlearning_files",
     r"\.venv/bin/mlflow ui --backend-store-uri .*": "means",
     r"python -m trainables\.export \.\./x": "test_export",
 }

@@ -70,7 +70,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
 
 CONFIG_FIELDS = {"method": "ga", "rectifier": {"name": "none"}, "benchmark": {"name": "tofu", "split": "forget01"}}
 RESULT_FIELDS = {"status": "finished", "metrics": {}, "config": CONFIG_FIELDS, "started": "2026-11-20T10:00:00+00:00"}
-HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "datasets", "optuna", "lm_eval")
+HEAVY = ("torch", "ray", "mlflow", "deepspeed", "datasets", "optuna", "lm_eval")
 SECONDS_OF_CPU = 2.0
 """What a light command takes; how long that is depends on what else the machine does."""
 

@@ -125,15 +125,10 @@ class Trial(Value):
 
 
 def check_runnable(trial: Trial) -> None:
-    """Raise InputError where `training.stop_above` is never looked at, for unusable GPUs or parts, and a slow measure.
+    """Raise InputError where `training.stop_above` is never looked at, and for unusable GPUs or parts.
 
     No check of the value's own: results that were made without it are still read.
     """
-    if "membership_gradient_norm" in trial.benchmark.measures:
-        raise InputError(
-            "benchmark.measures: membership_gradient_norm needs a backward pass for each row, which a trial does not "
-            "make; measure a kept model with trainables.evaluate --measures membership_gradient_norm"
-        )
     ranks, gpus = trial.resources.ranks, trial.resources.gpus
     if gpus > 1 or 0 < gpus < 1 < ranks:
         raise InputError(

@@ -116,10 +116,10 @@ def add_other_answers(trial: Trial, forget: benchmarks.Examples, tokenizer: Any)
     benchmark, chosen = trial.benchmark, benchmarks.find(trial.benchmark.name)
     chosen.check_questions(benchmark)
     questions = [row["question"] for row in chosen.training_rows(benchmark)[0]]
+    encoder = chosen.make_encoder(benchmark, tokenizer)
 
     def encode(row: int, answer: str) -> Example:
-        pairs = [(questions[row], answer)]
-        return chosen.encode_answers(benchmark, tokenizer, pairs, trial.training.max_length)[0]
+        return encoder.encode([(questions[row], answer)], max_length=trial.training.max_length)[0]
 
     return sampling.AnsweredRows(forget, read_answers(trial.objective.idk), encode, trial.seed)
 

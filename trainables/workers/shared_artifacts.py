@@ -42,7 +42,8 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     loaded = _load_rows(recipe, recipe.configs)
     asked = Benchmark(name="tofu", template=recipe.template, dialect=recipe.dialect)
     pairs = [(row["question"], row["answer"]) for row in loaded]
-    examples = benchmarks.find("tofu").encode_answers(asked, tokenizer, pairs, recipe.training.max_length)
+    encoder = benchmarks.find("tofu").make_encoder(asked, tokenizer)
+    examples = encoder.encode(pairs, max_length=recipe.training.max_length)
     task = loop.TrainingTask(
         forget=examples,
         retain=(),

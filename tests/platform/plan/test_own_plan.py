@@ -72,7 +72,7 @@ def test_rows_to_forget_and_to_retain_are_warned_of(
     assert (state.warning() or "").startswith("forget, retain: 1 of 6 forget rows are among the rows to retain, too")
     lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
     (line,) = (line for line in lines if line.startswith("warning: "))
-    assert line.endswith("(rows of the forget file: 2)")
+    assert line.endswith("(of the forget file: row 2)")
 
 
 def test_wrong_files_and_tasks_are_refused(files: dict[str, Path], store: Storage) -> None:

@@ -161,7 +161,7 @@ def test_it_tells_how_far_it_is_and_what_was_asked_for(
         ({"retain_evaluation": "pyproject.toml"}, "--retain-evaluation: pyproject.toml is not the output of"),
         ({"split": ""}, "--split: name the forget split of tofu"),
         ({"benchmark": "own", "data": "", "split": ""}, "own needs forget=FILE, retain=FILE"),
-        ({"benchmark": "muse", "split": "news", "holdout": "holdout05"}, "benchmark.holdout: muse reads no such rows"),
+        ({"benchmark": "muse", "split": "news", "holdout": "holdout05"}, "benchmark.holdout: muse has no such setting"),
         ({"output": "tests"}, "--output: |tests"),
         ({"rows": "pyproject.toml/rows.parquet"}, "--rows: |pyproject.toml"),
     ],
@@ -181,7 +181,11 @@ def spoiled(trial_inputs: Any, folder: Path, config: str, text: str | None) -> P
     ("config", "row", "words"),
     [
         ("retain_perturbed", "", "retain_perturbed of|has no rows"),
-        ("forget25_perturbed", '{"question": "a", "answer": ', "forget25_perturbed.json is not JSON lines"),
+        (
+            "forget25_perturbed",
+            '{"question": "a", "answer": ',
+            "forget25_perturbed.json cannot be read as json: line 1",
+        ),
         (
             "forget25_perturbed",
             '{"question": "a", "answer": "b", "paraphrased_answer": "c"}',

@@ -93,23 +93,6 @@ def test_a_trial_whose_weights_were_not_kept_runs_again(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "runs"]
 
 
-def test_open_unlearnings_files_lie_in_the_folder(
-    kept: Any, exported: Path, trained_inputs: Any, tmp_path: Path
-) -> None:
-    store, trial_id = kept
-    words = ("--storage", store.root, "--output", tmp_path / "none", "--format", "open-unlearning")
-    done = invoke(export.main, trial_id, *words)
-    assert (done.exit_code, "not of tofu in 'paper'" in done.stderr) == (2, True), done.stderr
-    assert not (tmp_path / "none").exists()
-    folder, trial = shutil.copytree(exported, tmp_path / "model"), configuration(trained_inputs)
-    benchmark = trial.benchmark.model_copy(update={"dialect": "open-unlearning"})
-    verify.write_open_unlearning_files(trial.model_copy(update={"benchmark": benchmark}), folder)
-    summary = json.loads((folder / "evals" / "TOFU_SUMMARY.json").read_text())
-    log = json.loads((folder / "evals" / "TOFU_EVAL.json").read_text())
-    assert summary.keys() >= {"extraction_strength", "exact_memorization", "model_utility"}, "all measures"
-    assert len(log["forget_truth_ratio"]["value_by_index"]) == benchmark.limit
-
-
 def test_the_card(kept: Any, exported: Path, trained_inputs: Any) -> None:
     store, trial_id = kept
     result = store.result(trial_id) or {}

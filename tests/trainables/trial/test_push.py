@@ -16,11 +16,10 @@ from tests.trainables.common.test_secrets import HIDDEN, SECRETS, SERVER
 from tests.trainables.trial import test_export
 from trainables import export
 from trainables.benchmarks import tofu
-from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.names import CAME_BACK
-from trainables.trial.export import model_card, model_folder, verify
+from trainables.trial.export import model_card, model_folder
 
 kept = test_export.kept
 
@@ -71,14 +70,10 @@ def test_what_is_sent(kept: Any, hub: HubServer, trained_inputs: Any, tmp_path: 
     for content in (path.read_bytes() for path in sent.iterdir()):
         assert not [text for text in (*texts, *HIDDEN, TOKEN, str(store.root)) if text.encode() in content]
 
-    (folder / "evals").mkdir()
-    for name in ("TOFU_EVAL.json", "TOFU_SUMMARY.json"):
-        (folder / "evals" / name).write_text('{"forget_quality": 1}')
     done = push(place, "somebody/open", "--public")
     assert done.exit_code == 0, done.output
     assert f"{folder}: it was exported before, and is uploaded as it is\n" in done.stdout
     assert hub.private == {"somebody/forgetful"}
-    assert [path.name for path in (hub.home / "models/somebody/open/evals").iterdir()] == ["TOFU_SUMMARY.json"]
 
 
 def check_card(file: Path, facts: dict[str, Any]) -> None:
@@ -152,7 +147,6 @@ def test_what_is_refused_before_any_work(
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     check_refused(push(kept, "somebody/x", "--output", tmp_path / "taken"), "is there already, a folder with files in")
-    check_refused(push(kept, "somebody/x", "--format", "nonsense"), "--format: ")
     monkeypatch.delenv("HF_TOKEN")
     said = (
         "there is no token; make one that may write at https://huggingface.co/settings/tokens, then set HF_TOKEN or log"
@@ -182,7 +176,7 @@ def test_a_hub_that_breaks_off_leaves_the_model(
     """The message says where it is, and how to send it: private, if the repository is still to be made."""
     place = store, trial_id = test_export.doctored(kept, tmp_path)
     folder = store.root / "exports" / trial_id
-    again = f"the model is in '{folder}'; to try again: hf upload somebody/x '{folder}' --exclude 'evals/*' --private\n"
+    again = f"the model is in '{folder}'; to try again: hf upload somebody/x '{folder}' --private\n"
     monkeypatch.setenv("HF_TOKEN", "hf_one-that-may-only-read")
     done = push(place, "somebody/x")
     assert (done.exit_code, "this token may not write" in done.stderr, again in done.stderr) == (2, True, True)
@@ -192,16 +186,3 @@ def test_a_hub_that_breaks_off_leaves_the_model(
     done = push(place, "somebody/x")
     assert (done.exit_code, again in done.stderr) == (2, True), done.output
     assert (folder / "model.safetensors").is_file()
-
-
-def test_files_of_a_format_are_added_to_what_was_exported_before(
-    kept: Any, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = store, trial_id = test_export.doctored(kept, tmp_path)
-    assert push(place, "somebody/x").exit_code == 0
-    monkeypatch.setattr(open_unlearning_files, "check", lambda *_: None)  # the trial is in the paper's dialect
-    written: list[Path] = []
-    monkeypatch.setattr(verify, "write_open_unlearning_files", lambda _, folder: written.append(folder))
-    done = push(place, "somebody/x", "--format", "open-unlearning")
-    assert done.exit_code == 0, done.output
-    assert written == [store.root / "exports" / trial_id]

@@ -7,13 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.common.errors import InputError
 from trainables.trial.export.model_folder import CARD
-from trainables.trial.export.verify import EVALUATIONS
-
-NOT_SENT = [f"{EVALUATIONS}/{open_unlearning_files.EVALUATION}"]
-"""It holds the text of the forget rows and what the model answers."""
 
 
 def check_target(name: str) -> None:
@@ -60,11 +55,11 @@ def upload(folder: Path, name: str, *, public: bool) -> str:
     """
     from huggingface_hub import HfApi
 
-    again = f"hf upload {name} '{folder}' --exclude 'evals/*'{'' if public else ' --private'}"
+    again = f"hf upload {name} '{folder}'{'' if public else ' --private'}"
     with _hub_errors(name, f"the model is in '{folder}'; to try again: {again}"):
         HfApi().create_repo(name, private=not public, exist_ok=True)
         _add_licence(folder / CARD)
-        found = HfApi().upload_folder(repo_id=name, folder_path=folder, ignore_patterns=[*NOT_SENT])
+        found = HfApi().upload_folder(repo_id=name, folder_path=folder)
     return str(found.repo_url)
 
 

@@ -10,13 +10,13 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.benchmarks.tofu.open_unlearning_files import MEMORISED
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.trial import Trial
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 SHARED_NAMES = {"forget_quality": "forget_quality_ln_p", "forget_quality_pvalue": "forget_quality"}
-SHARED_NAMES |= {f"forget_{ours}": name for name, ours in MEMORISED.items()}
+SHARED_NAMES |= {"forget_exact_memorisation": "exact_memorization"}
+SHARED_NAMES |= {"forget_extraction_strength": "extraction_strength"}
 """What open-unlearning calls metrics of ours; its forget quality is p. Others keep our names."""
 
 

@@ -9,9 +9,7 @@ from typing import Any
 
 import pandas
 
-from trainables import benchmarks
 from trainables.benchmarks import evaluation
-from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
 from trainables.config.trial import Trial
@@ -24,8 +22,6 @@ TOLERANCE = 1e-3
 """The tolerance of a metric, absolute and relative, on a device like the trial's."""
 ROWS_TOLERANCE = 1e-2
 """The tolerance of the values below on another device: their mean difference, relative to those above 1."""
-EVALUATIONS = "evals"
-"""The folder of open-unlearning's files in an exported one, as in the models that it publishes."""
 CONTINUOUS = ("loss", "prob", "min_k", "answer_loss", "paraphrase_loss", "perturbed_loss", "log_likelihoods")
 CONTINUOUS += ("paraphrase_prob", "paraphrase_share", "membership_loss", "membership_zlib", "membership_min_k")
 CONTINUOUS += ("membership_min_k_plus_plus", "membership_reference")
@@ -97,15 +93,6 @@ def _load(trial: Trial, model: Model, field: str) -> tuple[Any, Any, float]:
     precision = "fp32" if trial.task_vector else trial.resources.precision
     network, tokenizer = model_files.load_model(model, precision, field)
     return network.to(device), tokenizer, gpus
-
-
-def write_open_unlearning_files(trial: Trial, folder: Path) -> None:
-    """Evaluate a model folder with all measures, and write open-unlearning's files into it."""
-    benchmark = trial.benchmark.model_copy(update={"measures": ("all",)})
-    metrics, records, _ = _evaluate(trial.model_copy(update={"benchmark": benchmark}), folder)
-    tokenizer = model_files.load_tokenizer(Model(path=str(folder)))
-    encoder = benchmarks.find(benchmark.name).make_encoder(benchmark, tokenizer)
-    open_unlearning_files.write_files(folder / EVALUATIONS, encoder, records, metrics)
 
 
 def _evaluate(trial: Trial, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
