@@ -1,6 +1,6 @@
 """TOFU's evaluation and an unlearning trial beside open-unlearning's, as whole processes in turn.
 
-`python bench/peers.py --open-unlearning DIR --python PY [--what evaluation,ga,gd,npo_gd] [--repeats 3] [--threads N]
+`python bench/peers.py --open-unlearning DIR --python PY [--what evaluation ga gd npo_gd] [--repeats 3] [--threads N]
 [--json FILE]` from the root; bench/README.md says what is needed and measured.
 """
 
@@ -130,36 +130,23 @@ def measure(options: argparse.Namespace, what: str, place: Path) -> dict[str, An
 def main(arguments: list[str] | None = None) -> None:
     known = ["evaluation", *TRAINERS]
     parser = _script.make_parser(__doc__)
-    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of open-unlearning")
-    parser.add_argument("--python", type=Path, metavar="PY", help="the Python of its environment")
-    parser.add_argument("--what", default=",".join(known), help="what to measure (default: all)")
+    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", required=True, help="a checkout of it")
+    parser.add_argument("--python", type=Path, metavar="PY", required=True, help=f"of an environment with {NEEDS}")
+    parser.add_argument("--what", nargs="+", choices=known, default=known, help="default: all")
     parser.add_argument("--repeats", type=int, default=3, help="pairs (default 3)")
     parser.add_argument("--threads", type=int, help="threads of both (OMP, Rayon); none: as each of them chooses")
-    parser.add_argument(
-        "--model", type=Path, default=_script.shared("models/tofu_tiny/full"), help="default %(default)s"
-    )
-    parser.add_argument("--data", type=Path, default=_script.shared("data/tofu"), help="default %(default)s")
-    options = _script.parse(parser, arguments)
-    if not options.open_unlearning:
-        parser.error("--open-unlearning DIR: name a checkout of open-unlearning")
-    if not options.python:
-        parser.error(f"--python PY: name the Python of an environment with {NEEDS}")
+    parser.add_argument("--model", type=Path, default=_script.shared("models/tofu_tiny/full"))
+    parser.add_argument("--data", type=Path, default=_script.shared("data/tofu"))
+    options = parser.parse_args(arguments)
     for name, file in {"open_unlearning": "src/eval.py", "model": "config.json", "data": f"{SPLIT}.json"}.items():
         if not (getattr(options, name) / file).is_file():
             parser.error(f"--{name.replace('_', '-')}: {getattr(options, name)} has no {file}")
-    if unknown := set(options.what.split(",")) - set(known):
-        parser.error(f"--what: no {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
-    if options.repeats < 1 or (options.threads is not None and options.threads < 1):
-        parser.error("--repeats and --threads: at least 1")
     versions = "import torch, transformers; print(torch.__version__, transformers.__version__)"
-    try:
-        _, said = _script.run("-c", versions, python=options.python.absolute())
-    except (OSError, SystemExit) as error:
-        parser.error(f"--python: {options.python} is to be the Python of an environment with {NEEDS}: {error}")
+    _, said = _script.run("-c", versions, python=options.python.absolute())
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "locuslab").mkdir()
         (Path(place) / "locuslab" / "TOFU").symlink_to(options.data.absolute())
-        rows = [measure(options, what, Path(place)) for what in options.what.split(",")]
+        rows = [measure(options, what, Path(place)) for what in options.what]
     _script.report(options.json, rows, peer_versions=said.strip(), hardware=_script.hardware())
 
 

@@ -258,7 +258,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--precision", choices=sorted(DTYPES), default="fp32")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, help="of each rank (default cores // ranks)")
-    options = _script.parse(parser, arguments)
+    options = parser.parse_args(arguments)
     every = [name for name, row in RECTIFIERS.items() if RETAIN_PASS in row.needs and not row.custom]
     options.rectifiers = every if options.rectifiers == "all" else options.rectifiers.split(",")
     if unknown := sorted(set(options.rectifiers) - set(every)):
