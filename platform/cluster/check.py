@@ -13,11 +13,10 @@ import yaml
 
 from platform.schedule.ray_environment import NO_METRICS
 from trainables.common.errors import InputError
-from trainables.common.redaction import VARIABLES, has_credentials
+from trainables.common.redaction import SECRET_NAME, has_credentials
 
 PLACEHOLDER = re.compile(r"FILL IN|(?<![\w$])REGISTRY/|:TAG\b|://BUCKET\b")
 """What our files and pages write in the place of a value."""
-SECRET = re.compile(r"(?i)(token|secret|password|passwd|credential|(access|account|api)[_-]?key(_id)?)$")
 ASSIGNED = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$`"'=])""")
 """A name in a text that gives it a value, not another variable's: NAME=VALUE, NAME: VALUE, "NAME": "VALUE"."""
 DATABASE_USER = re.compile(r"(?<=postgresql://)[^:/@]+@")
@@ -142,7 +141,7 @@ def find_secrets(content: Any, place: str = "") -> Iterator[str]:
             continue
         name = where.rpartition(".")[2] if value[:1] not in ("", "$") else ""
         for each in dict.fromkeys([name, *ASSIGNED.findall(value)]):
-            if each in VARIABLES or SECRET.search(each):
+            if SECRET_NAME.search(each):
                 yield f"{where}: {each} is a secret"
         if has_credentials(DATABASE_USER.sub("", value)):
             yield f"{where}: an address with a user name, password or token"
