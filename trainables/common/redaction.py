@@ -1,4 +1,4 @@
-"""Replaces secrets in what is printed or kept: passwords in URLs, and the values of environment variables that hold secrets."""
+"""Replaces secrets in what is printed or kept: passwords in URLs, and the values of secret environment variables."""
 
 from __future__ import annotations
 
