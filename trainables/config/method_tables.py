@@ -6,6 +6,7 @@ A file in trainables/methods/custom/ adds the row of its name (docs/decisions/00
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -46,8 +47,6 @@ class Row:
     _: KW_ONLY
     custom: bool = False
     """A file of that name in trainables/methods/custom/ has it."""
-    problem: str | None = None
-    """Error in the constants of that file."""
 
 
 @dataclass(frozen=True)
@@ -259,46 +258,30 @@ def _read_custom_file(path: Path) -> Iterator[Row]:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (SyntaxError, ValueError):
         body = []
-    names, stated = set(), {}
+    defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    stated = {}
     for node in body:
         match node:
-            case ast.FunctionDef(name="make") | ast.ClassDef(name="Rectifier"):
-                names.add(node.name)
             case ast.Assign(targets=[ast.Name(id="LABEL" | "NEEDS" | "TAKES" as name)], value=value):
-                try:
+                with contextlib.suppress(ValueError):  # no plain value
                     stated[name] = ast.literal_eval(value)
-                except ValueError:  # no plain value
-                    stated[name] = None
-    label = str(stated.pop("LABEL", path.stem))
-    if "Rectifier" in names or not names:
-        known, problem = _accepted(stated, {"NEEDS": (RETAIN_PASS,), "TAKES": SETTINGS})
-        yield RectifierRow(path.stem, label, known["NEEDS"], takes=known["TAKES"], custom=True, problem=problem)
-    if "make" in names or not names:
-        known, problem = _accepted(stated, {"NEEDS": NEEDS})
-        yield MethodRow(path.stem, label, known["NEEDS"], custom=True, problem=problem)
+    label, needs = str(stated.get("LABEL", path.stem)), stated.get("NEEDS")
+    if "Rectifier" in defined or "make" not in defined:
+        takes = _known(stated.get("TAKES"), SETTINGS)
+        yield RectifierRow(path.stem, label, _known(needs, (RETAIN_PASS,)), takes=takes, custom=True)
+    if "make" in defined or "Rectifier" not in defined:
+        yield MethodRow(path.stem, label, _known(needs, NEEDS), custom=True)
 
 
-def _accepted(
-    stated: dict[str, Any], most: dict[str, tuple[str, ...]]
-) -> tuple[dict[str, tuple[str, ...]], str | None]:
-    """Return the stated values, or else the most that is possible, and the error in them."""
-    known, problem = dict(most), None
-    for name, words in stated.items():
-        if name not in most:
-            problem = f"{name} is for rectifiers"
-        elif isinstance(words, tuple | list) and all(word in most[name] for word in words):
-            known[name] = tuple(word for word in most[name] if word in words)
-        else:
-            problem = f"{name} is no tuple of {', '.join(map(repr, most[name]))}"
-    return known, problem
+def _known(stated: Any, most: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of `most` that are stated; all if nothing is, or something else (`custom.load_part` refuses it)."""
+    valid = isinstance(stated, tuple | list) and set(stated) <= set(most)
+    return tuple(word for word in most if word in stated) if valid else most
 
 
 _CUSTOM = tuple(row for path in sorted(CUSTOM.glob("[!_]*.py")) for row in _read_custom_file(path))
-for _row in _CUSTOM:
-    if _row.name in {row.name for row in (_METHODS if isinstance(_row, MethodRow) else _RECTIFIERS)}:
-        raise ValueError(
-            f"trainables/methods/custom/{_row.name}.py: '{_row.name}' is published already; give the file another name"
-        )
+for _taken in {row.name for row in _CUSTOM} & {row.name for row in (*_METHODS, *_RECTIFIERS)}:
+    raise ValueError(f"trainables/methods/custom/{_taken}.py: '{_taken}' is published; give the file another name")
 METHODS = {row.name: row for row in (*_METHODS, *_CUSTOM) if isinstance(row, MethodRow)}
 RECTIFIERS = {row.name: row for row in (*_RECTIFIERS, *_CUSTOM) if isinstance(row, RectifierRow)}
 
