@@ -253,23 +253,6 @@ def test_chunks_change_no_product(pair: Pair, chunk: int) -> None:
         assert value[1].item() == g @ m
 
 
-@pytest.mark.parametrize("tau", [None, 0.5])
-def test_two_ranks_do_what_one_does_with_one_reduction(tau: float | None) -> None:
-    pair = normal(1, (40, 60))
-    ranks = [Pair(pair.gradient[k : k + 1], pair.retain[k : k + 1]) for k in range(2)]
-    total = sum(rectifiers.products(*rank) for rank in ranks)
-    assert isinstance(total, torch.Tensor)
-    parts, calls = [], []
-    for rank in ranks:
-        rectifier = GRU(gamma=None, tau=tau)
-        rectifier.update_average(rank.retain)
-        rectifier.apply(rank.gradient, lambda value: calls.append(value) or total)
-        parts.append(whole(rank.gradient))
-    assert [(tuple(call.shape), call.dtype) for call in calls] == [((3,), torch.float64)] * 2
-    expected, _ = apply(normal(1, (40, 60)), tau)
-    assert np.concatenate(parts) == pytest.approx(expected, abs=1e-7)
-
-
 @unhurried
 @given(pairs(), st.sampled_from([0.01, 0.5, 3.0]))
 def test_plain_with_tau_is_gradient_clipping(pair: Pair, tau: float) -> None:
