@@ -17,7 +17,7 @@ from tests.support.starts import in_process, invoke
 from trainables import evaluate
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
-from trainables.training import model_files, weight_files
+from trainables.training import model_files
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 LAYER = "model.layers.1.self_attn"
@@ -165,17 +165,6 @@ def test_an_adapter_alone(tmp_path: Path) -> None:
     tiny.tokenizer().save_pretrained(tmp_path)
     assert "has an adapter alone" in (found := refusal(tmp_path))
     assert "merge_and_unload" in found
-
-
-def test_families_without_sdpa_are_those_of_transformers() -> None:
-    import importlib
-
-    for family in sorted(weight_files.WITHOUT_SDPA | {"llama", "qwen3", "gemma3"}):
-        module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
-        base = next(
-            value for name, value in vars(module).items() if name.endswith("PreTrainedModel") and name[0] != "P"
-        )
-        assert base._supports_sdpa is (family not in weight_files.WITHOUT_SDPA), family
 
 
 MODELS = {

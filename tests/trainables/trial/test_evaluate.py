@@ -225,10 +225,3 @@ def test_a_model_without_finite_losses_is_told(trial_inputs: Any, run: Run, tmp_
     done = run(model=tmp_path / "model")
     assert (done.exit_code, done.stderr[:7]) == (1, "error: "), (done.output, done.exception)
     assert "is not finite" in done.stderr
-
-
-def test_line_separators_inside_a_string_do_not_end_a_row(trial_inputs: Any, tmp_path: Path) -> None:
-    """U+2028 and U+0085 may stand as they are in JSON, and end a line for str.splitlines."""
-    text = json.dumps({"question": "a\u2028b", "answer": "c\u0085d"}, ensure_ascii=False)
-    folder = spoiled(trial_inputs, tmp_path / "data", "full", f"{text}\n\n{text}\n")
-    assert raw_rows.load_rows(str(folder), "full", ("question", "answer")) == [json.loads(text)] * 2
