@@ -57,7 +57,7 @@ class MethodRow(Row):
     reads: tuple[str, ...] = ()
     """The settings of `objective` that it reads."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By preset, or PRESET/SPLIT: the numbers that differ from the defaults of `methods.method_constants.Constants`."""
+    """By preset, or PRESET/SPLIT (MUSE: `news` or `books`): the numbers that differ from the defaults of Constants."""
     steers: bool = False
     """It steers the layer `objective.layer` and trains the last matrix of it and of the two layers before it alone."""
     strength: Literal["stg", "strength"] | None = None
@@ -91,9 +91,9 @@ class RectifierRow(Row):
         return f"takes {' and '.join(self.takes)}{f' and no {others[0]}' if others else ''}{self.note}"
 
 
-def _all_presets(**numbers: Any) -> dict[str, dict[str, Any]]:
+def _all_presets(split: str = "", /, **numbers: Any) -> dict[str, dict[str, Any]]:
     """Return numbers that hold in every preset: of methods that the GRU paper does not run, or with a single source."""
-    return dict.fromkeys(("paper", "authors", "open-unlearning"), numbers)
+    return {f"{preset}{split}": numbers for preset in ("paper", "authors", "open-unlearning")}
 
 
 _KL = ("kl_coefficient", "kl_reduction")
@@ -206,17 +206,8 @@ _METHODS = (  # in the order of the paper's main table
         reads=(*_COEFFICIENTS, "retain_bound", "dual_rate", "dual_warmup"),
         # on TOFU its authors step by 5 in each of 4 micro-batches of an optimizer step
         presets=_all_presets(retain_coefficient=100.0, retain_bound=0.3, dual_rate=20.0, dual_warmup=5.0)
-        | {
-            f"{preset}/{split}{part}": {
-                "retain_coefficient": 50.0,
-                "retain_bound": bound,
-                "dual_rate": 1.0,
-                "dual_warmup": 3.0,
-            }
-            for preset in ("paper", "authors", "open-unlearning")
-            for split, bound in (("news", 1.5), ("books", 0.1))
-            for part in ("", *(f"_{part}_{k}" for part in ("scal", "sust") for k in range(1, 5)))
-        },
+        | _all_presets("/news", retain_coefficient=50.0, retain_bound=1.5, dual_rate=1.0, dual_warmup=3.0)
+        | _all_presets("/books", retain_coefficient=50.0, retain_bound=0.1, dual_rate=1.0, dual_warmup=3.0),
     ),
 )
 _MEMORY = ("memory", "gamma")
