@@ -26,7 +26,7 @@ ROUNDING = 1e-6
 
 Array = np.ndarray
 
-unhurried = settings(deadline=None)
+unhurried = settings(deadline=None, max_examples=60)
 
 
 class Pair(NamedTuple):
