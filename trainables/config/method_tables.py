@@ -80,15 +80,6 @@ class RectifierRow(Row):
     """It takes the gradient of the forget terms alone, and adds the retain gradient itself."""
     parts: int = 1
     """Where `parts` is open: how many retain gradients it keeps."""
-    note: str = ""
-    """Follows the refusal of settings that it does not take."""
-
-    def accepts(self) -> str:
-        """Return its settings in words: `takes tau and no gamma`."""
-        others = [name for name in SETTINGS if name not in self.takes]
-        if not self.takes:
-            return f"takes neither gamma nor tau{self.note}"
-        return f"takes {' and '.join(self.takes)}{f' and no {others[0]}' if others else ''}{self.note}"
 
 
 def _all_presets(split: str = "", /, **numbers: Any) -> dict[str, dict[str, Any]]:
@@ -222,7 +213,7 @@ def _two(name: str, label: str, takes: tuple[str, ...] = _RULE, **more: Any) -> 
 _RECTIFIERS = (  # in the order of tables and legends
     RectifierRow("none", "no rectifier"),
     RectifierRow("clip", "clip", takes=("tau",), requires=("tau",)),
-    RectifierRow("agem", "A-GEM", (RETAIN_PASS,), note=": it is gru with gamma 1 and no clipping"),
+    RectifierRow("agem", "A-GEM", (RETAIN_PASS,)),  # gru with gamma 1 and no clipping
     _two("pcgrad", "PCGrad"),
     _two("pcgrad_symmetric", "symmetric PCGrad"),
     _two("blur", "BLUR"),
@@ -266,7 +257,7 @@ def _read_custom_file(path: Path) -> Iterator[Row]:
 
 def _known(stated: Any, most: tuple[str, ...]) -> tuple[str, ...]:
     """Return those of `most` that are stated; all if nothing is, or something else (`custom.load_part` refuses it)."""
-    valid = isinstance(stated, tuple | list) and set(stated) <= set(most)
+    valid = isinstance(stated, tuple | list) and all(word in most for word in stated)
     return tuple(word for word in most if word in stated) if valid else most
 
 

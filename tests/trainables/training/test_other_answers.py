@@ -127,24 +127,27 @@ def test_multiplier_follows_the_retain_loss_of_each_step(trial_inputs: Any, rect
     assert reference.relative(run.update, reference.flat(plain.model) - before) <= 1e-5
 
 
-@pytest.mark.parametrize("method", ["idk_dpo", "pdu"])
-def test_interrupted_trial_goes_on_bit_for_bit(trial_inputs: Any, idk: Path, tmp_path: Path, method: str) -> None:
+def test_interrupted_trials_go_on_bit_for_bit(trial_inputs: Any, idk: Path, tmp_path: Path) -> None:
     """Answers, S^0 and multiplier are the same over an epoch's end; micro-batches on two ranks give alike results."""
-    config = trial(trial_inputs, method, idk, max_steps=7, batch_size=16)
-    whole, complete = finish(config, tmp_path / "whole")
-    assert whole["status"] == "finished"
-    finish(config, tmp_path / "broken", stop_after=5)
-    resumed, store = finish(config, tmp_path / "broken")
-    assert resumed["training"]["resumed_at"] == 4
-    same(complete, store, config)
-    spread = config.model_copy(
-        update={"resources": Resources(ranks=2, zero_stage=2, micro_batch=3, checkpoint_every=2)}
-    )
-    job = {"trial": spread.model_dump(), "storage": str(tmp_path / "two")}
-    ranks.run(2, [{**job, "stop_after": 5}, job], trial_inputs, tmp_path)
+    jobs, pairs = [], []
+    for method in ("idk_dpo", "pdu"):
+        config = trial(trial_inputs, method, idk, max_steps=7, batch_size=16)
+        whole, complete = finish(config, tmp_path / method / "whole")
+        assert whole["status"] == "finished"
+        finish(config, tmp_path / method / "broken", stop_after=5)
+        resumed, store = finish(config, tmp_path / method / "broken")
+        assert resumed["training"]["resumed_at"] == 4
+        same(complete, store, config)
+        resources = Resources(ranks=2, zero_stage=2, micro_batch=3, checkpoint_every=2)
+        spread = config.model_copy(update={"resources": resources})
+        job = {"trial": spread.model_dump(), "storage": str(tmp_path / "two")}
+        jobs += [{**job, "stop_after": 5}, job]
+        pairs.append((complete.trial(config.id()), spread.id()))
+    ranks.run(2, jobs, trial_inputs, tmp_path)
     two = Storage(tmp_path / "two")
-    assert (two.result(spread.id()) or {})["training"]["resumed_at"] == 4
-    alike(complete.trial(config.id()), two.trial(spread.id()), Path(config.target.path))
+    for expected, key in pairs:
+        assert (two.result(key) or {})["training"]["resumed_at"] == 4
+        alike(expected, two.trial(key), trial_inputs.target)
 
 
 def test_changed_answers_and_texts_are_refused(trial_inputs: Any, idk: Path, tmp_path: Path) -> None:

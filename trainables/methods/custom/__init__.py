@@ -27,6 +27,7 @@ def load_part(name: str, part: str) -> Any:
     if not callable(getattr(module, part, None)):
         raise InputError(f"{file}: it has no {PARTS[part]}")
     for constant, words in WORDS[part].items():
-        if not set(getattr(module, constant, ())) <= set(words):
+        stated = getattr(module, constant, ())
+        if not isinstance(stated, tuple | list) or any(word not in words for word in stated):
             raise InputError(f"{file}: {constant} is no tuple of {', '.join(map(repr, words))}")
     return getattr(module, part)
