@@ -20,9 +20,7 @@ import typer
 
 import platform.sweep.__main__ as sweep
 from platform.sweep import start
-from platform.sweep.console import print_line
 from platform.sweep.start_options import Options
-from platform.tracking import __main__ as tracking
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
 from tests.support.environment import ROOT, type_settings
@@ -122,18 +120,6 @@ def test_failing_trial_writes_and_prints_no_secret(
     record.write_failure(other, store, f"the actor died: {SERVER}, {SECRETS['HF_TOKEN']}")
     assert len(list(store.root.rglob("error.txt"))) == 2
     assert files_with_secrets(store.root) == []
-
-
-def test_driver_and_sync_print_no_secret(
-    secrets: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    print_line(f"MLflow is behind (no answer from {SERVER}); {SECRETS['AWS_SECRET_ACCESS_KEY']}")
-    monkeypatch.setattr(tracking.manifest, "load_manifest", lambda name, store: None)
-    monkeypatch.setattr(tracking, "sync", lambda sweep, store: 3)
-    with pytest.raises(typer.Exit, match="0"):
-        tracking.main("sync", "tofu_tiny", location=str(tmp_path))
-    hidden = "http://***@127.0.0.1:9"
-    assert capsys.readouterr().out == f"MLflow is behind (no answer from {hidden}); ***\n3 trials in {hidden}\n"
 
 
 def test_kept_command_has_no_secret(

@@ -113,27 +113,6 @@ def test_it_solves_the_quadratic_programme(pair: Pair) -> None:
 
 
 @unhurried
-@given(pairs())
-def test_twice_is_once(pair: Pair) -> None:
-    once, outcome = apply(pair)
-    assume(not outcome.degenerate)
-    sizes = [len(part) for part in pair.gradient]
-    again, _ = apply(Pair(list(torch.tensor(once).float().split(sizes)), pair.retain))
-    assert again == pytest.approx(once, abs=ROUNDING * outcome.grad_norm)
-
-
-@unhurried
-@given(pairs(), st.integers(-8, 8))
-def test_the_length_of_the_average_does_not_matter(pair: Pair, power: int) -> None:
-    """By powers of two, which fp32 scales without rounding: the same bits."""
-    found, outcome = apply(pair)
-    scaled, retold = apply(Pair(pair.gradient, [part * 2.0**power for part in pair.retain]))
-    assert np.array_equal(found, scaled)
-    assert retold.cos_before == pytest.approx(outcome.cos_before)
-    assert retold.coefficient == pytest.approx(outcome.coefficient / 2.0**power)
-
-
-@unhurried
 @given(pairs(), st.sampled_from([0.01, 0.1, 0.5, 2.0]))
 def test_clip_sets_the_norm_to_tau_and_keeps_the_direction(pair: Pair, tau: float) -> None:
     free, outcome = apply(pair)

@@ -233,27 +233,6 @@ def test_munba_in_closed_form_is_the_bisector() -> None:
     assert close(apply("bisector", pair)[0], a_u * u + a_r * r, u, r)
 
 
-def test_hamu_keeps_the_length_and_meets_its_gain() -> None:
-    pair = normal(5, (40,))
-    pair = Pair([part / 10 for part in pair.gradient], pair.retain)
-    u, r = (clip(each) for each in vectors(pair))
-    reachable = 0.5 * float(u.norm() * r.norm())
-    found = apply("hamu_q", pair, ratio=reachable)[0]
-    assert float(found.norm()) == pytest.approx(float(r.norm()), rel=1e-4)
-    assert float(found @ u) == pytest.approx(reachable, rel=1e-4)
-    found = apply("hamu_u", pair, ratio=0.0)[0]
-    assert float(found.norm()) == pytest.approx(float(u.norm()), rel=1e-4)
-    agem = apply("agem", Pair([u.float()], [r.float()]))[0]
-    assert close(found, agem * u.norm() / agem.norm(), u, r), "A-GEM at full length"
-
-
-def test_hamu_with_too_large_a_gain_takes_the_forget_gradient_alone() -> None:
-    pair = Pair([torch.tensor([0.3, 0.0])], [torch.tensor([-0.1, 0.2])])
-    found, told = apply("hamu_q", pair)
-    assert found.tolist() == pytest.approx([0.5 / 0.3, 0.0], rel=1e-6)
-    assert told.forget_share == pytest.approx(1)
-
-
 def test_sago_agrees_with_the_retain_gradient_in_every_element() -> None:
     pair = normal(6)
     pair.gradient[0][:2] = 0.0
