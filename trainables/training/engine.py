@@ -138,7 +138,7 @@ class Engine:
             return None
         return Metric(moments, base.param_groups[0]["eps"])
 
-    def _masters(self) -> list[torch.Tensor]:
+    def _masters(self) -> Any:
         """Return the fp32 weights of each group, this rank's part, flat (0.19.8)."""
         optimizer = self.inner.optimizer
         if self.stage == 3:

@@ -196,8 +196,10 @@ def test_by_tensor_is_the_rule_on_each_tensor(name: str) -> None:
 # promises: what the papers prove or their algebra gives (RECTIFIERS 0.2)
 
 
-SAFE = {"retain": ("pcgrad", "pcgrad_symmetric", "mgda", "sago", "bisector")}
-SAFE["forget"] = ("blur", "pcgrad_symmetric", "mgda", "bisector")
+SAFE: dict[str, tuple[str, ...]] = {
+    "retain": ("pcgrad", "pcgrad_symmetric", "mgda", "sago", "bisector"),
+    "forget": ("blur", "pcgrad_symmetric", "mgda", "bisector"),
+}
 
 
 @unhurried
