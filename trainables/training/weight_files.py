@@ -40,9 +40,7 @@ def check_weights(folder: Path, attention: str, option: str) -> list[str]:
         wrapped = [name for name in read_names(folder) if WRAPPERS & set(name.split("."))]
     except InputError as error:
         return [*found, str(error)]
-    if wrapped:
-        found.append(f"{folder} {describe_tensors((), wrapped, ())}")
-    return found
+    return [*found, f"{folder} {describe_tensors((), wrapped, ())}"] if wrapped else found
 
 
 def check_adapter(folder: Path) -> str | None:
