@@ -19,7 +19,7 @@ from trainables.config.settings import Objective as Settings
 from trainables.methods import method_constants, objectives
 from trainables.methods.method_constants import Constants
 from trainables.methods.objectives import ForwardOutput, Totals
-from trainables.methods.objectives.kl_term import kl
+from trainables.methods.objectives.distributions import kl
 
 TOLERANCE = 1e-5
 """Losses are taken in fp32."""
