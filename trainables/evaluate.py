@@ -59,31 +59,12 @@ def main(
     python -m trainables.evaluate --model DIR --split forget05 --output F.json
     """
     provenance.stamp()
-    fields: dict[str, Any] = {"name": benchmark, "dialect": dialect, "shots": shots, "limit": limit}
+    fields: dict[str, Any] = {"name": benchmark, "dialect": dialect, "shots": shots, "limit": limit, "holdout": holdout}
     fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
-    fields |= {"measures": tuple(filter(None, measures.split(","))), "holdout": holdout}
+    fields["measures"] = tuple(filter(None, measures.split(",")))
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
-    if benchmark == "own":
-        fields = {"split": own.SPLIT, "template": own.TEMPLATE} | fields
-    elif not split:
-        raise InputError(f"--split: name the forget split of {benchmark} (of tofu: forget01, forget05 or forget10)")
-    asked = Benchmark.model_validate(fields)
-    chosen = benchmarks.find(asked.name)
-    if not data:
-        asked = asked.model_copy(update={"data": chosen.published_data(asked.split)})
-    templates.check_template(asked.template)
-    chosen.check_settings(asked)
-    asked = asked.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(asked)})
-    if warning := chosen.warn_about_rows(asked):
-        print(f"warning: {warning}", file=sys.stderr)
-    subject = Model(path=model, attention=attention)
-    model_files.check_model(subject, field="--model")
-    subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
-    fitting = model_checks.check_model_and_rows(asked, subject, "--model")
-    for line in fitting.warnings:
-        print(f"warning: {line}", file=sys.stderr)
-    if fitting.problems:
-        raise InputError("; ".join(fitting.problems))
+    asked = _read_benchmark(fields)
+    subject = _check_model(Model(path=model, attention=attention), asked)
     reference = evaluation.read_reference(retain_evaluation, asked) if retain_evaluation else None
     for field, file in (("--output", output), ("--rows", rows_file)):
         if file:
@@ -92,18 +73,46 @@ def main(
     import torch
 
     network, tokenizer = model_files.load_model(subject, precision, field="--model")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    network.to("cuda" if torch.cuda.is_available() else "cpu")
     settings: dict[str, Any] = {"token_budget": token_budget, "report": _tell_progress()}
-    found, records = evaluation.evaluate(network.to(device), tokenizer, asked, reference, **settings)
+    found, records = evaluation.evaluate(network, tokenizer, asked, reference, **settings)
     if advice := evaluation.advise_template(network, tokenizer, asked, found):
         print(f"warning: {advice}", file=sys.stderr)
     if rows_file:
         atomic_files.write_rows(rows_file, records)
-    kept = evaluation.document(asked, found, records)
     made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.stamp()}
-    atomic_files.write_json(output, {**kept, **made})
+    atomic_files.write_json(output, {**evaluation.document(asked, found, records), **made})
     _print_metrics(asked, found, output, compared=reference is not None)
     return 0
+
+
+def _read_benchmark(fields: dict[str, Any]) -> Benchmark:
+    """Return the rows and measures that were asked for, with their fingerprint. Raises InputError."""
+    if fields["name"] == "own":
+        fields = {"split": own.SPLIT, "template": own.TEMPLATE} | fields
+    elif "split" not in fields:
+        raise InputError(f"--split: name the forget split of {fields['name']} (of tofu: forget01, forget05, forget10)")
+    asked = Benchmark.model_validate(fields)
+    chosen = benchmarks.find(asked.name)
+    if "data" not in fields:
+        asked = asked.model_copy(update={"data": chosen.published_data(asked.split)})
+    templates.check_template(asked.template)
+    chosen.check_settings(asked)
+    if warning := chosen.warn_about_rows(asked):
+        print(f"warning: {warning}", file=sys.stderr)
+    return asked.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(asked)})
+
+
+def _check_model(subject: Model, asked: Benchmark) -> Model:
+    """Return the model with its fingerprint. Raises InputError where it cannot be asked these rows."""
+    model_files.check_model(subject, field="--model")
+    subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
+    fitting = model_checks.check_model_and_rows(asked, subject, "--model")
+    for line in fitting.warnings:
+        print(f"warning: {line}", file=sys.stderr)
+    if fitting.problems:
+        raise InputError("; ".join(fitting.problems))
+    return subject
 
 
 def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path, *, compared: bool) -> None:

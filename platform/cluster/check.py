@@ -13,11 +13,10 @@ import yaml
 
 from platform.schedule.ray_environment import NO_METRICS
 from trainables.common.errors import InputError
-from trainables.common.redaction import VARIABLES, has_credentials
+from trainables.common.redaction import SECRET_NAME, has_credentials
 
 PLACEHOLDER = re.compile(r"FILL IN|(?<![\w$])REGISTRY/|:TAG\b|://BUCKET\b")
 """What our files and pages write in the place of a value."""
-SECRET = re.compile(r"(?i)(token|secret|password|passwd|credential|(access|account|api)[_-]?key(_id)?)$")
 ASSIGNED = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$`"'=~./{\[&*|>])""")
 """A name that a line gives a value, not another variable's and no path: NAME=VALUE, NAME: VALUE, "NAME": "VALUE"."""
 PAIR = re.compile(r"""["']?name["']?: *["']?([\w.-]+)["']?,?\s+["']?value["']?: *["']?(?=[^\s$"'])""")
@@ -88,14 +87,10 @@ def _line_problems(line: str) -> Iterator[str]:
     """Yield the placeholders and secrets of a line without its comment."""
     if PLACEHOLDER.search(line):
         yield f"still to be filled in ({line})"
-    for name in filter(_is_secret, ASSIGNED.findall(line)):
+    for name in filter(SECRET_NAME.search, ASSIGNED.findall(line)):
         yield f"{name} is a secret; leave it out, whoever reads the file has it (Slurm: export it before sbatch)"
     if has_credentials(DATABASE_USER.sub("", line)):
         yield "an address with a user name, password or token; leave that out, whoever reads the file has it"
-
-
-def _is_secret(name: str) -> bool:
-    return name in VARIABLES or bool(SECRET.search(name))
 
 
 def _schema_problems(file: ClusterFile) -> Iterator[str]:

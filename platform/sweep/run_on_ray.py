@@ -32,7 +32,7 @@ from platform.sweep.start_options import Options
 from platform.sweep.trial_callback import TrialCallback
 from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common.errors import InputError
-from trainables.common.redaction import VARIABLES
+from trainables.common.redaction import SECRET_NAME
 from trainables.storage.folder_storage import Storage
 from trainables.trial.search_stop_rule import read_history
 from trainables.workers.launcher import LAUNCHER_RESOURCES, train_ranks
@@ -80,7 +80,8 @@ def tune_trials(
     """Run the trials that are left by Ray Tune, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     survive_memory_kills()
-    class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
+    names = class_cache.ENV_VARS_TO_PROPAGATE
+    names.difference_update(list(filter(SECRET_NAME.search, names)))  # Ray's log would hold their values
     plan, resources = state.plan, state.plan.sweep.resources
     search, total = make_searcher(state, store, stopper, placement, keep)
     screen = Screen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file

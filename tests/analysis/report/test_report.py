@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from analysis import report
 from analysis.report import verdict
 from analysis.stats.rectifier_comparison import compare
-from bench import report_many_trials as bench
 from tests.support import sweep_store
 from tests.support.sweep_store import SETTINGS, Results, write_sweep, write_trial
 
@@ -144,16 +143,6 @@ def test_analysis_needs_no_machinery(root: Path) -> None:
     code = "import sys, analysis.report; print(*sorted({'torch', 'ray', 'mlflow', 'deepspeed'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-@pytest.mark.slow
-def test_thousands_of_trials_are_read_and_reported_in_time(tmp_path: Path) -> None:
-    """On two cores, of which one does the work: the bars are several times what was measured (docs/LOG.md)."""
-    found = bench.measure(2000, tmp_path)
-    assert found["trials"] == 2000
-    assert found["load_seconds"] <= 5
-    assert found["report_seconds"] <= 60
-    assert found["page_bytes"] <= 5_000_000
 
 
 def test_failures_are_listed_up_to_a_number(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ import torch
 from tests.support.starts import invoke
 from trainables import evaluate
 from trainables.benchmarks import tofu
-from trainables.config.settings import Benchmark, Model
-from trainables.data import raw_rows
+from trainables.config.settings import Model
 from trainables.storage import atomic_files
 from trainables.training import model_files
 
@@ -65,18 +64,6 @@ def test_numbers_of_the_real_models_and_the_rows_that_they_are_made_of(
         for task in ("forget", "retain", *tofu.aggregates.GENERAL)
     }
     assert counts == {"forget": 200, "retain": 400, "real_authors": 100, "world_facts": 117}
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(
-    ("dialect", "counts"), [("paper", [300, 300, 100, 117]), ("open-unlearning", [400, 400, 100, 117])]
-)
-def test_the_papers_dialect_takes_the_first_300_rows(tofu_data: Path, dialect: Any, counts: list[int]) -> None:
-    asked = tofu.rows.evaluation_rows(Benchmark(data=str(tofu_data), split="forget10", dialect=dialect))
-    assert list(asked) == ["forget", "retain", "real_authors", "world_facts"]
-    assert [len(found) for found in asked.values()] == counts
-    everything = raw_rows.load_rows(str(tofu_data), "forget10_perturbed", ["question"])
-    assert asked["forget"] == everything[: counts[0]]
 
 
 def evaluate_with(**options: object) -> Any:
@@ -229,10 +216,3 @@ def test_a_model_without_finite_losses_is_told(trial_inputs: Any, run: Run, tmp_
     done = run(model=tmp_path / "model")
     assert (done.exit_code, done.stderr[:7]) == (1, "error: "), (done.output, done.exception)
     assert "is not finite" in done.stderr
-
-
-def test_line_separators_inside_a_string_do_not_end_a_row(trial_inputs: Any, tmp_path: Path) -> None:
-    """U+2028 and U+0085 may stand as they are in JSON, and end a line for str.splitlines."""
-    text = json.dumps({"question": "a\u2028b", "answer": "c\u0085d"}, ensure_ascii=False)
-    folder = spoiled(trial_inputs, tmp_path / "data", "full", f"{text}\n\n{text}\n")
-    assert raw_rows.load_rows(str(folder), "full", ("question", "answer")) == [json.loads(text)] * 2

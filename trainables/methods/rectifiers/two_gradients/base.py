@@ -13,17 +13,8 @@ from typing import Literal
 
 import torch
 
-from trainables.methods.rectifiers.base import (
-    DEGENERATE,
-    Averaging,
-    Outcome,
-    Reduce,
-    Segments,
-    Shard,
-    check_finite,
-    describe,
-    products,
-)
+from trainables.methods.rectifiers import base
+from trainables.methods.rectifiers.base import Averaging, Outcome, Reduce, Shard
 
 Scope = Literal["global", "tensor"]
 Weights = tuple[torch.Tensor, torch.Tensor]
@@ -51,7 +42,7 @@ class TwoGradients(Averaging):
 
         Raises FloatingPointError where the retain gradient is not finite, ValueError by tensor without `segments`.
         """
-        whole = Segments(1, [[(0, 0, part.numel())] for part in gradient])
+        whole = base.Segments(1, [[(0, 0, part.numel())] for part in gradient])
         segments = self.segments if self.by_tensor else whole
         if segments is None:
             raise ValueError("a rule by tensor needs to know which elements of the shard belong to which tensor")
@@ -62,19 +53,19 @@ class TwoGradients(Averaging):
         ]
         table = torch.zeros(segments.tensors, 3, dtype=torch.float64, device=gradient[0].device if gradient else None)
         for number, g, m in pieces:
-            table[number] += products([g], [m])
+            table[number] += base.products([g], [m])
         table = reduce(table).cpu()
         dot, retain_square, square = table.unbind(1)
         before = table.sum(0).tolist()
-        check_finite(before[1])
+        base.check_finite(before[1])
         a, b = self.weights(square, retain_square, dot)
         forget, retain = a * a * square, b * b * retain_square
-        if float((forget + 2 * a * b * dot + retain).sum()) < DEGENERATE * float((forget + retain).sum()):
-            return describe(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
+        if float((forget + 2 * a * b * dot + retain).sum()) < base.DEGENERATE * float((forget + retain).sum()):
+            return base.describe(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
         for number, g, m in pieces:
             g.mul_(float(a[number])).add_(m.to(g.dtype), alpha=float(b[number]))
-        after = reduce(products(gradient, self.average)).tolist()  # measured, so that a write that is lost shows
-        return describe(
+        after = reduce(base.products(gradient, self.average)).tolist()  # measured, so that a write that is lost shows
+        return base.describe(
             before,
             after,
             coefficient=float(b) if len(b) == 1 else math.nan,
