@@ -14,7 +14,7 @@ from typing import Any
 from trainables.common.errors import InputError
 from trainables.storage import result_file
 from trainables.storage.atomic_files import read_json, write_json
-from trainables.storage.names import CHECKPOINT, CONFIG, META, PROGRESS, RESULT, WEIGHTS
+from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META, PROGRESS, RESULT, WEIGHTS
 
 OUTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
 """Error numbers of a disk that is full or gone."""
@@ -65,7 +65,7 @@ class Storage:
 
     @property
     def location(self) -> str:
-        """What another process opens this storage by."""
+        """Return what another process opens this storage by."""
         return str(self.root)
 
     def uri(self, path: Path) -> str:
@@ -76,16 +76,10 @@ class Storage:
         """Return where a path lies here, fetched, if it is of the storage's copy on any machine; else as it is."""
         return place
 
-    # Many trials
+    # Trials
 
     def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
-        """Download the files of all sweeps and the results of these trials; those that could not be sent are sent."""
-
-    def finished_trials(self) -> list[str]:
-        """Return the ids of the trials that had a result when the storage was listed."""
-        return sorted(path.parent.name for path in (self.root / "trials").glob(f"*/{RESULT}"))
-
-    # One trial
+        """Download the files of all sweeps and the results of these trials."""
 
     def has(self, trial_id: str) -> bool:
         """Whether a trial has a result, readable or not."""
@@ -97,7 +91,7 @@ class Storage:
 
     def result(self, trial_id: str) -> dict[str, Any] | None:
         """Return a finished trial's result, None if there is none that can be read."""
-        return result_file.read_trial(self.trial(trial_id) / RESULT)
+        return result_file.read_result(self.trial(trial_id) / RESULT, result_file.Result)
 
     def under_way(self, trial_id: str) -> bool:
         """Whether a process that is at a trial, or was killed there, has left its checkpoint or its progress."""
@@ -106,20 +100,17 @@ class Storage:
 
     def read_evaluation(self, key: str) -> dict[str, Any] | None:
         """Return a reference evaluation's result, None if there is none that can be read."""
-        return result_file.read_evaluation(self.evaluation(key) / RESULT)
+        return result_file.read_result(self.evaluation(key) / RESULT, result_file.Evaluation)
 
     def fetch_trial(self, trial_id: str) -> None:
         """Fetch all files of a trial, before it begins or goes on here."""
 
     def start_trial(self, trial_id: str, config: dict[str, Any]) -> None:
-        """Write a trial's configuration. From now on the files here are newer than those elsewhere."""
+        """Write the configuration of a trial that begins here."""
         write_json(self.trial(trial_id) / CONFIG, config)
 
-    def push_trial(self, trial_id: str) -> None:
-        """Send a trial that has ended, its result last; what cannot be sent now stays here and is sent later."""
-
-    def is_sent(self, trial_id: str) -> bool:
-        """Whether other machines see the result of a trial that has ended here."""
+    def push_trial(self, trial_id: str) -> bool:
+        """Send a trial that has ended, its result last; whether the storage took it."""
         return True
 
     def try_sync_trial(self, trial_id: str) -> bool:
@@ -204,6 +195,15 @@ def _inside(folder: Path, name: str) -> Path:
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InputError(f"'{name}' names nothing in {folder}: it is a path, not a name")
     return folder / name
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a kill right after the result leaves of a trial; the checkpoint of a lost trial stays."""
+    if (folder / CHECKPOINT).exists() and (read_json(folder / RESULT) or {}).get("status") == LOST:
+        return
+    for path in folder.iterdir():
+        if path.name in (CHECKPOINT, EVALUATIONS, PROGRESS) or path.name.startswith("."):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def is_outage(error: BaseException | None, store: Storage) -> bool:

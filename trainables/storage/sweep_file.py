@@ -1,7 +1,4 @@
-"""The files of sweeps, STORAGE/sweeps/NAME-HASH.json: what one says, and which are called by a name.
-
-The driver writes them (platform.state.manifest).
-"""
+"""The files of sweeps, STORAGE/sweeps/NAME-HASH.json, which the driver writes (platform.state.manifest)."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Selection
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
-WrittenRange = Annotated[dict[Literal["low", "high", "log"], int | float | bool], Field(min_length=3)]
+WrittenRange = dict[Literal["low", "high", "log"], int | float | bool]
 FORMAT = 2
 """Version of a storage's files: of sweeps, trials and what they share."""
 NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")

@@ -29,11 +29,10 @@ class Record:
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
     """Names this run of the trial among others of it; None: it did not run (`write_failure`)."""
     begun: float = field(default_factory=perf_counter)
-    """The clock at the start, set back by the time that earlier processes took."""
     seconds: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("loading", "training", "evaluation", "total"), 0.0)
     )
-    """Wall time by part, with that of earlier processes up to the checkpoint that the trial was resumed from."""
+    """Wall time by part, with that of earlier processes up to the checkpoint."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     evaluation_rows: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -124,5 +123,5 @@ def write_failure(
     record = Record(provenance.now(), attempt=None)
     record.seconds["total"] = seconds
     result = write_result(trial, record, {"kind": kind, "message": last, "step": None}, folder)
-    store.push_trial(trial.id())  # it may have ended on another machine: then that result counts
-    return store.result(trial.id()) or result
+    store.push_trial(trial.id())
+    return result

@@ -18,14 +18,13 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.common import provenance
-from trainables.common.errors import InputError, StartAgain, TrialStopped
+from trainables.common.errors import InputError, StartAgain, TrialStopped, Unreachable
 from trainables.config.shared_artifacts import direction_of
 from trainables.config.trial import Trial
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files
-from trainables.storage.folder_storage import Storage, is_outage
+from trainables.storage.folder_storage import Storage, is_outage, remove_leftovers
 from trainables.storage.names import CHECKPOINT, ERROR, LOST, RETRY, STOPPED, WEIGHTS
-from trainables.storage.trial_files import remove_leftovers
 from trainables.training import checkpoints, loop, model_files, weights_on_disk
 from trainables.training.engine import Engine, create_engine
 from trainables.training.runtime import is_out_of_memory, prepare_process, release_memory
@@ -284,5 +283,6 @@ class TrialRun:
         if error is None:
             (self.folder / ERROR).unlink(missing_ok=True)
         remove_leftovers(self.folder)
-        self.store.push_trial(self.trial.id())
+        if not self.store.push_trial(self.trial.id()):
+            raise Unreachable(f"--storage: it did not take trial {self.trial.id()}, which has to run again")
         return result

@@ -1,7 +1,4 @@
-"""What runs in Ray's processes: trials in a Tune actor that is used again, one rank of a trial, one of a direction.
-
-Of trainables/ only this file and trainables.workers.launcher, which starts ranks and tells Tune of them, know Ray.
-"""
+"""What runs in Ray's processes: trials in a Tune actor that is used again, one rank of a trial, one of a direction."""
 
 from __future__ import annotations
 
@@ -18,10 +15,9 @@ from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Benchmark, Resources
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
-from trainables.storage.folder_storage import Storage
+from trainables.storage.folder_storage import Storage, remove_leftovers
 from trainables.storage.names import LOST
 from trainables.storage.opening import open_unchecked
-from trainables.storage.trial_files import remove_leftovers
 from trainables.trial.search_stop_rule import StopRule, read_history
 from trainables.workers import shared_artifacts
 
@@ -71,7 +67,6 @@ class TrialActor(tune.Trainable):
                 self.store.fetch_trial(key)
                 if (found := self.store.result(key)) is not None:
                     remove_leftovers(self.store.trial(key))
-                    _check_sent(self.trial, self.store)
                     return report_end(found)
                 if (lost := self.given.get("lost")) is not None:
                     return report_end(record.write_failure(self.trial, self.store, lost, LOST))
@@ -87,7 +82,6 @@ class TrialActor(tune.Trainable):
         while True:
             event = next(events)
             if event["phase"] == "done":
-                _check_sent(self.trial, self.store)
                 return report_end(event["result"])
             if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_SECONDS:
                 report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
@@ -109,9 +103,8 @@ def rank(config: dict[str, Any]) -> None:
     wanted = localize(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for event in make_run(wanted, store, config).events():
-        if event["phase"] == "done":
-            _check_sent(wanted, store)
+    for _ in make_run(wanted, store, config).events():
+        pass
 
 
 def make_run(trial: Trial, store: Storage, given: dict[str, Any]) -> TrialRun:
@@ -139,12 +132,6 @@ def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
         if process_identity.is_first_rank():
             fetch()
         collective.barrier()
-
-
-def _check_sent(trial: Trial, store: Storage) -> None:
-    """Raise Unreachable if only this machine has the result: the next attempt sends it."""
-    if not store.is_sent(trial.id()):
-        raise Unreachable(f"--storage: the result of trial {trial.id()} is in {store.trial(trial.id())} and not sent")
 
 
 def report_end(result: dict[str, Any]) -> dict[str, Any]:

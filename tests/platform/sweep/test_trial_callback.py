@@ -22,10 +22,9 @@ from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files, names
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import ERROR
 from trainables.storage.object_storage import ObjectStorage
 from trainables.storage.opening import open_storage
-from trainables.trial.record import Record, write_failure, write_result
+from trainables.trial.record import Record, write_result
 
 CONFIG = Trial(
     method="ga",
@@ -140,28 +139,6 @@ def test_a_trial_whose_process_died_is_recorded(reporter: TrialCallback) -> None
     assert (reporter.store.result(KEY) or {})["error"]["message"] == "its process died"
     assert f"trials/{KEY}/result.json" in held(reporter.store)  # type: ignore[arg-type]
     assert reporter.unconfirmed == []
-
-
-def test_a_refusal_does_not_replace_a_result(copies: list[ObjectStorage]) -> None:
-    driver, worker = copies
-    before = finish(worker)
-    found = write_failure(CONFIG, driver, "its process died")
-    assert held(driver) == before
-    assert found == worker.result(KEY) == driver.result(KEY)
-    assert driver.is_sent(KEY)
-    assert not (driver.trial(KEY) / ERROR).exists()
-
-
-@pytest.mark.parametrize("spoilt", [True, False], ids=["over a damaged one", "over another refusal"])
-def test_a_refusal_replaces_what_tells_nothing(copies: list[ObjectStorage], spoilt: bool) -> None:
-    driver, worker = copies
-    if spoilt:
-        machines.put(driver, f"trials/{KEY}/result.json", b'{"status": "fini')
-    else:
-        write_failure(CONFIG, worker, "no room")
-    write_failure(CONFIG, driver, "its process died")
-    driver.sync_trials([KEY])
-    assert (driver.result(KEY) or {})["error"]["message"] == "its process died"
 
 
 def full(path: Path, *content: object) -> None:
