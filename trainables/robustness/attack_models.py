@@ -25,15 +25,11 @@ Models = dict[str, tuple[Model, str | None]]
 
 
 class Inputs(NamedTuple):
-    """What is attacked, and what it is measured on and by.
-
-    `reference`: the retain model's evaluation, for FQ. `started`: when the trial was, which tells it from a later run.
-    """
+    """What is attacked, and what it is measured on. `started`: when the trial was, which tells it from a later run."""
 
     models: Models
     benchmark: Benchmark
     resources: Resources
-    reference: Any = None
     started: str | None = None
 
 
@@ -72,7 +68,7 @@ def read_trial(trial_id: str, store: Storage) -> Inputs:
         models["retain"] = localize(Model.model_validate(kept["model"]), store), None
     precision = "fp32" if trial.task_vector else trial.resources.precision  # as the trial was evaluated
     resources = trial.resources.model_copy(update={"precision": precision})
-    return Inputs(models, trial.benchmark, resources, setup.load_retain_evaluation(trial), result["started"])
+    return Inputs(models, trial.benchmark, resources, result["started"])
 
 
 def _with_fingerprint(model: Model) -> Model:
@@ -87,9 +83,7 @@ def attack(
     An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning, the seed of sampling, too.
     A line of each attack is printed.
     """
-    models, benchmark, resources, reference, started = inputs
-    if "uds" in names and "retain" not in models:
-        raise InputError("--attacks: uds compares with the retain model; name it with --retain DIR")
+    models, benchmark, resources, started = inputs
     chosen = benchmarks.find(benchmark.name)
     chosen.check_settings(benchmark)
     chosen.check_rows(benchmark)
@@ -99,30 +93,23 @@ def attack(
     import torch
 
     from trainables.robustness.attack_runner import AttackRunner
-    from trainables.robustness.relearning import plan_resources
     from trainables.training.runtime import prepare_process
 
     gpus = min(1.0, resources.gpus or 1.0) if torch.cuda.is_available() else 0.0
     alone = resources.model_copy(update={"ranks": 1, "gpus": gpus})
-    device = prepare_process(alone, seed)
+    runner = AttackRunner(benchmark, alone, lr, seed, store, prepare_process(alone, seed))
     left_out: dict[str, str] = {}
-    if relearnings := list(filter(attacks.is_relearning, names)):
-        try:
-            alone = plan_resources(models["model"][0], benchmark, alone, device)
-        except InputError as error:
-            left_out |= dict.fromkeys(relearnings, str(error))
-    others = {role: model for role, (model, _) in models.items() if role != "model"}
-    runner = AttackRunner(benchmark, reference, alone, lr, seed, store, device, others)
     if "paraphrase" in names and not all(row.get("paraphrased_question") for row in runner.forget_rows):
         left_out["paraphrase"] = "the rows have no column paraphrased_question"
     results: dict[str, dict[str, Any]] = {role: {} for role in models}
     for role, (model, trial_id) in models.items():
         for name in (attacks.NONE, *names):
-            if name not in left_out and attacks.is_made_on(role, name):
-                made = results[role][name] = runner.attack(model, trial_id or runner.key(model), name)
-                print(f"{role}: {name} ({made['seconds']:.0f} s)", flush=True)
-                if made["diverged"]:
-                    left_out[name] = f"{role}: {made['diverged']}"
+            if name in left_out or (role == "target" and attacks.is_relearning(name)):
+                continue
+            made = results[role][name] = runner.attack(model, trial_id or runner.key(model), name)
+            print(f"{role}: {name} ({made['seconds']:.0f} s)", flush=True)
+            if made["failure"]:
+                left_out[name] = f"{role}: {made['failure']}"
     for name, why in left_out.items():
         print(f"warning: {name} is left out: {why}", file=sys.stderr)
     settings = {name: runner.settings(name) | {"left_out": left_out.get(name)} for name in names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.robustness.attacks import ANSWERS, ATTACKS, NONE, SECOND_HALF, is_relearning
+from trainables.robustness.attacks import ATTACKS, NONE, SECOND_HALF, is_relearning
 from trainables.storage.atomic_files import parse_object
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK
@@ -36,18 +36,14 @@ def list_attacks(model: Results, target: Results, retain: Results | None) -> lis
     """
     found = []
     for name, attack in ATTACKS.items():
-        if attack.kind == "activations":  # no before and after
-            continue
         others = [retain] if is_relearning(name) else [target, retain]
         attacked = [one.get(name) for one in (model, *others) if one is not None]
         made = [one for one in attacked if one and one["points"]]
         if len(made) < len(attacked):
             continue
         rate, measure = made[0]["settings"].get("lr"), attack.measure
-        base = NONE, SECOND_HALF if attack.learns == "first half" else ANSWERS, measure
-        if attack.kind == "quantization":
-            base = NONE, "0", measure
-        elif attack.kind == "answers":
+        base = NONE, SECOND_HALF if attack.learns == "first half" else "0", measure
+        if attack.kind == "answers":
             base = name, "0", f"greedy_{measure}"
         before, full, unseen = (_read(one, *base) for one in (model, target, retain))
         for step in sorted(made[0]["points"], key=int):

@@ -23,7 +23,7 @@ from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
 from trainables.inference import greedy_answers
 from trainables.robustness import attack_runner, attacks, came_back
-from trainables.robustness.attacks import ANSWERS, NONE, SECOND_HALF
+from trainables.robustness.attacks import NONE, SECOND_HALF
 from trainables.training import model_files
 
 
@@ -43,16 +43,16 @@ def kept(values: dict[str, float], **settings: Any) -> dict[str, Any]:
 
 def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
     model = {
-        NONE: kept({"0": 0.3, ANSWERS: 0.3, SECOND_HALF: 0.2}),
+        NONE: kept({"0": 0.3, SECOND_HALF: 0.2}),
         "nf4": kept({"0": 0.4}),
         "relearn": kept({"13": 0.7, "4": 0.5}, lr=1e-3),
         "relearn_half": kept({"13": 0.5}, lr=1e-3),
         "relearn_retain": kept({"13": 0.5}, lr=1e-3),
         "prefix": kept({"0": 0.9}),
     }
-    target = {NONE: kept({"0": 0.9, ANSWERS: 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
+    target = {NONE: kept({"0": 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
     retain = {
-        NONE: kept({"0": 0.1, ANSWERS: 0.1, SECOND_HALF: 0.1}),
+        NONE: kept({"0": 0.1, SECOND_HALF: 0.1}),
         "nf4": kept({"0": 0.1}),
         "prefix": kept({"0": 0.1}),
     }
@@ -75,8 +75,8 @@ def test_before_sampling_is_greedy() -> None:
         return {"settings": {}, "points": {"0": {"greedy_rouge": greedy, "rouge": best, "extraction_strength": 0.0}}}
 
     model, target = {"sampling": answered(0.4, 0.6)}, {"sampling": answered(0.9, 1.0)}
-    retain = {"sampling": answered(0.3, 0.35), "uds": kept({"0": 0.5})}
-    (row,) = came_back.list_attacks({**model, "uds": kept({"0": 0.5})}, {**target, "uds": kept({"0": 0.5})}, retain)
+    retain = {"sampling": answered(0.3, 0.35)}
+    (row,) = came_back.list_attacks(model, target, retain)
     assert row["share"] == pytest.approx((0.6 - 0.4 - 0.05) / (0.9 - 0.4))
     assert [row[name] for name in ("attack", "before", "after", "target", "retain_before", "retain")] == [
         *("sampling", 0.4, 0.6, 1.0, 0.3, 0.35)
@@ -124,8 +124,8 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
 
 
 @pytest.mark.slow
-def test_sampling_and_depth_on_request(trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = run(trial_inputs, tmp_path, "--attacks", "sampling,uds", "--output", tmp_path / "out.json", "--limit", 3)
+def test_sampling_on_request(trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(trial_inputs, tmp_path, "--attacks", "sampling", "--output", tmp_path / "out.json", "--limit", 3)
     assert done.exit_code == 0, done.output
     kept = json.loads((tmp_path / "out.json").read_text())
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=3)
@@ -147,25 +147,19 @@ def test_sampling_and_depth_on_request(trial_inputs: Any, tmp_path: Path, monkey
         assert point["greedy_rouge"] == pytest.approx(sum(row["rougeL_recall"] for row in greedy) / 3)
     assert "best of 8 sampled answers (ROUGE-L)" in done.stdout
     assert [row["attack"] for row in kept["shares"]] == ["sampling"]
-    found = kept["results"]["model"]["uds"]["points"]["0"]
-    assert found["uds"] == 0, "the target model is attacked"
-    assert f"unlearning depth score 0.000 of {found['rows']} forget rows" in done.stdout
-    assert "uds" not in kept["results"]["retain"]
-    alone = run(trial_inputs, tmp_path, "--attacks", "sampling,uds", "--limit", 3, "--retain", "")
-    assert "uds compares with the retain model" in alone.stderr
 
 
 def test_all_is_without_what_is_on_request() -> None:
     every = attacks.choose(["all"], "--attacks")
-    assert set(attacks.ATTACKS) - set(every) == {"sampling", "uds"} == set(attacks.ON_REQUEST)
-    assert attacks.choose(["uds", "all"], "--attacks") == [*every, "uds"]
+    assert set(attacks.ATTACKS) - set(every) == {"sampling"}
+    assert attacks.choose(["sampling", "all"], "--attacks") == [*every, "sampling"]
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         (("--attacks", "nf5"), "--attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
-        (("--attacks", ","), "sampling, uds; all is without sampling and uds"),
+        (("--attacks", ","), "sampling; all is without sampling"),
         (("--lr", "0"), "--lr: 0 is no learning rate"),
         ((), "--lr: relearning needs a learning rate"),
         (("--target", "nowhere/at/all", "--attacks", "nf4"), "--target: no model folder"),
@@ -194,7 +188,7 @@ def test_an_answer_has_the_same_labels_in_every_template(trial_inputs: Any, name
     labels = [
         [
             example.input_ids[example.answer_start + 1 :]
-            for example in attack_runner._answers_only(encoder).encode(pairs, max_length=900)
+            for example in attack_runner.score_answers_only(encoder).encode(pairs, max_length=900)
         ]
         for encoder in (make_encoder(one, tokenizer, tag_is_answer=True, whole_tail=True) for one in ("llama2", name))
     ]
