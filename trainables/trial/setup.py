@@ -62,14 +62,8 @@ def load_retain_evaluation(trial: Trial) -> Any:
 
 
 def load_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Examples]:
-    """Return forget rows and retain rows as tokens; kept for the process's next trials if known by their content.
-
-    Not on many ranks, which would have to agree on what each of them still has.
-    """
-    target, benchmark = trial.target, trial.benchmark
-    known = target.fingerprint is not None and benchmark.fingerprint is not None and trial.resources.ranks == 1
-    load = _load_examples if known else _load_examples.__wrapped__
-    return load(benchmark, target, trial.training.max_length)  # type: ignore[arg-type]  # frozen, and so hashable
+    """Return forget rows and retain rows as tokens; the process's next trials on the same rows take these."""
+    return _load_examples(trial.benchmark, trial.target, trial.training.max_length)
 
 
 @lru_cache(maxsize=4)

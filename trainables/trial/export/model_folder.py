@@ -25,13 +25,11 @@ from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import EVALUATED, ROWS, WEIGHTS
+from trainables.storage.names import CONFIG, EVALUATED, RESULT, WEIGHTS
 from trainables.trial import step_selection
 from trainables.trial.export import model_card, verify
 
 FACTS, CARD = "unlearning.json", "README.md"
-LISTED = 20
-"""Trials that a message names."""
 PLACES = ("path", "data", "sources", "tokenizer")
 """What a configuration without fingerprints names by place, which is private."""
 
@@ -47,19 +45,17 @@ def export(
     """Write and verify the model folder of a trial; return its facts.
 
     `why` and `rule`: how a sweep chose the trial, as a sentence for the card, and the rule, which says what rows are
-    reported. `shares`: what attacks brought back (robustness.came_back). Raises InputError if the trial has no weights,
-    `output` is taken, the rows are no longer those of the trial, or the written weights do not give its metrics again.
+    reported. `shares`: what attacks brought back (robustness.came_back). Raises InputError.
     """
     result = load_result(trial_id, store)
     trial = read_trial(result, store)
     if not store.has_weights(trial_id):
         raise InputError(
-            f"ID: the weights of trial {trial_id} were not kept; python -m trainables.export {trial_id} --output DIR "
-            "runs it again"
+            f"ID: the weights of trial {trial_id} were not kept; run it again with python -m trainables.run "
+            f"{store.trial(trial_id) / CONFIG} --storage AGAIN, then export it with --storage AGAIN"
         )
     weights = store.trial(trial_id) / WEIGHTS
-    for needed in (weights, store.trial(trial_id) / ROWS):
-        store.fetch(needed)
+    store.fetch(weights)
     check_output(output)
     evaluation.check_data(trial.benchmark)
     if rule is None:  # by which the step was chosen; the default, which reports all rows, if none was
@@ -67,7 +63,7 @@ def export(
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
         shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(fingerprints.RECIPE, ".*"))
-        verified = verify.verify(trial, result, staging, store)
+        verified = verify.verify(trial, result, staging)
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS, facts)
         atomic_files.write_text(staging / CARD, model_card.write_card(facts, trial))
@@ -102,31 +98,13 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
     store.sync_trials([trial_id])
     result = store.result(trial_id)
     if result is None:
-        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {_suggest(trial_id, store)}")
+        known = [path.parent.name for path in store.root.glob(f"trials/*/{RESULT}")]
+        near = difflib.get_close_matches(trial_id, known, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {hint}a report lists the ids")
     if result["status"] not in EVALUATED:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
     return result
-
-
-def _suggest(typed: str, store: Storage) -> str:
-    """Return the trials whose weights are kept, by id and label, or else all; first those that may be meant."""
-    known = store.finished_trials()
-    labels = {key: _label(key, store) for key in [key for key in known if store.has_weights(key)] or known}
-    if not labels:
-        return store.explain_empty()
-    near = [key for key, label in labels.items() if typed == label or key.startswith(typed)]
-    near = near or difflib.get_close_matches(typed, labels, n=1, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, near[:LISTED]))}? " if near else ""
-    listed = ", ".join([f"{key} ({label})" for key, label in labels.items()][:LISTED])
-    more = f" and {len(labels) - LISTED} more" if len(labels) > LISTED else ""
-    return f"{hint}{'weights are kept of' if store.has_weights(next(iter(labels))) else 'there are'}: {listed}{more}"
-
-
-def _label(trial_id: str, store: Storage) -> str:
-    try:
-        return Trial.model_validate((store.result(trial_id) or {}).get("config")).label()
-    except ValidationError:
-        return "of another version"
 
 
 def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: Selection) -> dict[str, Any]:
