@@ -36,10 +36,7 @@ def main(
 
 def _read(config: Path) -> Trial:
     """Return the trial of a file. Raises InputError, or ValidationError."""
-    try:
-        document = atomic_files.read_json(config)
-    except OSError as error:
-        raise InputError(f"CONFIG: cannot read '{config}': {error.strerror}") from error
+    document = atomic_files.read_json(config)
     if document is None:
         raise InputError(f"CONFIG: '{config}' is missing, or holds no JSON object; give a trial's config.json")
     trial = Trial.model_validate(document)

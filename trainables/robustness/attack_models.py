@@ -17,7 +17,7 @@ from trainables.robustness import attacks
 from trainables.robustness.came_back import list_attacks, read_attacks
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CAME_BACK, WEIGHTS
+from trainables.storage.names import CAME_BACK
 from trainables.training import model_files
 
 Models = dict[str, tuple[Model, str | None]]
@@ -53,15 +53,9 @@ def read_trial(trial_id: str, store: Storage) -> Inputs:
 
     result = model_folder.load_result(trial_id, store)
     trial: Trial = model_folder.read_trial(result, store)
-    if not store.has_weights(trial_id):
-        raise InputError(
-            f"ID: the weights of trial {trial_id} were not kept; export it (python -m trainables.export {trial_id} "
-            "--output DIR) and attack DIR, or run its sweep again with --new --keep all"
-        )
+    weights = model_folder.fetch_weights(trial_id, store)
     attacks.check_benchmark(trial.benchmark, "ID")
     setup.check_inputs(trial)
-    weights = store.trial(trial_id) / WEIGHTS
-    store.fetch(weights)
     models: Models = {"model": (_with_fingerprint(Model(path=str(weights))), trial_id), "target": (trial.target, None)}
     kept = atomic_files.read_json(Path(trial.retain_evaluation.path)) if trial.retain_evaluation else None
     if kept and "model" in kept:

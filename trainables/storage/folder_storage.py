@@ -43,11 +43,9 @@ class Storage:
         return _inside(self.root / "sweeps", f"{name}-{digest}.json")
 
     def lock(self, name: str, digest: str) -> Path:
-        """Return the file in which the driver of a sweep says that it runs."""
         return _inside(self.root / "sweeps", f"{name}-{digest}.lock")
 
     def spent(self, name: str, digest: str) -> Path:
-        """Return the file with what a sweep has spent in all its starts."""
         return _inside(self.root / "sweeps", f"{name}-{digest}.spent")
 
     def model(self, recipe_id: str) -> Path:
@@ -60,7 +58,6 @@ class Storage:
         return _inside(self.root / "shared" / "evaluations", key)
 
     def stress(self, key: str) -> Path:
-        """Return the folder of what attacks on a model gave, of a trial by its id."""
         return _inside(self.root / "stress", key)
 
     @property
@@ -86,7 +83,6 @@ class Storage:
         return (self.trial(trial_id) / RESULT).is_file()
 
     def has_weights(self, trial_id: str) -> bool:
-        """Whether the weights of a trial are there."""
         return self.exists(self.trial(trial_id) / WEIGHTS)
 
     def result(self, trial_id: str) -> dict[str, Any] | None:
@@ -96,7 +92,7 @@ class Storage:
     def under_way(self, trial_id: str) -> bool:
         """Whether a process that is at a trial, or was killed there, has left its checkpoint or its progress."""
         folder = self.trial(trial_id)
-        return any(path.is_file() or self.exists(path) for path in (folder / CHECKPOINT / META, folder / PROGRESS))
+        return any(path.exists() or self.exists(path) for path in (folder / CHECKPOINT / META, folder / PROGRESS))
 
     def read_evaluation(self, key: str) -> dict[str, Any] | None:
         """Return a reference evaluation's result, None if there is none that can be read."""
@@ -175,8 +171,6 @@ class Storage:
                     total += os.stat(os.path.join(folder, name)).st_size
         return total
 
-    # The disk
-
     def existing(self) -> Path:
         """Return `root`, or the nearest folder above it that exists."""
         return next(folder for folder in (self.root, *self.root.parents) if folder.exists())
@@ -185,13 +179,9 @@ class Storage:
         """Return the bytes free on the disk of this machine's files."""
         return shutil.disk_usage(self.existing()).free
 
-    def explain_empty(self) -> str:
-        """Say why the storage may hold nothing of what was asked for."""
-        return "it holds none" if self.is_remote or self.root.is_dir() else "there is no such folder"
-
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the path of `name` in a folder. Raises InputError for a name that leads out of it."""
+    """Return the path of a name in a folder. Raises InputError for one that leads out of it."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InputError(f"'{name}' names nothing in {folder}: it is a path, not a name")
     return folder / name

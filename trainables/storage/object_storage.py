@@ -105,16 +105,14 @@ class ObjectStorage(Storage):
     # Trials
 
     def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
-        self.listed = self._list()
+        self._list()
         shared = [name for name in self.listed if name.startswith(("sweeps/", "shared/evaluations/"))]
         _for_each(self._refresh, [name for name in shared if name.endswith(".json")])
         _for_each(self._sync_trial, trial_ids)
 
     def try_sync_trial(self, trial_id: str) -> bool:
         def sync() -> None:
-            for name in self._below(f"trials/{trial_id}"):
-                self.listed.pop(name)
-            self.listed |= self._list(f"trials/{trial_id}")
+            self._list(f"trials/{trial_id}")
             self._sync_trial(trial_id)
 
         return warn_if_unreachable(sync)
@@ -236,19 +234,22 @@ class ObjectStorage(Storage):
         return f"{self.base}/{name}".rstrip("/")
 
     def _below(self, name: str) -> list[str]:
-        """Return the listed object of this name, or those in the folder."""
-        return [each for each in list(self.listed) if f"{each}/".startswith(f"{name}/")]
+        """Return the listed object of this name, or those in the folder; of "" all."""
+        return [each for each in list(self.listed) if not name or f"{each}/".startswith(f"{name}/")]
 
     def _list(self, below: str = "") -> dict[str, tuple[int, Any]]:
-        """Return bytes and time of every object below a folder, without names that would lead out of it."""
+        """List every object below a folder anew, without names that would lead out of it; return bytes and times."""
         with self._errors():
             try:
                 found = self.files.get_file_info(FileSelector(self._path(below), allow_not_found=True, recursive=True))
             except NotADirectoryError:
                 return {}
-        objects = (info for info in found if info.type == FileType.File)
-        named = {info.path[len(self.base) + 1 :]: (info.size, info.mtime) for info in objects}
-        return {name: entry for name, entry in named.items() if _is_inside(name)}
+        objects = ((info.path[len(self.base) + 1 :], info) for info in found if info.type == FileType.File)
+        now = {name: (info.size, info.mtime) for name, info in objects if _is_inside(name)}
+        for name in {*self._below(below)} - {below, *now}:
+            self.listed.pop(name, None)
+        self.listed |= now
+        return now
 
     def _read(self, name: str) -> bytes | None:
         """Return an object's content, None if there is no such object."""

@@ -66,7 +66,6 @@ class SweepFile(BaseModel):
 
     @property
     def label(self) -> str:
-        """Return NAME-HASH, which names this sweep and no other."""
         return f"{self.name}-{self.hash}"
 
     @property
@@ -114,21 +113,14 @@ def read_sweep(path: Path) -> SweepFile:
 def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH, as the last scan of the storage found them.
 
-    Those that cannot be read are left out. Raises InputError with the known ones if there is none that can.
+    Raises InputError with the known ones if there is none, or if one cannot be read.
     """
     names = list_names(store)
-    wanted = [stem for stem in names if name in (stem, names[stem])]
-    if not wanted:
-        known = closest(name, {*names.values(), *names}) if names else store.explain_empty()
+    found = [read_sweep(store.root / "sweeps" / f"{stem}.json") for stem in names if name in (stem, names[stem])]
+    if not found:
+        known = "it holds none" if store.root.is_dir() else "there is no such folder"
+        known = closest(name, {*names.values(), *names}) if names else known
         raise InputError(f"no sweep '{name}' in {store.location}; {known}")
-    found, problem = [], None
-    for stem in wanted:
-        try:
-            found.append(read_sweep(store.root / "sweeps" / f"{stem}.json"))
-        except InputError as error:
-            problem = error
-    if not found and problem:
-        raise problem
     return sorted(found, key=lambda sweep: (sweep.time, sweep.hash), reverse=True)
 
 

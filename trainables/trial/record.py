@@ -27,7 +27,7 @@ class Record:
 
     started: str
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
-    """Names this run of the trial among others of it; None: it did not run (`write_failure`)."""
+    """Names this run of the trial among others; None: it did not run (`write_failure`)."""
     begun: float = field(default_factory=perf_counter)
     seconds: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("loading", "training", "evaluation", "total"), 0.0)

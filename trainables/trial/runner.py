@@ -55,10 +55,9 @@ class TrialRun:
     def events(self) -> Iterator[Event]:
         """Run the trial; yield `{"phase", "step", "steps", ...}` on the way, and on rank 0 the written result last.
 
-        A loss that is not finite ends it as `diverged`, a retain loss or utility beyond its bar as `collapsed`, with
-        the metrics of the model as it then is. A full GPU makes it start again once with half the micro-batch, then
-        ends it as `out_of_memory`. Any other error ends it as `failed` (error.txt), or on many ranks is raised, and the
-        launcher starts all ranks again. Raises InputError.
+        Its outcome may be `diverged`, `collapsed` (with the metrics of the model as it then is), `stopped`,
+        `out_of_memory` (after one try with half the micro-batch) or `failed` (error.txt): on many ranks the error is
+        raised, and the launcher starts all ranks again. Raises InputError.
         """
         progress, result = None, {}
         if not self.many or dist.get_rank() == 0:

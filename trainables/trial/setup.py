@@ -119,10 +119,7 @@ def add_other_answers(trial: Trial, forget: benchmarks.Examples, tokenizer: Any)
 
 
 def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
-    """Return the configuration's micro-batch, or as many rows as fit the smallest GPU or a CPU's caches.
-
-    None: a rank's whole share.
-    """
+    """Return the rows of a pass, as configured or as fit the smallest GPU or a CPU's caches; None: a whole share."""
     resources = trial.resources
     if resources.micro_batch is not None:
         return resources.micro_batch

@@ -68,7 +68,7 @@ def _find_outcome(failure: Exception) -> str:
         return "out_of_memory"
     if isinstance(failure, WorkerGroupError):
         kinds = [type(error).__name__ for error in failure.worker_failures.values()]
-        return LOST if any(kind.startswith("WorkerHealthCheck") for kind in kinds) else "failed"
+        return LOST if any(kind.startswith(("WorkerHealthCheck", "Unreachable")) for kind in kinds) else "failed"
     return LOST if isinstance(failure, ControllerError) else "failed"
 
 

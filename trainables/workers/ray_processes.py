@@ -1,9 +1,10 @@
-"""What runs in Ray's processes: trials in a Tune actor that is used again, one rank of a trial, one of a direction."""
+"""What runs in Ray's processes: trials in a Tune actor, one rank of a trial or a direction, what follows a sweep."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -12,7 +13,7 @@ from trainables import benchmarks
 from trainables.benchmarks.local_paths import localize
 from trainables.common import cli, process_identity, provenance
 from trainables.common.errors import InputError, Unreachable
-from trainables.config.settings import Benchmark, Resources
+from trainables.config.settings import Benchmark, Resources, Selection
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage, remove_leftovers
@@ -146,3 +147,27 @@ def report_end(result: dict[str, Any]) -> dict[str, Any]:
         "history": read_history(result),
         **{goal.metric: found.get(goal.metric) for goal in goals.values()},
     }
+
+
+def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
+    """Write a chosen trial's model into a folder of the storage, verified, with its card."""
+    cli.silence_libraries()
+    from trainables.trial.export import model_folder
+
+    store = open_unchecked(root)
+    place = Path(store.local_path(folder))
+    model_folder.export(trial_id, store, place, why, rule)
+    store.push(place)
+
+
+def attack_trial(trial_id: str, names: Sequence[str], lr: float | None, root: str) -> str:
+    """Attack a trial whose weights are kept; return in words which attack brought back most."""
+    from trainables.robustness import attack_models
+
+    store = open_unchecked(root)
+    shares, _ = attack_models.attack(attack_models.read_trial(trial_id, store), names, lr, 0, store)
+    known = [row for row in shares if row["share"] is not None]
+    if not known:
+        return "attacked; hardly anything was removed" if shares else "no attack could be made"
+    worst = max(known, key=lambda row: row["share"])
+    return f"attacked; most came back by {worst['title']}: {worst['share']:.0%}"

@@ -47,19 +47,3 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
         optimizer.step()
     for name, value in restated.state_dict().items():
         assert torch.allclose(found[name], value, atol=2e-5), name
-
-
-def test_relearning_with_checkpointing_gives_the_same_weights(trial_inputs: Any) -> None:
-    prepare_process(Resources(), 0)
-    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
-    found = []
-    for checkpointing in (False, True):
-        network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
-        examples = encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:3], "llama2", "paper", 200)
-        resources = Resources(gradient_checkpointing=checkpointing)
-        words: dict[str, Any] = {"lr": 1e-3, "steps": (1,), "seed": 4, "measure": lambda *_: None}
-        relearning.relearn(network, tokenizer, examples, resources=resources, **words)
-        assert network.is_gradient_checkpointing == checkpointing
-        found.append(network.state_dict())
-    for name, value in found[0].items():
-        assert torch.allclose(value, found[1][name], atol=1e-6), name

@@ -11,7 +11,6 @@ import platform.status as status
 import platform.sweep.__main__ as sweep
 from analysis import report
 from platform.state.typed_commands import storage_option
-from platform.tracking import __main__ as tracking
 from tests.support.starts import invoke
 from trainables import export
 from trainables.common.cli import STORAGE_VARIABLE
@@ -20,7 +19,6 @@ from trainables.storage.folder_storage import Storage
 COMMANDS: dict[str, tuple[Callable[..., None], list[str]]] = {
     "sweep": (sweep.main, ["quickstart", "--dry-run"]),
     "status": (status.main, ["tofu_tiny"]),
-    "tracking": (tracking.main, ["sync", "tofu_tiny"]),
     "report": (report.main, ["tofu_tiny"]),
     "export": (export.main, ["0123", "--output", "model"]),
 }

@@ -171,18 +171,3 @@ def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str,
     with pytest.raises(InputError, match="leads out of the storage's copy"):
         localize(Model(path=str(here.root / ".." / "out")), here)
     assert not list(tmp_path.rglob("out*"))
-
-
-def test_empty_objects_that_mark_folders_are_ignored(machine: Machine) -> None:
-    """As S3's console makes them: nothing is under way by one, and nothing is fetched."""
-    here, there = machine("here"), machine("there")
-    write_trial(here, "a1")
-    here.push_trial("a1")
-    bucket, _, folder = here.location.removeprefix("s3://").partition("/")
-    for name in ("trials/", "trials/a1/", "trials/a1/checkpoint/", "trials/a2/checkpoint/", "sweeps/"):
-        here.files.create_dir(f"{bucket}/{folder}/{name}".rstrip("/"))
-    there.sync_trials(["a1", "a2"])
-    there.fetch_trial("a2")
-    assert [there.under_way(key) for key in ("a1", "a2")] == [False, False]
-    assert there.result("a1") is not None
-    assert not any(name.endswith("/") for name in names(there))

@@ -198,15 +198,6 @@ def test_a_retain_evaluation_of_something_else_is_refused(
     refused(run(data=data, retain_evaluation=evaluated), "was made on other forget rows than")
 
 
-def test_a_model_without_finite_losses_is_told(trial_inputs: Any, run: Run, tmp_path: Path) -> None:
-    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
-    network.lm_head.weight.data.fill_(math.nan)
-    model_files.save_model(network, tokenizer, tmp_path / "model", {})
-    done = run(model=tmp_path / "model")
-    assert (done.exit_code, done.stderr[:7]) == (1, "error: "), (done.output, done.exception)
-    assert "is not finite" in done.stderr
-
-
 def test_line_separators_inside_a_string_do_not_end_a_row(trial_inputs: Any, tmp_path: Path) -> None:
     """U+2028 and U+0085 may stand as they are in JSON, and end a line for str.splitlines."""
     text = json.dumps({"question": "a\u2028b", "answer": "c\u0085d"}, ensure_ascii=False)

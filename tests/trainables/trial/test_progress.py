@@ -58,7 +58,6 @@ def test_points_become_rarer_outlast_an_evaluation_and_are_of_one_attempt(store:
     for step in range(1, 1001):
         running.note({"phase": "evaluation", "step": step, "steps": 1000})
         running.note({"phase": "training", "step": step, "steps": 1000, "entry": entry})
-    assert [point["step"] for point in running.points[:14]] == [*range(1, 12), 13, 15, 17]
     assert (len(running.points), running.points[0]) == (54, {"step": 1, "loss": 2.0})
     running.note({"phase": "loading"})
     running.note({"phase": "training", "step": 1, "steps": 9, "entry": entry})

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Rectifier, Resources, RetainEvaluation, Training
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
-from trainables.storage.atomic_files import read_rows, write_json
+from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import PROGRESS, RESULT, STEPS
 from trainables.storage.opening import open_storage
@@ -64,23 +63,6 @@ def write_config(place: Path, trial: Trial) -> Path:
     path = place / "config.json"
     path.write_text(trial.model_dump_json())
     return path
-
-
-def test_a_result_tells_what_a_rule_of_two_gradients_does(trial: Trial, tmp_path: Path) -> None:
-    rule = Rectifier(name="hamu_q", gamma=0.5)
-    ruled = trial.model_copy(update={"rectifier": rule, "training": trial.training.model_copy(update={"max_steps": 2})})
-    assert run.run(write_config(tmp_path, ruled), str(tmp_path / "runs")) == 0
-    store = Storage(tmp_path / "runs")
-    result = store.result(ruled.id()) or {}
-    assert result["adds_retain"]
-    assert {name: result["config"]["rectifier"][name] for name in ("scope", "memory", "gamma")} == {
-        "scope": "tensor",
-        "memory": "average",
-        "gamma": 0.5,
-    }
-    steps = read_rows(store.trial(ruled.id()) / STEPS)
-    assert 0 < steps[0]["conflict_share"] < 1, "of many tensors"
-    assert all(step["forget_share"] > 0 < step["retain_loss"] for step in steps)
 
 
 def test_trial_runs_without_ray_and_twice_the_same_bit_for_bit(
@@ -148,34 +130,14 @@ def test_inputs_that_are_not_what_was_planned(trial: Trial, change: dict[str, An
     assert Storage(tmp_path / "runs").result(changed.id()) is None
 
 
-@pytest.fixture
-def start(
-    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[], tuple[int, str, bool]]:
-    """Return the command, whose trial only says that it runs: exit status, message, and whether it ran."""
-    ran: list[str] = []
-
-    def events(self: TrialRun) -> Iterator[dict[str, Any]]:
-        ran.append(self.trial.id())
-        yield {"phase": "done", "result": {"id": self.trial.id(), "status": "finished", "metrics": {}, "error": None}}
-
-    def command() -> tuple[int, str, bool]:
-        status = cli.guarded(lambda: run.run(write_config(tmp_path, trial), str(tmp_path / "runs")))
-        return status, capsys.readouterr().err, bool(ran)
-
-    monkeypatch.setattr(TrialRun, "events", events)
-    return command
-
-
 @pytest.mark.parametrize("status", ["finished", "damaged"])
-def test_a_result_is_not_run_over(trial: Trial, tmp_path: Path, status: str, start: Any) -> None:
+def test_a_result_is_not_run_over(trial: Trial, tmp_path: Path, status: str) -> None:
     path = Storage(tmp_path / "runs").trial(trial.id()) / RESULT
-    folder = path.parent
     write_result(Storage(tmp_path / "runs"), trial.id(), config=trial.model_dump(mode="json"))
     content = path.read_text() if status == "finished" else path.read_text()[:50]
     path.write_text(content)
-    message = f"error: CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; "
-    assert start() == (2, message + "give another --storage to run it apart\n", False)
+    with pytest.raises(InputError, match=rf"CONFIG: trial {trial.id()} has a result already \({status}\) in "):
+        run.run(write_config(tmp_path, trial), str(tmp_path / "runs"))
     assert path.read_text() == content
 
 
@@ -191,17 +153,22 @@ def test_a_result_is_not_run_over(trial: Trial, tmp_path: Path, status: str, sta
     ids=["alive", "alive but silent", "dead", "elsewhere", "elsewhere and silent"],
 )
 def test_a_trial_that_another_process_runs_is_left_alone(
-    trial: Trial, tmp_path: Path, changes: dict[str, Any], refused: bool, start: Any
+    trial: Trial, tmp_path: Path, changes: dict[str, Any], refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The trial itself is not run here."""
+    result = {"id": trial.id(), "status": "finished", "metrics": {}, "error": None}
+    monkeypatch.setattr(TrialRun, "events", lambda _: iter([{"phase": "done", "result": result}]))
+    store, words = Storage(tmp_path / "runs"), (write_config(tmp_path, trial), str(tmp_path / "runs"))
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
         born = psutil.Process(another.pid).create_time()
         other = process_identity.describe_self() | {"pid": another.pid, "born": born, "beat": time.time()} | changes
-        write_json(Storage(tmp_path / "runs").trial(trial.id()) / PROGRESS, other)
-        status, message, ran = start()
+        write_json(store.trial(trial.id()) / PROGRESS, other)
+        if refused:
+            with pytest.raises(InputError, match=f"CONFIG: process {another.pid} on .* is at trial {trial.id()} in "):
+                run.run(*words)
+        else:
+            assert run.run(*words) == 0
         another.kill()
-    assert (status, ran) == ((2, False) if refused else (0, True))
-    said = f"error: CONFIG: process {other['pid']} on {other['host']} is at trial {trial.id()} in {tmp_path / 'runs'};"
-    assert (said in message) is refused
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
-"""A trial's kept weights as a folder that others can load.
+"""A trial's kept weights as a folder that others can load: safetensors, tokenizer, a card, and facts for programs.
 
-It holds safetensors, the tokenizer, a model card (README.md) and `unlearning.json`, its facts for programs: counts and
-hashes of what was forgotten, never its text. It gets its name when the written weights have been evaluated again.
+The facts are counts and hashes of what was forgotten, never its text.
 """
 
 from __future__ import annotations
@@ -42,20 +41,14 @@ def export(
     rule: Selection | None = None,
     shares: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Write and verify the model folder of a trial; return its facts.
+    """Write the model folder of a trial, which appears when its weights have been evaluated again; return its facts.
 
     `why` and `rule`: how a sweep chose the trial, as a sentence for the card, and the rule, which says what rows are
     reported. `shares`: what attacks brought back (robustness.came_back). Raises InputError.
     """
     result = load_result(trial_id, store)
     trial = read_trial(result, store)
-    if not store.has_weights(trial_id):
-        raise InputError(
-            f"ID: the weights of trial {trial_id} were not kept; run it again with python -m trainables.run "
-            f"{store.trial(trial_id) / CONFIG} --storage AGAIN, then export it with --storage AGAIN"
-        )
-    weights = store.trial(trial_id) / WEIGHTS
-    store.fetch(weights)
+    weights = fetch_weights(trial_id, store)
     check_output(output)
     evaluation.check_data(trial.benchmark)
     if rule is None:  # by which the step was chosen; the default, which reports all rows, if none was
@@ -73,6 +66,18 @@ def export(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return facts
+
+
+def fetch_weights(trial_id: str, store: Storage) -> Path:
+    """Return the folder of a trial's weights. Raises InputError if they were not kept."""
+    folder = store.trial(trial_id)
+    if not store.has_weights(trial_id):
+        raise InputError(
+            f"ID: the weights of trial {trial_id} were not kept; run it again with python -m trainables.run "
+            f"{folder / CONFIG} --storage AGAIN, then take it from --storage AGAIN"
+        )
+    store.fetch(folder / WEIGHTS)
+    return folder / WEIGHTS
 
 
 def check_output(output: Path) -> None:
