@@ -41,11 +41,7 @@ def train_ranks(config: dict[str, Any]) -> None:
     while store.result(trial.id()) is None and progress.runs_here(store.trial(trial.id())):
         time.sleep(ray_processes.REPORT_SECONDS)
     try:
-        store.fetch_trial(trial.id())
-        result = store.result(trial.id())
-        if result is None and (lost := config.get("lost")) is not None:
-            result = record.write_failure(trial, store, lost, LOST)
-        result = result or launch(
+        result = ray_processes.find_end(trial, store, config.get("lost")) or launch(
             trial, store, keep=config["keep"], strategy=config["strategy"], stop_rule=config.get("stop_rule")
         )
     except Unreachable:

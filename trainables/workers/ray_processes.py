@@ -65,12 +65,8 @@ class TrialActor(tune.Trainable):
                 if self.store.result(key) is None and progress.runs_here(self.store.trial(key)):
                     time.sleep(REPORT_SECONDS)
                     return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
-                self.store.fetch_trial(key)
-                if (found := self.store.result(key)) is not None:
-                    remove_leftovers(self.store.trial(key))
-                    return report_end(found)
-                if (lost := self.given.get("lost")) is not None:
-                    return report_end(record.write_failure(self.trial, self.store, lost, LOST))
+                if (result := find_end(self.trial, self.store, self.given.get("lost"))) is not None:
+                    return report_end(result)
                 self.events = make_run(localize(self.trial, self.store), self.store, self.given).events()
             return self._go_on(self.events)
         except Unreachable:
@@ -93,6 +89,17 @@ class TrialActor(tune.Trainable):
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Nothing: see save_checkpoint."""
+
+
+def find_end(trial: Trial, store: Storage, lost: str | None) -> dict[str, Any] | None:
+    """Fetch a trial; return its result, which is `lost` if that is why it does not run again; None: it is to run."""
+    from trainables.trial import record
+
+    store.fetch_trial(trial.id())
+    result = store.result(trial.id())
+    if result is not None:
+        remove_leftovers(store.trial(trial.id()))
+    return result if result is not None or lost is None else record.write_failure(trial, store, lost, LOST)
 
 
 def rank(config: dict[str, Any]) -> None:

@@ -156,12 +156,13 @@ def test_what_is_refused(trial_inputs: Any, tmp_path: Path, more: tuple[str, ...
 
 
 def test_a_folder_needs_its_target_and_a_trial_its_weights(trial_inputs: Any, tmp_path: Path) -> None:
-    done = invoke(stress.main, trial_inputs.target, "--storage", tmp_path, "--attacks", "nf4")
-    assert "--target: name the model before unlearning" in done.stderr
-    done = invoke(stress.main, "0123456789ab", "--storage", tmp_path, "--attacks", "nf4")
-    assert "ID: no result of a trial '0123456789ab'" in done.stderr
-    done = invoke(stress.main, "0123456789ab", "--storage", tmp_path, "--attacks", "nf4", "--split", "forget01")
-    assert "--split: of a model folder; 0123456789ab is none, and a trial has its own" in done.stderr
+    for words, message in (
+        ([trial_inputs.target], "--target: name the model before unlearning"),
+        (["0123456789ab"], "ID: no result of a trial '0123456789ab'"),
+        (["0123456789ab", "--split", "forget01"], "--split: of a model folder; 0123456789ab is none, and a trial has"),
+    ):
+        done = invoke(stress.main, *words, "--storage", tmp_path, "--attacks", "nf4")
+        assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
 
 
 def test_other_weights_in_the_same_folder_are_attacked_anew(trial_inputs: Any, tmp_path: Path) -> None:

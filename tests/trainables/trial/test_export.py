@@ -121,15 +121,13 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
     store, trial_id = kept
     known = store.result(trial_id)["config"]
     (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "file").touch()
     bare, _ = doctored(kept, tmp_path / "bare")
     shutil.rmtree(bare.trial(trial_id) / WEIGHTS)
     doctored(kept, tmp_path / "unknown", config=known | {"method": "nobodys"})
     doctored(kept, tmp_path / "changed", config=config_of(kept, "benchmark", fingerprint="files:0"))
     for name, storage, output, message in (
         (trial_id[:-1] + "x", store.root, "model", f"did you mean '{trial_id}'?"),
-        (trial_id, store.root, "taken", "is there already, a folder with files in it; give a new folder"),
-        (trial_id, store.root, "taken/file", "is there already, a file; give a new folder"),
+        (trial_id, store.root, "taken", "exists; give a new folder"),
         ("../../elsewhere", "nowhere", "model", "'../../elsewhere' names nothing in"),
         (trial_id, "bare/runs", "model", "were not kept; run it again with python -m trainables.run "),
         (trial_id, "unknown/runs", "model", "is none of this checkout's: method: "),

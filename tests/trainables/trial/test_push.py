@@ -1,4 +1,4 @@
-"""trainables.export --push: an exported folder on the hub, private, with its measures and without a text or token."""
+"""trainables.export --push: an exported folder on the hub, private, without a text or token."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from tests.trainables.trial import test_export
 from trainables import export
 from trainables.benchmarks import tofu
 from trainables.config.trial import Trial
-from trainables.storage import atomic_files
-from trainables.storage.names import CAME_BACK
 from trainables.trial.export import model_card, model_folder
 
 kept, exported = test_export.kept, test_export.exported
@@ -52,10 +50,6 @@ def push(kept: Any, *words: object) -> Any:
 def test_what_is_sent(kept: Any, hub: HubServer, trained_inputs: Any, tmp_path: Path) -> None:
     """A second time, another way: made public, from the folder that is there."""
     store, trial_id = place = test_export.doctored(kept, tmp_path)
-    row = {"attack": "nf4", "title": "4-bit weights (NF4)", "before": 0.25, "after": 0.5, "share": 0.6}
-    known = {"shares": [row, row | {"title": "never", "after": None}], "attacks": {}}
-    known["started"] = (store.result(trial_id) or {})["started"]
-    atomic_files.write_json(store.stress(trial_id) / CAME_BACK, known)
     done = push(place, "somebody/forgetful")
     assert done.exit_code == 0, done.output
     assert done.stdout.endswith(f"uploaded: {hub.url}/somebody/forgetful, private\n")
@@ -64,7 +58,8 @@ def test_what_is_sent(kept: Any, hub: HubServer, trained_inputs: Any, tmp_path: 
     names = {path.name for path in sent.iterdir()}
     assert names >= {"README.md", "unlearning.json", "config.json", "model.safetensors", "tokenizer.json"}
     assert all((sent / name).read_bytes() == (folder / name).read_bytes() for name in names)
-    check_card(sent / "README.md", json.loads((sent / "unlearning.json").read_text()))
+    data: Any = ModelCard.load(sent / "README.md").data
+    assert (data.model_name, data.tags) == ("gru-npo-forget25-g0.5-t1-s0", ["unlearning", "npo", "gru"])
     forget, retain = tofu.TofuBenchmark().training_rows(test_export.configuration(trained_inputs).benchmark)
     texts = [row[column] for row in (*forget, *retain) for column in ("question", "answer")]
     for content in (path.read_bytes() for path in sent.iterdir()):
@@ -79,36 +74,19 @@ def test_what_is_sent(kept: Any, hub: HubServer, trained_inputs: Any, tmp_path: 
     assert not (hub.home / "models/somebody/open/evals").exists()
 
 
-def check_card(file: Path, facts: dict[str, Any]) -> None:
-    """The card's metadata, as huggingface_hub reads them."""
-    data: Any = ModelCard.load(file).data
-    assert data.model_name == "gru-npo-forget25-g0.5-t1-s0"
-    known = {name: value for name, value in facts["verified_metrics"].items() if isinstance(value, float)}
-    assert facts["verified_metrics"]["forget_quality"] is None, "which would make the card unreadable"
-    found = {one.metric_type: one for one in data.eval_results}
-    assert found.keys() == {model_card.SHARED_NAMES.get(name, name) for name in known}
-    utility = found["model_utility"]
-    assert (utility.metric_value, utility.metric_args) == (known["model_utility"], {"protocol": "paper"})
-    assert (utility.metric_name, utility.dataset_type, utility.dataset_config) == ("model utility", "tofu", "forget25")
-
-
 def test_the_hubs_own_data_are_named(kept: Any, exported: Path) -> None:
-    """Forget quality is called as open-unlearning calls it."""
     store, trial_id = kept
     config = Trial.model_validate((store.result(trial_id) or {})["config"])
-    found = {"forget_quality": -2.0, "forget_quality_pvalue": 0.135}
-    facts = json.loads((exported / model_folder.FACTS).read_text()) | {"verified_metrics": found}
+    facts = json.loads((exported / model_folder.FACTS).read_text())
 
-    def told_of(fingerprint: str) -> Trial:
+    def write(fingerprint: str) -> str:
         benchmark = config.benchmark.model_copy(update={"fingerprint": fingerprint})
-        return config.model_copy(update={"benchmark": benchmark})
+        return model_card.write_card(facts, config.model_copy(update={"benchmark": benchmark}))
 
-    published, made_up = told_of("hub:locuslab/TOFU@main"), told_of("fictional:0")
-    assert "(rows of locuslab/TOFU)" in model_card.write_card(facts, published)
-    named = [(one.dataset_type, one.metric_type, one.metric_value) for one in model_card.list_results(facts, published)]
-    assert named == [("locuslab/TOFU", "forget_quality_ln_p", -2.0), ("locuslab/TOFU", "forget_quality", 0.135)]
-    assert "Benchmark `tofu` with made-up rows, split" in model_card.write_card(facts, made_up)
-    assert {one.dataset_name for one in model_card.list_results(facts, made_up)} == {"made-up rows forget25"}
+    published = write("hub:locuslab/TOFU@main")
+    assert "(rows of locuslab/TOFU)" in published
+    assert "datasets:\n- locuslab/TOFU\n" in published
+    assert "Benchmark `tofu` with made-up rows, split" in write("fictional:0")
 
 
 def test_what_is_refused_before_any_work(

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.benchmarks.tofu.open_unlearning_files import MEMORISED
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.trial import Trial
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
-SHARED_NAMES = {"forget_quality": "forget_quality_ln_p", "forget_quality_pvalue": "forget_quality"}
-SHARED_NAMES |= {f"forget_{ours}": name for name, ours in MEMORISED.items()}
-"""What open-unlearning calls metrics of ours; its forget quality is p. Others keep our names."""
 
 
 def write_card(facts: dict[str, Any], trial: Trial) -> str:
@@ -31,7 +26,6 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         tags=["unlearning", trial.method.replace("_", "-"), *([] if rectifier == "none" else [rectifier])],
         datasets=_hub_data(trial) or None,
         model_name=trial.label(),
-        eval_results=list_results(facts, trial),
     )
     values = facts | {
         "method": METHODS[trial.method].label + ("" if rectifier == "none" else f" with {RECTIFIERS[rectifier].label}"),
@@ -45,26 +39,6 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         "attacked": [_attack_row(one) for one in facts["attacks"]],
     }
     return str(ModelCard.from_template(data, template_path=str(TEMPLATE), **values)) + "\n"
-
-
-def list_results(facts: dict[str, Any], trial: Trial) -> list[EvalResult]:
-    """Return the card's `model-index`: the metrics of all rows. One that is null would make the card unreadable."""
-    asked = "made-up rows" if trial.benchmark.is_fictional else trial.benchmark.name
-    titles = {goal.metric: goal.title for goal in benchmarks.find(trial.benchmark.name).GOALS}
-    return [
-        EvalResult(
-            task_type="text-generation",
-            dataset_type=[*_hub_data(trial), asked][0],
-            dataset_name=f"{asked} {trial.benchmark.split}",
-            dataset_config=trial.benchmark.split,
-            metric_type=SHARED_NAMES.get(name, name),
-            metric_name=titles.get(name),
-            metric_value=value,
-            metric_args={"protocol": trial.benchmark.dialect},
-        )
-        for name, value in facts["verified_metrics"].items()
-        if isinstance(value, float) and math.isfinite(value)
-    ]
 
 
 def _hub_data(trial: Trial) -> list[str]:

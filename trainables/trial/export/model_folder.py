@@ -6,6 +6,7 @@ The facts are counts and hashes of what was forgotten, never its text.
 from __future__ import annotations
 
 import difflib
+import math
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
@@ -20,15 +21,18 @@ from trainables.benchmarks.local_paths import localize
 from trainables.common import cli, fingerprints, provenance
 from trainables.common.errors import InputError
 from trainables.config.ids import digest, hashed_part
-from trainables.config.settings import Selection
+from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATED, RESULT, WEIGHTS
-from trainables.trial import step_selection
-from trainables.trial.export import model_card, verify
+from trainables.training import model_files
+from trainables.trial import setup, step_selection
+from trainables.trial.export import model_card
 
 FACTS, CARD = "unlearning.json", "README.md"
+TOLERANCE = 1e-3
+"""The tolerance of a metric, absolute and relative, on a device like the trial's."""
 PLACES = ("path", "data", "sources", "tokenizer")
 """What a configuration without fingerprints names by place, which is private."""
 
@@ -56,12 +60,10 @@ def export(
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
         shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(fingerprints.RECIPE, ".*"))
-        verified = verify.verify(trial, result, staging)
+        verified = verify(trial, result, staging)
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS, facts)
         atomic_files.write_text(staging / CARD, model_card.write_card(facts, trial))
-        if output.is_dir():  # empty, as was checked
-            output.rmdir()
         atomic_files.publish(staging, output)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -80,13 +82,49 @@ def fetch_weights(trial_id: str, store: Storage) -> Path:
     return folder / WEIGHTS
 
 
+def verify(trial: Trial, result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Evaluate a model folder as the trial did: its precision, threads and determinism, on a GPU if it had one.
+
+    Returns what the written weights gave, and the differences from the trial's metrics. Raises InputError if there are
+    any on a device like the trial's; on another one rounding makes some.
+    """
+    import torch
+
+    from trainables.training.runtime import device_name, prepare_process
+
+    gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
+    device = prepare_process(trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), trial.seed)
+    precision = "fp32" if trial.task_vector else trial.resources.precision
+    network, tokenizer = model_files.load_model(Model(path=str(folder)), precision, "--output")
+    reference, budget = setup.load_retain_evaluation(trial), trial.resources.evaluation_tokens
+    metrics, _ = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
+    wrong, verified_on = differences(result["metrics"], metrics), device_name(gpus)
+    if wrong and verified_on == result["topology"]["device"]:
+        raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
+    return {"verified_metrics": metrics, "verified_on": verified_on, "differences": wrong}
+
+
+def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
+    """Return the metrics of `first` that `again` does not give: `forget_rouge 0.41 is 0.52`.
+
+    A measure that was added since the trial ran is none of `first`.
+    """
+    found = []
+    for name in (name for name in again if name in first):
+        known, value = first[name], again[name]
+        same = known == value
+        if isinstance(known, float) and isinstance(value, float):
+            same = math.isclose(known, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        if not same:
+            found.append(f"{name} {known} is {value}")
+    return found
+
+
 def check_output(output: Path) -> None:
-    """Raise InputError if a folder cannot be written, or there is something in it."""
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        what = "a folder with files in it" if output.is_dir() else "a file"
-        raise InputError(f"--output: '{output}' is there already, {what}; give a new folder")
-    if not output.is_dir():
-        atomic_files.check_writable(output, "--output")
+    """Raise InputError if a folder exists, or cannot be written."""
+    if output.exists():
+        raise InputError(f"--output: '{output}' exists; give a new folder")
+    atomic_files.check_writable(output, "--output")
 
 
 def read_trial(result: dict[str, Any], store: Storage) -> Trial:
