@@ -172,11 +172,11 @@ class AttackRunner:
 
 def _measure(records: Records) -> Metrics:
     """Return the metrics of forget rows. Raises TrialStopped if one is not finite."""
-    found: Metrics = {name: float(np.mean([row[name] for row in records])) for name in MEASURES}
+    found = {name: float(np.mean([row[name] for row in records])) for name in MEASURES}
     found["prob"] = float(np.exp(-aggregates.mean_loss(records, "forget", "answer")).mean())
     if not all(np.isfinite(list(found.values()))):
         raise TrialStopped("diverged", "the loss of a forget row is not finite")
-    return found | {"rows": len(records)}
+    return {**found, "rows": len(records)}
 
 
 def score_answers_only(encoder: Encoder) -> Encoder:

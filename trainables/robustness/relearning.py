@@ -8,10 +8,9 @@ from typing import Any
 
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Resources, Training
-from trainables.inference.padded_batch import pad_of
-from trainables.methods import method_constants, objectives, rectifiers
 from trainables.robustness.attacks import BATCH
 from trainables.training import engine, loop
+from trainables.trial import setup
 
 ROWS_OF_PASS = 8
 
@@ -36,16 +35,8 @@ def relearn(
     training = Training(
         lr=lr, epochs=epochs + 1, max_steps=max(steps), batch_size=batch, schedule="linear", weight_decay=0
     )
-    task = loop.TrainingTask(
-        forget=examples,
-        retain=(),
-        objective=objectives.make_objective("nll", method_constants.Constants()),
-        rectifier=rectifiers.make_rectifier("none", None, None),
-        training=training,
-        seed=seed,
-        pad=pad_of(tokenizer),
-        micro_batch=min(batch, resources.micro_batch or ROWS_OF_PASS),
-    )
+    rows = min(batch, resources.micro_batch or ROWS_OF_PASS)
+    task = setup.make_fine_tuning(examples, training, tokenizer, seed, rows, clip=None)
     if resources.gradient_checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     run = engine.create_engine(network.train(), training, resources)

@@ -1,7 +1,7 @@
 """A storage in a bucket, with a working copy on every machine, which may be deleted when nothing runs there.
 
-A trial is sent whole when it ends, result.json last; a checkpoint counts with meta.json, and a folder that is made once
-(model, data, direction, weights, export) with COMPLETE. Results are downloaded before a plan, a status and a report.
+A trial is sent whole when it ends, result.json last; a checkpoint counts with meta.json, a folder that is made once
+with COMPLETE. Results are downloaded before a plan, a status and a report.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class ObjectStorage(Storage):
     def _sync_trial(self, trial_id: str) -> None:
         """Download a trial's small files; what is here of another run of it, or was set aside elsewhere, goes."""
         folder, result = self.trial(trial_id), f"trials/{trial_id}/{RESULT}"
-        if self.has(trial_id) and (result not in self.listed or self._is_other(result)):
+        known = result in self.listed and self.downloaded.get(result) == self.listed[result]
+        if self.has(trial_id) and not known and self._read(result) != (folder / RESULT).read_bytes():
             shutil.rmtree(folder, ignore_errors=True)
         for name in SMALL_FILES:
             self._refresh(f"trials/{trial_id}/{name}")
@@ -262,11 +263,6 @@ class ObjectStorage(Storage):
     def _write(self, name: str, content: bytes) -> None:
         with self._errors(), self.files.open_output_stream(self._path(name)) as stream:
             stream.write(content)
-
-    def _is_other(self, name: str) -> bool:
-        """Return whether an object is another one than the file here."""
-        known = self.downloaded.get(name) == self.listed[name]
-        return not known and self._read(name) != (self.root / name).read_bytes()
 
     def _refresh(self, name: str) -> None:
         """Download an object if there is one, and it has changed since this process downloaded it."""

@@ -84,11 +84,6 @@ class SweepFile(BaseModel):
         """Return the paths of its axes that have several values."""
         return tuple(path for path, axis in self.axes.items() if isinstance(axis, dict) or len(axis) > 1)
 
-    @property
-    def is_search(self) -> bool:
-        """Return whether a start searched with Optuna: the trials are of all starts."""
-        return self.strategy == "optuna" or any(re.search("--strategy[= ]optuna", one) for one in self.commands)
-
 
 def read_sweep(path: Path) -> SweepFile:
     """Return what a sweep's file says. Raises InputError if it is missing, cannot be read or is of another format."""

@@ -169,6 +169,7 @@ class TrialRun:
     ) -> Iterator[Event]:
         """Train to the last step, from the checkpoint described by `resume_from` if it is not empty."""
         record, last, folder = self.record, task.count_steps(), self.folder / CHECKPOINT
+        evaluate_every, save_every = self.trial.training.eval_every, self.trial.resources.checkpoint_every
         if resume_from:
             state, record.steps = checkpoints.restore(engine, task, folder)
             record.resume(state.step, resume_from.get("seconds", {}))
@@ -179,12 +180,12 @@ class TrialRun:
         steps.drop_after(state.step)
         for entry in loop.train(engine, task, state):
             record.steps.append(entry)
-            if steps.is_due(state.step) and state.step < last:  # before its checkpoint, so that a resume misses none
+            # A step is evaluated before its checkpoint, so that a resume misses none.
+            if evaluate_every and state.step % evaluate_every == 0 and state.step < last:
                 yield {"phase": "evaluation", "step": state.step, "steps": last}
                 record.stopped = self._evaluate_step(engine, steps, state.step, last)
             record.stopped = record.stopped or loop.find_collapse(self.trial.training.stop_above, entry)
-            every = self.trial.resources.checkpoint_every
-            if every is not None and state.step % every == 0 and state.step < last and not record.stopped:
+            if save_every and state.step % save_every == 0 and state.step < last and not record.stopped:
                 checkpoints.save(engine, task, state, record.steps, record.update_seconds(), folder, self.store)
                 steps.saved_step = state.step
             yield {"phase": "training", "step": entry["step"], "steps": last, "entry": entry}

@@ -51,13 +51,12 @@ def make_stop_rule(histories: Iterable[History], enough: int, floor: float | Non
     for history in histories:
         for step, goals in history:
             found.setdefault(step, []).append(goals)
-    bars = {step: _subtract_margins(points) for step, points in found.items() if len(points) >= max(enough, LEAST)}
+    bars = {}
+    for step, points in found.items():
+        if len(points) >= max(enough, LEAST):
+            margins = [MARGIN * (max(values) - min(values)) for values in zip(*points, strict=True)]
+            bars[step] = tuple(tuple(map(operator.sub, point, margins)) for point in points)
     return StopRule(enough=enough, floor=floor, bars=bars)
-
-
-def _subtract_margins(points: Sequence[Point]) -> tuple[Point, ...]:
-    margins = [MARGIN * (max(values) - min(values)) for values in zip(*points, strict=True)]
-    return tuple(tuple(gain - less for gain, less in zip(point, margins, strict=True)) for point in points)
 
 
 def read_history(result: Mapping[str, Any]) -> list[tuple[int, Point]]:

@@ -15,7 +15,7 @@ from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.config.method_tables import METHODS
-from trainables.config.settings import Benchmark, Model, Resources
+from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial, check_runnable
 from trainables.data.idk_answers import fingerprint_answers, read_answers
@@ -63,7 +63,7 @@ def load_retain_evaluation(trial: Trial) -> Any:
 
 def load_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Examples]:
     """Return forget rows and retain rows as tokens; the process's next trials on the same rows take these."""
-    return _load_examples(trial.benchmark, trial.target, trial.training.max_length)
+    return _load_examples(trial.benchmark, trial.target, trial.training.max_length)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=4)
@@ -102,6 +102,22 @@ def make_task(
         micro_batch=micro_batch,
         observe=trial.observe,
         frozen=frozen,
+    )
+
+
+def make_fine_tuning(
+    examples: benchmarks.Examples, training: Training, tokenizer: Any, seed: int, rows: int | None, clip: float | None
+) -> loop.TrainingTask:
+    """Return the task of plain training by the mean loss of labels, `rows` at once; `clip`: a norm, if any."""
+    return loop.TrainingTask(
+        forget=examples,
+        retain=(),
+        objective=objectives.make_objective("nll", method_constants.Constants()),
+        rectifier=rectifiers.make_rectifier("none" if clip is None else "clip", None, clip),
+        training=training,
+        seed=seed,
+        pad=pad_of(tokenizer),
+        micro_batch=rows,
     )
 
 

@@ -74,11 +74,6 @@ class StepSelection:
     def folder(self) -> Path:
         return self.store.trial(self.trial.id()) / EVALUATIONS
 
-    def is_due(self, step: int) -> bool:
-        """Return whether `step` is evaluated although training goes on."""
-        every = self.trial.training.eval_every
-        return every is not None and step % every == 0
-
     def can_resume_at(self, step: int) -> bool:
         """Return whether the weights are there of the best step up to `step`; True for a trial that keeps none."""
         if self.weights is None or not any(number <= step for number in self._list_steps()):

@@ -73,8 +73,7 @@ def launch(
 ) -> dict[str, Any]:
     """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; return the result.
 
-    `strategy`: Ray's, for the placement of the ranks. `stop_rule`: as JSON.
-    Raises what Ray Train raises after its restarts.
+    `strategy`: Ray's, for the placement of the ranks. Raises what Ray Train raises after its restarts.
     """
     from ray.train import TrainingFailedError
 

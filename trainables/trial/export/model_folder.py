@@ -53,7 +53,9 @@ def export(
     result = load_result(trial_id, store)
     trial = read_trial(result, store)
     weights = fetch_weights(trial_id, store)
-    check_output(output)
+    if output.exists():
+        raise InputError(f"--output: '{output}' exists; give a new folder")
+    atomic_files.check_writable(output, "--output")
     evaluation.check_data(trial.benchmark)
     if rule is None:  # by which the step was chosen; the default, which reports all rows, if none was
         rule = trial.selection if result["chosen_step"] is not None else Selection()
@@ -118,13 +120,6 @@ def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]
         if not same:
             found.append(f"{name} {known} is {value}")
     return found
-
-
-def check_output(output: Path) -> None:
-    """Raise InputError if a folder exists, or cannot be written."""
-    if output.exists():
-        raise InputError(f"--output: '{output}' exists; give a new folder")
-    atomic_files.check_writable(output, "--output")
 
 
 def read_trial(result: dict[str, Any], store: Storage) -> Trial:
