@@ -70,7 +70,9 @@ def find_problems(file: ClusterFile) -> list[str]:
     found = [f"line {number}: {problem}" for number, line in enumerate(lines, 1) for problem in _line_problems(line)]
     if file.is_batch_script:
         return found
-    found += [f"env: {name} is a secret; leave it out" for name in PAIR.findall("\n".join(lines)) if _is_secret(name)]
+    found += [
+        f"env: {name} is a secret; leave it out" for name in PAIR.findall("\n".join(lines)) if SECRET_NAME.search(name)
+    ]
     if file.is_kubernetes:
         return [*found, *_kuberay_problems(file, lines)]
     if not file.provider.get("storage"):

@@ -213,8 +213,6 @@ def _check_stress(sweep: Sweep) -> None:
         attacks.check_benchmark(sweep.benchmark, "stress.attacks")
         names = attacks.choose(stress, "stress.attacks")
         attacks.check_rate(names, sweep.stress.lr, "stress.lr")
-        if "uds" in names:
-            raise InputError("stress.attacks: uds is measured by python -m trainables.stress ID --attacks uds alone")
     elif sweep.stress.lr is not None:
         raise InputError("stress.lr: no attack is asked for; add --set stress.attacks=all")
 

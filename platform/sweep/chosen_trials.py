@@ -57,7 +57,7 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
     import ray.exceptions
 
     from trainables.trial.export import model_folder
-    from trainables.workers.chosen_trials import make_export
+    from trainables.workers.ray_processes import make_export
 
     folder = store.root / "exports" / trial.id()
     if store.exists(folder):
@@ -79,7 +79,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
     import ray
     import ray.exceptions
 
-    from trainables.workers.chosen_trials import attack_trial
+    from trainables.workers.ray_processes import attack_trial
 
     stress, resources = plan.sweep.stress, plan.sweep.resources
     chosen, left = choose_trials(plan, store), list_to_attack(plan, store)

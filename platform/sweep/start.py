@@ -22,9 +22,8 @@ from platform.tracking.mirror import start_mirror
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.common.wording import format_count
-from trainables.storage.folder_storage import Storage, set_aside
+from trainables.storage.folder_storage import Storage, remove_leftovers, set_aside
 from trainables.storage.names import ERROR, LOST, RESULT, ROWS, STEPS
-from trainables.storage.trial_files import remove_leftovers
 
 
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:

@@ -26,6 +26,7 @@ BY_TESTS = {
     r"python -m platform\.tracking sync \w+": "test_runs",
     r"python -m analysis\.report \w+": "test_report",
     r"python -m analysis\.report \w+ \w+": "test_several_sweeps",
+    r"python -m trainables\.run runs/trials/ID/config\.json --storage again": "test_run",
     r"python -m trainables\.export ID --output DIR": "test_export",
     r"python -m trainables\.export ID --push ORG/NAME": "test_push",
     r"python -m trainables\.evaluate --benchmark own .*": "test_own_sweep",

@@ -156,10 +156,6 @@ def test_the_chosen_setting_is_attacked_with_all_its_seeds(tmp_path: Path) -> No
     ("settings", "words"),
     [
         (["stress.attacks=nf5"], "stress.attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
-        (
-            ["stress.attacks=all,uds", "stress.lr=1e-3"],
-            "stress.attacks: uds is measured by python -m trainables.stress",
-        ),
         (["stress.lr=1e-3"], "stress.lr: no attack is asked for"),
         (["stress.attacks=nf4,relearn"], "stress.lr: relearning needs a learning rate"),
     ],

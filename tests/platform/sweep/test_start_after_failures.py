@@ -20,10 +20,9 @@ from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.folder_storage import Storage
+from trainables.storage.folder_storage import Storage, remove_leftovers
 from trainables.storage.names import LOST, RESULT
 from trainables.storage.sweep_file import FORMAT
-from trainables.storage.trial_files import remove_leftovers
 
 runs, signals, machine = starts.runs, starts.signals, machines.machine
 

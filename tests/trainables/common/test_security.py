@@ -59,11 +59,11 @@ def test_trial_with_paths_everywhere_writes_into_the_storage_alone(trial_inputs:
     )
     (tmp_path / "config.json").write_text(config.model_dump_json())
     before = set(tmp_path.rglob("*"))
-    assert run._run(tmp_path / "config.json", str(tmp_path / "a" / "b" / "runs")) == 0
+    assert run.run(tmp_path / "config.json", str(tmp_path / "a" / "b" / "runs")) == 0
     written = set(tmp_path.rglob("*")) - before
     place = tmp_path / "a" / "b" / "runs" / "trials" / config.id()
     assert place / "result.json" in written
-    assert {path for path in written if path.is_file() and path.parent != place} == set()
+    assert {path for path in written if path.is_file() and place not in path.parents} == set()
 
 
 # What is read

@@ -141,16 +141,13 @@ def test_it_tells_how_far_it_is_and_what_was_asked_for(
         ({"dialect": "papper"}, "dialect: |'paper' or 'open-unlearning'|(got 'papper')"),
         ({"benchmark": "toffu"}, "name: |unknown benchmark 'toffu'; did you mean 'tofu'? known: muse"),
         ({"split": "forget5"}, "unknown split 'forget5'; did you mean 'forget05'? known: forget01, forget05"),
-        ({"split": "forget10"}, "benchmark.data|no forget10_perturbed.json, .jsonl or .parquet; it has forget25"),
         ({"data": "./nowhere"}, "benchmark.data: no folder './nowhere', looked for at /|(give a folder, or a hub id"),
         ({"model": "./nowhere"}, "--model: no model folder './nowhere' (give a folder or a hub id)"),
         ({"retain_evaluation": "nowhere.json"}, "--retain-evaluation: nowhere.json is not the output of"),
-        ({"retain_evaluation": "pyproject.toml"}, "--retain-evaluation: pyproject.toml is not the output of"),
         ({"split": ""}, "--split: name the forget split of tofu"),
         ({"benchmark": "own", "data": "", "split": ""}, "own needs forget=FILE, retain=FILE"),
         ({"benchmark": "muse", "split": "news", "holdout": "holdout05"}, "benchmark.holdout: muse has no such setting"),
         ({"output": "tests"}, "--output: |tests"),
-        ({"rows": "pyproject.toml/rows.parquet"}, "--rows: |pyproject.toml"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -164,35 +161,14 @@ def spoiled(trial_inputs: Any, folder: Path, config: str, text: str | None) -> P
     return folder
 
 
-@pytest.mark.parametrize(
-    ("config", "row", "words"),
-    [
-        ("retain_perturbed", "", "retain_perturbed of|has no rows"),
-        (
-            "forget25_perturbed",
-            '{"question": "a", "answer": ',
-            "forget25_perturbed.json cannot be read as json: line 1",
-        ),
-        (
-            "forget25_perturbed",
-            '{"question": "a", "answer": "b", "paraphrased_answer": "c"}',
-            "row 1 of forget25_perturbed in|no 'perturbed_answer'; its columns: question, answer, paraphrased_answer",
-        ),
-        ("world_facts_perturbed", '{"question": "a", "perturbed_answer": ["b"]}', "row 1 of world_facts|no 'answer'"),
-        ("retain_perturbed", None, "has no retain_perturbed.json, .jsonl or .parquet; it has forget25, forget25_p"),
-    ],
-)
-def test_bad_rows_are_told(
-    trial_inputs: Any, run: Run, tmp_path: Path, config: str, row: str | None, words: str
-) -> None:
-    refused(run(data=spoiled(trial_inputs, tmp_path / "data", config, row)), "benchmark.data: ", *words.split("|"))
-
-
-@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
-def test_an_incomplete_model_folder_is_refused(trial_inputs: Any, run: Run, tmp_path: Path, file: str) -> None:
+def test_bad_rows_and_an_incomplete_model_are_told(trial_inputs: Any, run: Run, tmp_path: Path) -> None:
+    data = spoiled(trial_inputs, tmp_path / "rows", "forget25_perturbed", '{"question": "a", "answer": "b"}')
+    refused(run(data=data), "benchmark.data: row 1 of forget25_perturbed in", "its columns: question, answer")
+    data = spoiled(trial_inputs, tmp_path / "none", "retain_perturbed", None)
+    refused(run(data=data), "benchmark.data: ", "has no retain_perturbed.json, .jsonl or .parquet; it has forget25")
     shutil.copytree(trial_inputs.target, tmp_path / "model")
-    (tmp_path / "model" / file).unlink()
-    refused(run(model=tmp_path / "model"), f"--model: model folder {tmp_path / 'model'} has no {file}; it has ")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    refused(run(model=tmp_path / "model"), f"--model: model folder {tmp_path / 'model'} has no tokenizer.json; it has")
 
 
 def test_a_retain_evaluation_of_something_else_is_refused(
