@@ -204,10 +204,7 @@ WRONG_SWEEPS = {
 
 
 def test_wrong_sweep_files_are_named_and_hide_no_other(copy: Path, run: Run) -> None:
-    text, files = (
-        FILES[SWEEP],
-        [copy / f"search_spaces/wrong_{number}.py" for number in range(len(WRONG_SWEEPS))],
-    )
+    text, files = (FILES[SWEEP], [copy / f"search_spaces/wrong_{number}.py" for number in range(len(WRONG_SWEEPS))])
     for file, change in zip(files, WRONG_SWEEPS, strict=True):
         assert change[0] in text
         file.write_text(text.replace(*change, 1))

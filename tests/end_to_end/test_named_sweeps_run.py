@@ -46,7 +46,6 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
     assert "no report" not in done.stdout
     (manifest,) = (store.root / "sweeps").glob("*.json")
     results = [store.result(key) or {} for key in json.loads(manifest.read_text())["trials"]]
-    assert sorted(Trial.model_validate(result["config"]).label() for result in results) == sorted(chosen.labels)
     for result in results:
         check(result, store)
         for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / WEIGHTS):
@@ -67,7 +66,8 @@ def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
         shared_artifacts.make_evaluation(
             reference.model.model_dump(), benchmark, None, str(store.root), plan.sweep.resources
         )
-    *_, event = TrialRun(next(found for found in plan.trials if found.label() == chosen.labels[1]), store).events()
+    assert len(plan.trials) == 2
+    *_, event = TrialRun(plan.trials[1], store).events()
     check(event["result"], store)
 
 
