@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import subprocess
@@ -41,6 +42,12 @@ hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
 
+# Libraries make a million objects that stay. A collection takes half a second for them, and each trial makes four.
+gc.disable()
+MODULES = pytest.StashKey[int]()
+"""How many modules were loaded when collections were last told to pass over all objects that there were."""
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Return one worker a core, and no more than memory holds at 4 GB each: some tests start a Ray of their own."""
     import psutil
@@ -57,8 +64,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.stash[MODULES] = 0
+    gc.enable()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests marked gpu where there is no CUDA device; torch is imported for them only."""
+    """Let collections pass over what libraries have made; skip tests marked gpu where there is no CUDA device."""
+    if len(sys.modules) > item.session.stash[MODULES] + 20:
+        item.session.stash[MODULES] = len(sys.modules)
+        gc.collect()
+        gc.freeze()
     if item.get_closest_marker("gpu"):
         import torch
 
