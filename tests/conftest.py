@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -97,12 +96,6 @@ def shared() -> Path:
     return folder
 
 
-def _existing(folder: Path) -> Path:
-    if not folder.is_dir():
-        pytest.skip(f"the shared data has no {folder.parent.name}/{folder.name}")
-    return folder
-
-
 @pytest.fixture(scope="session")
 def tofu_data(shared: Path) -> Path:
     """Return TOFU in the layout of the hub's locuslab/TOFU."""
@@ -113,6 +106,12 @@ def tofu_data(shared: Path) -> Path:
 def tofu_models(shared: Path) -> Path:
     """Return the folder of the four small models that were fine-tuned on TOFU."""
     return _existing(shared / "models" / "tofu_tiny")
+
+
+def _existing(folder: Path) -> Path:
+    if not folder.is_dir():
+        pytest.skip(f"the shared data has no {folder.parent.name}/{folder.name}")
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -126,9 +125,9 @@ def cases(shared: Path, pytestconfig: pytest.Config) -> Cases:
 
 @pytest.fixture(scope="session")
 def run_module(root: Path) -> RunModule:
-    """Return `run(module, *args, timeout=120, **env)`: `python -m module args` from the root, its environment clean."""
+    """Return `run(module, *args, timeout=600, **env)`: `python -m module args` from the root, its environment clean."""
 
-    def run(module: str, *args: object, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(module: str, *args: object, timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", module, *map(str, args)],
             cwd=root,
@@ -162,7 +161,7 @@ def join(ray_session: None, run_module: RunModule) -> RunModule:
 
     address = ray.get_runtime_context().gcs_address
 
-    def start(*arguments: object, timeout: float = 200) -> subprocess.CompletedProcess[str]:
+    def start(*arguments: object, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         known = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
         return run_module("platform.sweep", *arguments, "--address", address, timeout=timeout, **known)
 
@@ -175,39 +174,26 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
 
     In a process of its own: moto's other services (tests/platform/cluster) empty all that is in theirs.
     """
-    from tests.support.ports import free_port
+    import boto3
 
-    port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     log = tmp_path_factory.mktemp("moto") / "log"
     with log.open("wb") as said:
         server = subprocess.Popen(command, stdout=said, stderr=said)
     try:
-        while True:  # until it listens: it imports for seconds
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())):  # it imports for seconds
             assert server.poll() is None, log.read_text()
-            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
-                break
             time.sleep(0.1)
-        yield _with_a_bucket(port)
+        keys = {"aws_access_key_id": "nobody-knows-it", "aws_secret_access_key": "nor-this-one"}
+        boto3.client("s3", region_name="us-east-1", endpoint_url=found[0], **keys).create_bucket(Bucket="bucket")
+        yield {name.upper(): value for name, value in keys.items()} | {
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_ENDPOINT_URL": found[0],
+        }
     finally:
         server.terminate()
         server.wait()
-
-
-def _with_a_bucket(port: int) -> dict[str, str]:
-    import boto3
-
-    environment = {
-        "AWS_ACCESS_KEY_ID": "nobody-knows-it",
-        "AWS_SECRET_ACCESS_KEY": "nor-this-one",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-    }
-    keys = {"aws_access_key_id": "nobody-knows-it", "aws_secret_access_key": "nor-this-one"}
-    client = boto3.client("s3", region_name="us-east-1", endpoint_url=environment["AWS_ENDPOINT_URL"], **keys)
-    client.create_bucket(Bucket="bucket")
-    return environment
 
 
 @pytest.fixture

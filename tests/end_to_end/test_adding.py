@@ -58,7 +58,7 @@ def run(copy: Path) -> Run:
     def start(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         typed = [sys.executable, "-m", module, *map(str, arguments)]
         env = clean_environment()
-        return subprocess.run(typed, cwd=copy, env=env, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(typed, cwd=copy, env=env, capture_output=True, text=True, check=False)
 
     return start
 

@@ -40,7 +40,7 @@ def test_every_sweep_is_here() -> None:
 @pytest.mark.parametrize("name", shrunk_sweeps.SWEEPS)
 def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) -> None:
     sweep, chosen, store = spaces.load_sweep(name), shrunk_sweeps.SWEEPS[name], Storage(tmp_path / "runs")
-    done = join(*chosen.typed(tmp_path, sweep), "--storage", store.root, "--keep", "all", timeout=600)
+    done = join(*chosen.typed(tmp_path, sweep), "--storage", store.root, "--keep", "all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done 2 | running 0 | failed 0 | left 0" in done.stdout
     assert "no report" not in done.stdout

@@ -126,7 +126,7 @@ def test_a_trial_goes_on_elsewhere_as_often_as_its_node_is_lost(
     assert result["training"]["resumed_at"] >= step >= 45
     assert said.count("a node went away; its trial goes on elsewhere from its last checkpoint") >= 2
     config, alone = sweep.store.trial(result["id"]) / CONFIG, Storage(tmp_path / "alone")
-    done = run_module("trainables.run", config, "--storage", alone.root, timeout=400)
+    done = run_module("trainables.run", config, "--storage", alone.root)
     assert done.returncode == 0, done.stderr
     assert result["metrics"] == (alone.result(result["id"]) or {})["metrics"]
     series = [

@@ -23,7 +23,7 @@ QUESTIONS = ("architecture", "machine", "node", "platform", "processor", "python
 def python(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """Run Python with these arguments in `folder`, without the caller's settings."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST_"))}
-    return subprocess.run([sys.executable, *args], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, *args], cwd=folder, env=env, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

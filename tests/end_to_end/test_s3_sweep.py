@@ -63,7 +63,7 @@ def bucket(
     client = boto3.client("s3", endpoint_url=object_store["AWS_ENDPOINT_URL"], **keys)
 
     def typed(module: str, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-        return run_module(module, *arguments, timeout=300, OMP_NUM_THREADS="1", **object_store, **env)
+        return run_module(module, *arguments, OMP_NUM_THREADS="1", **object_store, **env)
 
     found = Bucket(client, ["tofu_tiny", *flags, "--only", "method=ga,tv"], typed, place)
     lines = found.start("first")

@@ -32,7 +32,7 @@ def start(run_module: RunModule, tmp_path: Path) -> Start:
             small_sweep.write_inputs(inputs, tmp_path)
         folders = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}")
         typed = ["tofu_tiny", *type_settings((*folders, *settings)), *more]
-        done = run_module("platform.sweep", *typed, "--storage", tmp_path / "runs", timeout=400, OMP_NUM_THREADS="1")
+        done = run_module("platform.sweep", *typed, "--storage", tmp_path / "runs", OMP_NUM_THREADS="1")
         assert done.returncode == status, done.stdout + done.stderr
         return done
 
