@@ -110,7 +110,7 @@ LONG = ("training.epochs=2000", "training.max_steps=300")
 def test_a_trial_goes_on_elsewhere_as_often_as_its_node_is_lost(
     nodes: Nodes, arguments: list[str], run_module: RunModule, root: Path, tmp_path: Path
 ) -> None:
-    """Three times, where a trial whose process dies has one retry; its numbers are those of a run of its own."""
+    """Three times, where a trial whose process dies has one retry."""
     sets = type_settings((*LONG, "resources.checkpoint_every=15"))
     place = nodes.add(1)
     sweep = Sweep(nodes, [*arguments, *sets], Storage(tmp_path / "runs"), root)

@@ -129,9 +129,8 @@ def test_mlflow_has_one_parent_and_every_trial(started: Started) -> None:
         trials = [row[0] for row in db.execute("select value from tags where key = 'trial_id'")]
         (parent,) = {row[0] for row in db.execute("select value from tags where key = 'mlflow.parentRunId'")}
         runs = dict(db.execute("select run_uuid, status from runs").fetchall())
-        attacked = db.execute("select count(*) from metrics where key = 'stress/int8_after'").fetchone()
     assert sorted(trials) == sorted(started.sweep()["trials"])
-    assert (len(runs), set(runs.values()), attacked) == (TRIALS + 1, {"FINISHED"}, (TRIALS,))
+    assert (len(runs), set(runs.values())) == (TRIALS + 1, {"FINISHED"})
     assert (started.store.root / "mlartifacts" / parent / "artifacts" / "report" / "index.html").is_file()
 
 
