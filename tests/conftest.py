@@ -36,8 +36,9 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.update(RAY_PRIORITY)
 
-# The first example imports what it needs, and a busy machine takes as long as it likes.
-hypothesis.settings.register_profile("tests", deadline=None)
+# The same examples each time; the first one imports what it needs, and a busy machine takes as long as it likes.
+calm = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=calm)
 hypothesis.settings.load_profile("tests")
 
 
