@@ -1,6 +1,6 @@
 """Every named sweep, shrunk by --set and --only to two trials on a random model of its backbone's family.
 
-From the command to the report: Ray, preparation, Tune, results. Trials of some also in this process, which is quicker.
+From the command to the report: Ray, preparation, Tune, results.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from platform.plan import hub_requirements
-from platform.plan.build import make_plan
-from platform.plan.overrides import apply
 from search_spaces.schema import sweep as spaces
 from tests.support import shrunk_sweeps
 from tests.support.environment import RunModule
@@ -23,13 +20,6 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, WEIGHTS
-from trainables.trial.runner import TrialRun
-from trainables.workers import shared_artifacts
-
-ALIKE = ("tofu_gamma", "tofu_ablation", "wmdp_rmu")
-"""GRU on TOFU again, as tofu_phi_uwc, and RMU, as in test_wmdp."""
-HERE = ("tofu_phi_uwc", "muse_books", "wmdp_zephyr")
-"""Of these the second trial runs in this process."""
 
 
 def test_every_sweep_is_here() -> None:
@@ -52,23 +42,6 @@ def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) 
             known = atomic_files.read_json(folder / "config.json") or {}
             assert known["architectures"] == [f"{shrunk_sweeps.family(sweep)}ForCausalLM"]
     assert results[0]["metrics"] != results[1]["metrics"]
-
-
-@pytest.mark.parametrize("name", [*HERE, *(pytest.param(name, marks=pytest.mark.slow) for name in ALIKE)])
-def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
-    chosen = shrunk_sweeps.SWEEPS[name]
-    plan = make_plan(
-        apply(spaces.load_sweep(name), chosen.written(tmp_path, spaces.load_sweep(name))), store, strategy="paper"
-    )
-    assert (hub_requirements.describe_needs(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
-    for reference in (ref for ref in plan.references if ref.role == "retain"):
-        benchmark = plan.benchmarks[reference.split].model_dump()
-        shared_artifacts.make_evaluation(
-            reference.model.model_dump(), benchmark, None, str(store.root), plan.sweep.resources
-        )
-    assert len(plan.trials) == 2
-    *_, event = TrialRun(plan.trials[1], store).events()
-    check(event["result"], store)
 
 
 def check(result: dict[str, Any], store: Storage) -> None:
