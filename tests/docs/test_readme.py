@@ -17,6 +17,7 @@ import yaml
 from tests.support import pages, shrunk_sweeps, tiny
 from tests.support.small_sweep import Small
 from tests.support.starts import in_process
+from trainables.data import fictional
 
 BY_TESTS = {
     r"python -m platform\.sweep tofu_tiny --storage s3://bucket/folder.*": "test_s3_sweep",
@@ -105,7 +106,8 @@ def put(small: Small, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
         tiny.write_rows(place / "requests" / name, [{"text": tiny.text(len(name), 9)}])
     own["requests=DIR"] = f"requests={place / 'requests'}"
     mine = {"target=DIR_OR_HUB_ID": f"target={shrunk_sweeps.write_model(place / 'model', 'Llama')}"}
-    folders = {"benchmark.data=DATA": f"benchmark.data={small.data}", "models=MODELS": f"models={small.models}"}
+    fictional.write(place / "data", authors=200, questions=10, forget_percent=(1, 5, 10), seed=1)
+    folders = {"benchmark.data=DATA": f"benchmark.data={place / 'data'}", "models=MODELS": f"models={small.models}"}
     return own | mine | folders
 
 
