@@ -185,7 +185,7 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
     with log.open("wb") as said:
         server = subprocess.Popen(command, stdout=said, stderr=said)
     try:
-        while not (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())):  # it imports for seconds
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+(?=\s)", log.read_text())):  # it imports for seconds
             assert server.poll() is None, log.read_text()
             time.sleep(0.1)
         keys = {"aws_access_key_id": "nobody-knows-it", "aws_secret_access_key": "nor-this-one"}
