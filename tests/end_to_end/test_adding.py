@@ -58,7 +58,7 @@ def run(copy: Path) -> Run:
     def start(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         typed = [sys.executable, "-m", module, *map(str, arguments)]
         env = clean_environment()
-        return subprocess.run(typed, cwd=copy, env=env, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(typed, cwd=copy, env=env, capture_output=True, text=True, check=False)
 
     return start
 
@@ -206,10 +206,7 @@ WRONG_SWEEPS = {
 
 
 def test_wrong_sweep_files_are_named_and_hide_no_other(copy: Path, run: Run) -> None:
-    text, files = (
-        FILES[SWEEP],
-        [copy / f"search_spaces/wrong_{number}.py" for number in range(len(WRONG_SWEEPS))],
-    )
+    text, files = (FILES[SWEEP], [copy / f"search_spaces/wrong_{number}.py" for number in range(len(WRONG_SWEEPS))])
     for file, change in zip(files, WRONG_SWEEPS, strict=True):
         assert change[0] in text
         file.write_text(text.replace(*change, 1))

@@ -41,7 +41,7 @@ def steps(trial: Trial, folder: Path, run_module: Callable[..., Any]) -> list[di
     """The steps of a trial in a process of its own."""
     device = "cuda" if trial.resources.gpus else "cpu"
     atomic_files.write_json(folder / "trial.json", trial.model_dump(mode="json"))
-    done = run_module("trainables.run", folder / "trial.json", "--storage", folder, timeout=600, DS_ACCELERATOR=device)
+    done = run_module("trainables.run", folder / "trial.json", "--storage", folder, DS_ACCELERATOR=device)
     assert done.returncode == 0, done.stderr
     assert (Storage(folder).result(trial.id()) or {})["status"] == "finished"
     return atomic_files.read_rows(Storage(folder).trial(trial.id()) / STEPS)

@@ -97,7 +97,7 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
             assert time.monotonic() < limit
             time.sleep(0.02)
     noted = load_spent(SweepState(plan, {}), store)
-    assert noted == pytest.approx(stopper.hours * 3600, rel=0.5)
+    assert 31.0 <= noted <= stopper.hours * 3600
     set_aside([store.trial(plan.trials[0].id())], store)  # --new
     assert load_spent(scan(plan, store), store) == noted
 

@@ -121,6 +121,6 @@ def test_a_hub_that_breaks_off_leaves_the_model(kept: Any, hub: HubServer, tmp_p
     folder = store.root / "exports" / trial_id
     hub.full = True
     done = push(place, "somebody/x")
-    again = f"the model is in '{folder}'; to try again: hf upload somebody/x '{folder}' --exclude 'evals/*'\n"
+    again = f"the model is in '{folder}'; to try again: hf upload somebody/x '{folder}'\n"
     assert (done.exit_code, again in done.stderr) == (2, True), done.output
     assert (folder / "model.safetensors").is_file()
