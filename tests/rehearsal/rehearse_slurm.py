@@ -196,8 +196,6 @@ def rehearse_slurm(lab: Lab) -> None:
     key = lose_nodes(lab, store, number)
     with step("requeued: the sweep goes on, and the job is done"):
         lab.wait_for_end(number, "COMPLETED", "0:0")
-        log = lab.log(number)
-        require("took over the lock of process" in log, f"the lock of the lost node was not taken over:\n{log[-3000:]}")
         resumed = (store.result(key) or {"training": {}})["training"].get("resumed_at")
         require(resumed, f"trial {key} went on from step {resumed}, not from a checkpoint")
     with step("every trial once, and as MLflow shows it"):
