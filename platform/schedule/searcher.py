@@ -98,18 +98,9 @@ class Studies(Queue):
                 return trial
         return None
 
-    def suggest(self, trial_id: str) -> Any:
-        """Return a trial as the queue does, with what may end it early."""
-        proposal = super().suggest(trial_id)
-        if proposal is not Searcher.FINISHED:
-            study, key = self.owner[trial_id]
-            rule = study.make_stop_rule(key)
-            proposal["stop_rule"] = rule and rule.model_dump(mode="json")
-        return proposal
-
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)
         found = result or {}
         document = {"metrics": found, "halves": found.get("halves")}
         goals = None if error else read_goals(study.trials[key], document, study.search.goals)
-        study.tell(key, goals, found.get("history", ()))
+        study.tell(key, goals)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import optuna
@@ -18,7 +17,6 @@ from trainables import benchmarks
 from trainables.benchmarks.selection import metrics_of
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
-from trainables.trial.search_stop_rule import History, StopRule, make_stop_rule
 
 DIGITS = 4
 """Significant digits of a number that is proposed within a range: so many are typed and read again."""
@@ -131,8 +129,7 @@ class Study:
     Where Optuna proposes a point of a grid again, the nearest one is taken that was not asked before; of a space with
     ranges it is asked again. First come the points that an earlier start left `unfinished`, in their order, and the
     published one. `known`: it and the trials of a grid, or of a space with ranges those that were run.
-    `floor`: the utility below which a trial counts as infeasible (Optuna's constraints). `histories`: what finished
-    trials measured at each step, for the stop rule of trials to come.
+    `floor`: the utility below which a trial counts as infeasible (Optuna's constraints).
     """
 
     def __init__(
@@ -145,12 +142,9 @@ class Study:
         *,
         search: Search = DEFAULT,
         floor: float | None = None,
-        histories: Mapping[str, History] = MappingProxyType({}),
     ) -> None:
         self.space, self.budget, self.search, self.floor = space, budget, search, floor
-        self.published = known[0].id()
         self.trials = {trial.id(): trial for trial in known}
-        self.histories = [histories[key] for key in self.trials if key in histories]
         self.parameters = Parameters(space)
         self.running: dict[str, optuna.Trial] = {}
         self.asked = {key for key in self.trials if key in finished}
@@ -160,7 +154,7 @@ class Study:
         self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
         for key in filter(finished.__contains__, self.trials):
             self._tell(self._enqueue(key), finished[key])
-        first = [key for key in self.trials if key in unfinished] + [self.published]
+        first = [key for key in self.trials if key in unfinished] + [known[0].id()]
         self.first = [key for key in dict.fromkeys(first) if key not in self.asked]
 
     @property
@@ -182,16 +176,8 @@ class Study:
         self.running[key] = proposed
         return self.trials[key]
 
-    def make_stop_rule(self, key: str) -> StopRule | None:
-        """Return what may end a trial that begins now; None: nothing, as for the published point always."""
-        enough = self.search.stop_dominated
-        if enough is None or key == self.published:
-            return None
-        return make_stop_rule(self.histories, enough, self.floor)
-
-    def tell(self, key: str, goals: Goals, history: History = ()) -> None:
+    def tell(self, key: str, goals: Goals) -> None:
         """Take the outcome of a point that was asked; None: it failed or diverged."""
-        self.histories.append(history)
         self._tell(self.running.pop(key), goals)
 
     def _tell(self, proposed: optuna.Trial, goals: Goals) -> None:

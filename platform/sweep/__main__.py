@@ -56,7 +56,7 @@ def main(
     resume: Annotated[bool, again("--resume", help="Run what is missing of an unfinished sweep.")] = False,
     new: Annotated[bool, again("--new", help="Set old results aside and run again.")] = False,
     retry_failed: Annotated[bool, again("--retry-failed", help="Run failed trials again, too.")] = False,
-    reason: Annotated[str | None, again(help="--retry-failed: failed, out_of_memory, lost or stopped only.")] = None,
+    reason: Annotated[str | None, again(help="--retry-failed: failed, out_of_memory or lost only.")] = None,
 ) -> int:
     """Run a named sweep: make what its trials share, run them, write the report.
 

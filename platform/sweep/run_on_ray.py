@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from functools import partial
-from typing import Any
 
 import ray
 import ray.exceptions
@@ -34,7 +33,6 @@ from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME
 from trainables.storage.folder_storage import Storage
-from trainables.trial.search_stop_rule import read_history
 from trainables.workers.launcher import LAUNCHER_RESOURCES, train_ranks
 from trainables.workers.ray_processes import TrialActor
 
@@ -129,19 +127,17 @@ def make_searcher(
     shared = {"storage": store.location, "keep": keep != "none" or followed, "strategy": placement.strategy}
     if plan.strategy != "optuna":
         return Queue(state.left, shared, lambda: stopper.reason, store.has_weights), len(state.left)
-    finished, histories, search = {}, {}, plan.sweep.search
+    finished, search = {}, plan.sweep.search
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:
-            finished[key], histories[key] = read_goals(trial, result, search.goals), read_history(result)
+            finished[key] = read_goals(trial, result, search.goals)
     unfinished = {*state.again, *(key for trial in state.left if store.under_way(key := trial.id()))}
     utilities = target_utilities(plan, store)
     studies = []
     for name, known in plan.studies().items():
         utility = utilities.get(known[0].benchmark.split)
         floor = None if search.floor is None or not utility or utility <= 0 else search.floor * utility
-        budget = plan.count_planned(name, len(known))
-        space = plan.spaces[name]
-        ways: dict[str, Any] = {"search": search, "floor": floor, "histories": histories}
-        studies.append(Study(space, known, budget, finished, unfinished, **ways))
+        budget, space = plan.count_planned(name, len(known)), plan.spaces[name]
+        studies.append(Study(space, known, budget, finished, unfinished, search=search, floor=floor))
     searcher = Studies(studies, shared, lambda: stopper.reason, partial(manifest.list_trial, plan, store))
     return searcher, searcher.left

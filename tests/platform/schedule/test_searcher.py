@@ -30,7 +30,6 @@ from trainables.config.trial import FOLLOWS, Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CHECKPOINT, META, PROGRESS
-from trainables.trial.search_stop_rule import StopRule
 
 
 def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
@@ -209,24 +208,6 @@ def test_a_search_may_have_other_goals() -> None:
     ):
         with pytest.raises(InputError, match=words):
             benchmarks.choose_goals(benchmark, names)
-
-
-def test_trials_begin_with_a_stop_rule_of_those_that_have_finished_and_the_published_point_never() -> None:
-    trials = points(7)
-    earlier: Any = {trial.id(): [(2, (-3.0, 0.6)), (4, (-2.0, 0.7))] for trial in trials[1:5]}
-    earlier["another study's"] = [(2, (-1.0, 0.9))]
-    given: Any = {"search": Search(stop_dominated=1), "floor": 0.5, "histories": earlier}
-    study = Study(gammas(7), trials, 7, {trial.id(): (-2.0, 0.7) for trial in trials[1:5]}, **given)
-    studies = searcher.Studies([study], {"storage": "store"})
-    published, first = (studies.suggest(name) for name in ("t0", "t1"))
-    assert published["stop_rule"] is None
-    assert first["stop_rule"] == StopRule(enough=1, floor=0.5).model_dump(mode="json")  # four are too few
-    done = {"forget_quality": -1.0, "model_utility": 0.8, "history": [(2, (-5.0, 0.8))]}
-    studies.on_trial_complete("t0", done)
-    assert json.loads(json.dumps(studies.suggest("t2")["stop_rule"]))["bars"] == {
-        "2": [[-3.2, 0.58]] * 4 + [[-5.2, 0.78]]
-    }
-    assert Study(gammas(7), trials, 7, {}).make_stop_rule(trials[2].id()) is None
 
 
 @pytest.mark.parametrize("left", [f"{CHECKPOINT}/{META}", PROGRESS])

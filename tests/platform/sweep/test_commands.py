@@ -95,7 +95,7 @@ DRY = ("tofu_tiny", "--dry-run")
         (("tofu_tiny", "--reason", "failed"), ["--reason: ", "add --retry-failed"]),
         (
             ("tofu_tiny", "--retry-failed", "--reason", "oom"),
-            ["unknown reason 'oom'", "out_of_memory, lost, stopped"],
+            ["unknown reason 'oom'", "out_of_memory, lost"],
         ),
         ((*DRY, "--strategy", "gird"), ["--strategy", "'gird'", "grid, paper, optuna"]),
         ((*DRY, "--trials", 4), ["--trials 4: for --strategy optuna; --strategy grid has its own order"]),

@@ -69,7 +69,7 @@ def test_failed_trials_run_again_only_when_asked(
 def test_a_search_asks_for_retried_trials_first(
     small: Small, store: Storage, runs: list[SweepState], axis: str
 ) -> None:
-    """Two of the six trials of a study were stopped; Optuna would go on with other points."""
+    """Two of the six trials of a study failed; Optuna would go on with other points."""
     chosen = ["benchmark.split=forget05", "method=npo", "rectifier.name=gru", "rectifier.gamma=0.05,0.8"]
     flags = [*small.flags(axis), *(part for one in chosen for part in ("--only", one))]
     command = ["tofu_tiny", "--storage", store.root, *flags, "--strategy", "optuna", "--trials", "6"]
@@ -84,8 +84,8 @@ def test_a_search_asks_for_retried_trials_first(
     for trial in trials:
         store.start_trial(trial.id(), trial.model_dump(mode="json"))
     finish(store, trials[:4])
-    finish(store, trials[4:], "stopped")
-    search, total = start("--retry-failed", "--reason", "stopped")
+    finish(store, trials[4:], "failed")
+    search, total = start("--retry-failed", "--reason", "failed")
     asked = {Trial.model_validate_json(search.suggest(str(number))["trial"]).id() for number in range(total)}
     assert asked == {trial.id() for trial in trials[4:]}
 

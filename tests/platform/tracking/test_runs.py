@@ -34,7 +34,7 @@ LATER = "2026-11-21T08:00:00+00:00"
 
 
 def counts(**given: int) -> dict[str, int]:
-    names = ("finished", "collapsed", "stopped", "diverged", "failed", "out_of_memory", "lost", "missing")
+    names = ("finished", "collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")
     return {"trials/total": 5, **{f"trials/{name}": given.get(name, 0) for name in names}}
 
 
