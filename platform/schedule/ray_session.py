@@ -22,8 +22,9 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
-"""What `ray up` leaves on the head, and the autoscaler goes by; KubeRay's goes by the RayCluster. Ray 2.60 reports node
-types nowhere else: the GCS has a place for them (`get_cluster_config`), which nothing in Ray or KubeRay fills."""
+"""What `ray up` leaves on the head, and the autoscaler goes by: Ray 2.60 reports node types nowhere else."""
+KUBERAY = "RAY_CLUSTER_NAME"
+"""Set by KubeRay in its pods."""
 PATIENCE = 120.0
 """Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
 
@@ -88,6 +89,10 @@ def place_trials(
     """
     kinds = capacity.list_node_kinds(ray.nodes(), growth)
     count, packed = capacity.count_trials(kinds, wanted), capacity.fits_on_one_node(kinds, wanted)
+    if KUBERAY in os.environ:  # what its autoscaler may start is not known here
+        if max_concurrent is None:
+            print_line("KubeRay may start nodes for more trials at a time: --max-concurrent N says for how many")
+        return Placement(max_concurrent or max(1, count), "STRICT_PACK" if packed else "PACK")
     if not count:
         each = f"{wanted.cpus} CPUs and {wanted.gpus:g} GPUs" if wanted.gpus else f"{wanted.cpus} CPUs"
         raise InputError(
