@@ -26,7 +26,7 @@ from typing import Any
 
 from platform.cluster.check import ClusterFile, find_problems, load_cluster_file
 from platform.schedule.ray_environment import TOKEN
-from platform.state.typed_commands import drop_options, resume_command, typed_command
+from platform.state.typed_commands import resume_command, typed_command
 from trainables.common.errors import InputError, last_line_of
 from trainables.common.redaction import redact
 
@@ -48,7 +48,8 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     """
     from aiohttp import ClientError
 
-    typed = drop_options(arguments, ["--cluster"])
+    pairs = zip(arguments, ["", *arguments], strict=False)
+    typed = [word for word, before in pairs if "--cluster" not in (word, before) and not word.startswith("--cluster=")]
     for part in typed:
         if redact(part) != part:
             raise InputError(

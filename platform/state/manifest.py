@@ -10,7 +10,7 @@ from typing import Any
 from platform.plan.plan import Plan
 from platform.state.lock import read_lock
 from platform.state.trial_outcomes import SweepState
-from platform.state.typed_commands import list_commands
+from platform.state.typed_commands import resume_command
 from search_spaces.schema.axes import Axis, write_axis
 from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError
@@ -30,6 +30,9 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     plan = state.plan
     path = store.sweep(plan.sweep.name, plan.hash)
     earlier = read_earlier(path)
+    commands: dict[str, str] = {}  # a start that goes on with an earlier one is not another
+    for one in (*(earlier.commands if earlier else ()), command):
+        commands.setdefault(resume_command(one), one)
     listed = [trial.id() for trial in plan.trials]
     if plan.strategy == "optuna":  # the others are added when they begin
         listed = [key for key in listed if key in state.outcomes or store.under_way(key)]
@@ -50,7 +53,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         backbone=plan.backbone(),
         created=earlier.created if earlier else provenance.now(),
         command=command,
-        commands=list_commands(earlier.commands if earlier else (), command),
+        commands=tuple(commands.values()),
         sweep=plan.sweep.model_dump(mode="json"),
         strategy=plan.strategy,
         selection=_keep_halves(plan, earlier),
