@@ -29,11 +29,7 @@ def list_hub_requirements(
     kind = kinds.find(sweep.benchmark.name)
     if sweep.fictional is None or not all(benchmark.is_fictional for benchmark in benchmarks.values()):
         found += [requirement for benchmark in benchmarks.values() for requirement in kind.hub_requirements(benchmark)]
-        found += [
-            each
-            for recipe in recipes
-            for each in raw_rows.hub_requirements(recipe.data, recipe.configs, recipe.revision)
-        ]
+        found += [each for recipe in recipes for each in raw_rows.hub_requirements(recipe.data, recipe.revision)]
     loaded = [((ref.role == "retain" and kind.retain_role(ref.split)) or kind.TARGET, ref.model) for ref in references]
     loaded += [(BASE, recipe.base) for recipe in recipes if recipe.base is not None]
     for role, model in loaded:
