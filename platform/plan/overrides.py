@@ -117,17 +117,7 @@ def _set_field(document: dict[str, Any], path: str, text: str) -> None:
         raise ValueError(f"{path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
     section, _, name = path.rpartition(".")
     fields = document[section] if section else document
-    fields[name] = _parse_values(text) if isinstance(fields[name], tuple) else _parse_value(text)
-
-
-def split_backbones(settings: Sequence[str]) -> list[list[str]]:
-    """Return the settings of one sweep for each backbone that `backbone=A,B` names: models and rows are its own."""
-    found: list[list[str]] = [[]]
-    for setting in settings:
-        path, _, names = setting.partition("=")
-        each = [f"{path}={name}" for name in names.split(",")] if path == BACKBONE else [setting]
-        found = [[*before, one] for before in found for one in each]
-    return found
+    fields[name] = _parse_values(text) if isinstance(fields[name], tuple) else None if text == "none" else text
 
 
 def _set_backbone(sweep: Sweep, name: str) -> Sweep:
@@ -238,12 +228,8 @@ def _split_pair(item: str, option: str) -> tuple[str, str]:
     return path, value
 
 
-def _parse_value(text: str) -> str | None:
-    return None if text == "none" else text
-
-
 def _parse_values(text: str) -> list[str | None]:
-    return [_parse_value(part) for part in text.split(",")]
+    return [None if part == "none" else part for part in text.split(",")]
 
 
 def _normalise(text: str) -> Any:

@@ -5,12 +5,11 @@ A study is a split, a method and a rectifier; its space holds the other axes; a 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from platform.plan.models import read_architecture
-from platform.plan.space import Space, interpolate, nearest
+from platform.plan.space import Space, nearest
 from search_spaces.schema.axes import STUDY, Axis, Range
 from search_spaces.schema.settings_with_effect import has_effect, requires_value
 from search_spaces.schema.sweep import Sweep
@@ -63,17 +62,6 @@ def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Tr
         trials.values(),
         key=lambda one: (splits.index(one.benchmark.split), known.index(one.seed) if one.seed in known else 0),
     )
-
-
-def sample_trials(spaces: Iterable[Space], count: int) -> list[Trial]:
-    """Return `count` trials of each space with ranges, from their high to their low ends, to estimate costs from."""
-    found = []
-    for space in (space for space in spaces if space.has_ranges):
-        for share in (1 - place / max(1, count - 1) for place in range(count)):
-            ends = {path: interpolate(axis, share) for path, axis in space.axes.items() if isinstance(axis, Range)}
-            with contextlib.suppress(InputError):  # settings that exclude each other: Optuna proposes others
-                found.append(space.make({**space.published, **ends}))
-    return found
 
 
 def check_steered_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:

@@ -32,26 +32,18 @@ Goals = tuple[float, ...] | None
 They are of the rows that the selection rule goes by: with `selection.halves` not of those that are reported."""
 STARTUP = 5
 """Trials of a study that are drawn at random before its sampler learns from them."""
-SAMPLERS: dict[str, Callable[[int, int], optuna.samplers.BaseSampler]] = {
-    "tpe": lambda seed, budget: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True),
-    "nsga2": lambda seed, budget: optuna.samplers.NSGAIISampler(seed=seed, population_size=_population(budget)),
-    "nsga3": lambda seed, budget: optuna.samplers.NSGAIIISampler(seed=seed, population_size=_population(budget)),
-    "gp": lambda seed, budget: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP),
-    "random": lambda seed, budget: optuna.samplers.RandomSampler(seed=seed),
-    "qmc": lambda seed, budget: optuna.samplers.QMCSampler(seed=seed, scramble=True),
+SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
+    "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True),
+    "gp": lambda seed: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP),
+    "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
 }
-"""Seed and trials of a study -> sampler."""
+"""Seed -> sampler."""
 
 
 def silence_optuna() -> None:
     """Keep Optuna's notices out of a command's output."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-
-
-def _population(budget: int) -> int:
-    """Return the size of a generation: a study of a few dozen trials is to have some."""
-    return min(50, max(4, budget // 4))
 
 
 def read_goals(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> Goals:
@@ -150,7 +142,7 @@ class Study:
         self.asked = {key for key in self.trials if key in finished}
         goals = benchmarks.choose_goals(known[0].benchmark, search.goals)
         silence_optuna()
-        sampler = SAMPLERS[search.sampler](known[0].seed + len(self.asked), budget)
+        sampler = SAMPLERS[search.sampler](known[0].seed + len(self.asked))
         self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
         for key in filter(finished.__contains__, self.trials):
             self._tell(self._enqueue(key), finished[key])
@@ -188,10 +180,7 @@ class Study:
     def _enqueue(self, key: str) -> optuna.Trial:
         """Return Optuna's trial of a point that was chosen here."""
         self.study.enqueue_trial(self.parameters.encode(self.trials[key]))
-        proposed, sampler = self.study.ask(self.parameters.distributions), self.study.sampler
-        if isinstance(sampler, optuna.samplers.BaseGASampler):  # it learns from no trial without a generation
-            sampler.get_trial_generation(self.study, self.study.trials[proposed.number])
-        return proposed
+        return self.study.ask(self.parameters.distributions)
 
     def _search(self) -> tuple[str, optuna.Trial] | None:
         """Return what Optuna proposes in a space with ranges, None where nothing is new in TRIES proposals."""

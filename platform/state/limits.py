@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from platform.plan.remaining_time import count_gpus
 from platform.state.lock import repeat
-from platform.state.trial_outcomes import SweepState, describe_cause
+from platform.state.trial_outcomes import SweepState, count_gpus, describe_cause
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import parse_object, read_json, write_json
 from trainables.storage.folder_storage import Storage

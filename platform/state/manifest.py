@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from platform.plan.plan import Plan
@@ -29,7 +28,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     """
     plan = state.plan
     path = store.sweep(plan.sweep.name, plan.hash)
-    earlier = read_earlier(path)
+    earlier = read_sweep(path) if path.exists() else None
     commands: dict[str, str] = {}  # a start that goes on with an earlier one is not another
     for one in (*(earlier.commands if earlier else ()), command):
         commands.setdefault(resume_command(one), one)
@@ -94,11 +93,6 @@ def list_trial(plan: Plan, store: Storage, trial: Trial) -> None:
         changed = sweep.model_copy(update={"trials": (*sweep.trials, trial.id())})
         write_json(path, changed.model_dump(mode="json"))
         store.try_push(path)
-
-
-def read_earlier(path: Path) -> SweepFile | None:
-    """Return what earlier starts wrote of a sweep, None if there was none. Raises InputError if it cannot be read."""
-    return read_sweep(path) if path.exists() else None
 
 
 def load_manifest(name: str, store: Storage) -> SweepFile:

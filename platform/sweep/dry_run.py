@@ -8,8 +8,6 @@ from typing import Any
 
 from platform.plan import hub_requirements, resolve_benchmark
 from platform.plan.plan import Plan
-from platform.plan.remaining_time import ENOUGH_TRIALS, estimate_gpu_hours, estimate_seconds
-from platform.plan.strategies import sample_trials
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.axes import Range, write_axis
@@ -40,7 +38,10 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
     yield f"each trial: {many}, {resources.precision}{_describe_steps(plan)}"
     yield _describe_memory(plan)
-    yield from _describe_time(state, document, slots)
+    if document["gpu_hours"] is not None:
+        wait = format_duration(document["gpu_hours"] * 3600 / resources.ranks / slots)
+        passed = f"{wait} with {format_count(slots, 'trial')} at a time"
+        yield f"about {format_amount(document['gpu_hours'])} GPU-hours, {passed} ({document['gpu_hours_basis']})"
     made = []
     for noun, found in document["shared"].items():
         count, there = found["count"], found["there"]
@@ -68,37 +69,20 @@ def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
         yield f"damaged: {path}; its trial runs again"
 
 
-def _describe_time(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
-    """Yield what the trials that are left will take, in GPU-hours or without GPUs in seconds of waiting."""
-    if document["gpu_hours"] is not None:
-        wait = format_duration(document["gpu_hours"] * 3600 / state.plan.sweep.resources.ranks / slots)
-        passed = f"{wait} with {format_count(slots, 'trial')} at a time"
-        yield f"about {format_amount(document['gpu_hours'])} GPU-hours, {passed} ({document['gpu_hours_basis']})"
-    elif document["seconds"] is not None:
-        wait, left = format_duration(document["seconds"]), format_count(state.outstanding, "trial")
-        missing = any(found["there"] < found["count"] for found in document["shared"].values())
-        before = "; what trials share is made before, on top of that" if missing else ""
-        yield f"time: about {wait} for {left}, {slots} at a time ({document['seconds_basis']}{before})"
-    elif state.outstanding and not state.plan.sweep.resources.gpus:
-        yield f"time: not known before {ENOUGH_TRIALS} trials are done; a dry run tells it then"
-
-
 def _describe_steps(plan: Plan) -> str:
-    """Return how many steps trials take, and that the rows give no more; empty if that is not known."""
-    trials = [trial for trial in (*plan.trials, *sample_trials(plan.spaces.values(), 2)) if not trial.task_vector]
-    counts, asked = [], 0
+    """Return how many steps trials take; empty if that is not known."""
+    counts = set()
+    trials = [trial for trial in plan.trials if not trial.task_vector]
     for benchmark, training in dict.fromkeys((trial.benchmark, trial.training) for trial in trials):
         points = resolve_benchmark.count_forget_rows(plan.sweep, benchmark, training.max_length)
         if points is not None:
-            counts.append(sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps))
+            counts.add(sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps))
         elif training.max_steps:
-            counts.append(training.max_steps)
-        asked = max(asked, training.max_steps or 0)
+            counts.add(training.max_steps)
     if not counts:
         return ""
     least, most = min(counts), max(counts)
-    shown = format_count(most, "step") if least == most else f"{least} to {most} steps"
-    return f", {shown}" + (f" (not {asked}: the rows give no more in these epochs)" if most < asked else "")
+    return f", {format_count(most, 'step') if least == most else f'{least} to {most} steps'}"
 
 
 def _describe_memory(plan: Plan) -> str:
@@ -119,7 +103,7 @@ def describe_plan(
 
     `aside`: of how many trials `--new` sets results aside; `lacks`: what this machine lacks for a trial.
     """
-    plan, measured = state.plan, state.measured
+    plan = state.plan
     trials = [
         {"id": trial.id(), "label": plan.label(trial), "study": trial.study(), "done": trial.id() in state.done}
         for trial in plan.trials
@@ -129,8 +113,6 @@ def describe_plan(
         for name, known in plan.studies().items()
     ]
     parts = disk.forecast(state, store, kept, slots)
-    hours, hours_basis = estimate_gpu_hours(plan, state.outstanding, measured)
-    seconds, seconds_basis = estimate_seconds(plan, state.outstanding, measured, slots)
     shortage = disk.describe_shortage(state, store, kept, slots)
     models = [store.exists(store.model(recipe.id())) for recipe in plan.recipes]
     evaluations = [store.read_evaluation(ref.evaluation) is not None for ref in plan.references]
@@ -152,10 +134,8 @@ def describe_plan(
         "resources": plan.sweep.resources.model_dump(mode="json"),
         "tables": list(plan.sweep.tables),
         "memory": [need.document() for need in plan.costs.needs],
-        "gpu_hours": hours,
-        "gpu_hours_basis": hours_basis,
-        "seconds": seconds,
-        "seconds_basis": seconds_basis,
+        "gpu_hours": plan.costs.hours,
+        "gpu_hours_basis": plan.costs.basis,
         "disk_bytes": sum(parts.values()),
         "disk": parts,
         "disk_free_bytes": store.free(),

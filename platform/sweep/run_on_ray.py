@@ -14,7 +14,6 @@ from ray import tune
 from ray.tune.execution import class_cache
 from rich.console import Console
 
-from platform.plan.remaining_time import count_gpus
 from platform.schedule.ray_failures import RETRIES, RayletWatch, RetryReset, survive_memory_kills
 from platform.schedule.ray_session import Placement, place_trials, start_session, wait_for_nodes
 from platform.schedule.searcher import Queue, Studies
@@ -22,7 +21,7 @@ from platform.schedule.study import Study, read_goals
 from platform.state import manifest
 from platform.state.kept_weights import Keeper
 from platform.state.limits import Stopper
-from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, target_utilities
+from platform.state.trial_outcomes import SweepState, add_recorded, count_gpus, count_outcomes, target_utilities
 from platform.state.typed_commands import resume_command
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial

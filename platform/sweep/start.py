@@ -24,6 +24,7 @@ from trainables.common.errors import InputError
 from trainables.common.wording import format_count
 from trainables.storage.folder_storage import Storage, remove_leftovers, set_aside
 from trainables.storage.names import ERROR, LOST, RESULT, ROWS, STEPS
+from trainables.storage.sweep_file import read_sweep
 
 
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
@@ -113,7 +114,8 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
     if options.new:
         set_aside((store.trial(trial.id()) for trial in plan.trials), store)
         return scan(plan, store)
-    earlier = manifest.read_earlier(store.sweep(plan.sweep.name, plan.hash))
+    file = store.sweep(plan.sweep.name, plan.hash)
+    earlier = read_sweep(file) if file.exists() else None
     unreadable = {path.parent.name for path in state.damaged}
     listed = earlier.trials if earlier else [key for key in (trial.id() for trial in plan.trials) if key in unreadable]
     gone = unreadable | {key for key, status in state.outcomes.items() if status == LOST}
@@ -135,4 +137,5 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
         place = set_aside((store.trial(key) / name for key in state.retried for name in names), store, by_folder=True)
         trials = format_count(len(state.retried), "trial")
         print(f"{trials} to run again; results set aside in {place}", flush=True)
-    return state.after_setting_aside()
+    kept = {key: state.outcomes[key] for key in state.done}
+    return replace(state, outcomes=kept, damaged=(), retry=(), again=state.retried)

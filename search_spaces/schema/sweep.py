@@ -75,7 +75,7 @@ class Fictional(Value):
 class Search(Value):
     """How `--strategy optuna` searches. `floor`: the share of the target model's utility that a trial is to keep."""
 
-    sampler: Literal["tpe", "nsga2", "nsga3", "gp", "random", "qmc"] = "tpe"
+    sampler: Literal["tpe", "gp", "random"] = "tpe"
     floor: Share | None = None
     goals: tuple[Text, ...] = ()
     """Metrics that are searched for, retention among them; none: the benchmark's goals. Measures by their names

@@ -154,13 +154,9 @@ def test_studies_take_turns_up_to_the_budget_of_each(budget: int | None) -> None
     [
         ({"forget_quality": -2.0, "model_utility": 0.5}, False),
         ({"forget_quality": None, "model_utility": None, "status": "diverged"}, False),
-        ({"forget_quality": None, "model_utility": 0.5}, False),
-        ({"id": "x", "done": True}, False),
         ({"forget_quality": -2.0, "model_utility": 0.5}, True),
         (None, True),
-        (None, False),
     ],
-    ids=["finished", "diverged", "no retain evaluation", "no metrics", "error after a report", "died", "no report"],
 )
 def test_outcomes_reach_their_study(result: dict[str, Any] | None, error: bool) -> None:
     studies = make_studies()
