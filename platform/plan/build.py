@@ -244,10 +244,7 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
 
 
 def _without_axes(sweep: Sweep) -> Sweep:
-    """Return the sweep with each of its axes set to one value: its own setting if that is among them, else the first.
-
-    So a sweep keeps its name when an axis is added or gets values, as long as that one stays.
-    """
+    """Return the sweep with one value on each axis, its own if it is there: added values keep the sweep's name."""
     changed: dict[str, Any] = {}
     for path, axis in sweep.axes.items():
         section, _, name = path.rpartition(".")

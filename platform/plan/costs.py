@@ -114,10 +114,7 @@ class Budget:
 
 
 def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, planned: Mapping[str, int]) -> Budget:
-    """Return the memory of every kind of trial and the GPU-hours of all.
-
-    `shape` is the target model's. `planned`: how many trials an Optuna study is to have; the known ones stand for all.
-    """
+    """Return the costs of all trials. `planned`: how many an Optuna study is to have; its known ones stand for all."""
     if shape is None:
         return Budget()
     resources, device = sweep.resources, None

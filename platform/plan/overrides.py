@@ -34,10 +34,7 @@ STRENGTHS = ("task_vector.stg", "task_vector.strength")  # one method has the on
 
 
 def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
-    """Return the sweep with every `PATH=VALUE` set. Several values or a range make any setting an axis.
-
-    On a setting that is an axis already, the values replace its own. Raises InputError with every problem.
-    """
+    """Return the sweep with every `PATH=VALUE` set; several values or a range make an axis. Raises InputError."""
     pairs = [_split_pair(setting, "--set") for setting in settings]
     for value in (value for path, value in pairs if path == BACKBONE):
         sweep = _set_backbone(sweep, value)
@@ -86,10 +83,7 @@ def _check_effect(sweep: Sweep, axes: Mapping[str, str]) -> None:
 
 
 def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
-    """Return what is typed for an axis; None for one value of a setting that the sweep does not vary.
-
-    Raises ValueError with field, value and what is accepted.
-    """
+    """Return the axis that is typed; None for one value of what the sweep does not vary. Raises ValueError."""
     if path not in axis_paths():
         return None
     found = RANGE.fullmatch(text) if path not in STUDY else None
@@ -121,10 +115,7 @@ def _set_field(document: dict[str, Any], path: str, text: str) -> None:
 
 
 def _set_backbone(sweep: Sweep, name: str) -> Sweep:
-    """Return the sweep on another backbone, with its template, rate and precision, which other settings override.
-
-    It fills none of the paper's tables: those are of the sweep's own backbone.
-    """
+    """Return the sweep on another backbone; it fills none of the paper's tables, which are of the sweep's own."""
     if sweep.backbone is None:
         raise InputError(f"--set backbone={name}: sweep {sweep.name} makes its own models; give a folder: models=DIR")
     backbones = {backbone.name.lower(): backbone for backbone in load_backbones()}

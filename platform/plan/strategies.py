@@ -1,7 +1,4 @@
-"""The trials of each strategy, before anything is known of what is done already.
-
-A study is a split, a method and a rectifier; its space holds the other axes; a point is one value for each of them.
-"""
+"""The trials of each strategy. A study is a split, a method and a rectifier; its space holds the other axes."""
 
 from __future__ import annotations
 
@@ -46,10 +43,7 @@ def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], m
 
 
 def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Trial]:
-    """Return every trial of these spaces, each once, sorted by split, then seed.
-
-    With `optuna` each study's published point is its first; of a space with ranges it is the only one that is known.
-    """
+    """Return every known trial, each once, sorted by split, then seed; with `optuna` the published point first."""
     trials: dict[str, Trial] = {}
     for space in spaces:
         first = [space.published] if strategy == "optuna" else []
@@ -155,12 +149,9 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
         raise InputError(f"sweep {sweep.name}: no published choice for {method} on {split}")
     choice = fitting[-1]
     if strength:
-        if choice.strength is None and path not in axes:
-            raise InputError(f"sweep {sweep.name}: method '{method}' has no {strength}s; give them with --set {path}=")
-        if choice.strength is None and strategy == "paper":
-            raise InputError(
-                f"sweep {sweep.name}: no published {strength} for {method} on {split}; use --strategy grid"
-            )
+        if choice.strength is None and (strategy == "paper" or path not in axes):
+            words = f"no published {strength} for {method} on {split}; use --strategy grid with --set {path}=V1,V2"
+            raise InputError(f"sweep {sweep.name}: {words}")
         found: dict[str, Any] = {} if choice.strength is None else {path: choice.strength}
     else:
         found = {path: getattr(choice, name) for name in SETTINGS if (path := f"rectifier.{name}") in axes}

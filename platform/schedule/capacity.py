@@ -36,10 +36,7 @@ class NodeKind:
 
 @dataclass(frozen=True)
 class Growth:
-    """How many nodes an autoscaler may start in all, of which types, and how many it always has.
-
-    A type's `resources` are empty where only its nodes themselves know them (provider local).
-    """
+    """How many nodes an autoscaler may start, and always has; a type's `resources` are empty with provider local."""
 
     most: int = 0
     types: Sequence[NodeKind] = ()

@@ -31,11 +31,7 @@ TOKEN = "~/.ray/auth_token"
 
 
 def set_ray_environment(address: str | None) -> None:
-    """Set what Ray reads from the environment when it is imported.
-
-    A Ray that is started here listens on the loopback address alone, by the setting that Ray has for it, asks other
-    users of this machine for a token, serves no metrics, and keeps its logs and sockets where they cannot look.
-    """
+    """Set what Ray reads when it is imported: one that starts here answers this user alone and serves no metrics."""
     os.environ.update({name: value for name, value in RAY_SETTINGS.items() if name not in os.environ})
     if resolve_address(address) == LOCAL:
         make_token()

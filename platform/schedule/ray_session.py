@@ -38,10 +38,7 @@ class Placement:
 
 
 def start_session(address: str | None) -> Growth:
-    """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here; return what it may add.
-
-    Raises InputError if no cluster answers, RayError if Ray does not start.
-    """
+    """Join the cluster at `address`, or start one here; return what it may add. Raises InputError or RayError."""
     place = resolve_address(address)
     on_terminate = signal.getsignal(signal.SIGTERM)
     env = {"PYTHONPATH": str(provenance.ROOT), **{name: os.environ[name] for name in RAY_SETTINGS}}
@@ -82,10 +79,9 @@ def wait_for_nodes(growth: Growth, print_line: Callable[[str], None]) -> None:
 def place_trials(
     growth: Growth, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
 ) -> Placement:
-    """Return how Tune places trials: on all nodes that there can be, so that as many are asked for at once.
+    """Return how Tune places trials; the ranks of one share a node wherever some node holds them all.
 
-    The ranks of a trial share a node wherever some node holds them all. Raises InputError where the cluster cannot hold
-    a trial: Tune would wait for it without end.
+    Raises InputError where the cluster cannot hold a trial: Tune would wait without end.
     """
     kinds = capacity.list_node_kinds(ray.nodes(), growth)
     count, packed = capacity.count_trials(kinds, wanted), capacity.fits_on_one_node(kinds, wanted)

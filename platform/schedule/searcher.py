@@ -15,10 +15,7 @@ Reason = Callable[[], str | None]
 
 
 class Queue(Searcher):
-    """Suggests every trial exactly once, in order; one that goes on from another trial's model when that has ended.
-
-    `has_model`: whether a trial that ended has left a model. Where it has not, those that go on from it are left out.
-    """
+    """Suggests every trial once, in order; one that goes on from another's model when that has ended with one."""
 
     def __init__(
         self,
@@ -67,10 +64,7 @@ class Queue(Searcher):
 
 
 class Studies(Queue):
-    """All studies of a sweep take turns, so that no study's tail leaves the cluster idle.
-
-    `begin` is called before a trial is given away.
-    """
+    """All studies of a sweep take turns, so that none leaves the cluster idle. `begin`: called before each trial."""
 
     def __init__(
         self,

@@ -40,12 +40,6 @@ SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
 """Seed -> sampler."""
 
 
-def silence_optuna() -> None:
-    """Keep Optuna's notices out of a command's output."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-
-
 def read_goals(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> Goals:
     """Return the goals of a result, or of a document with its `metrics` and `halves`; `names`: of search.goals."""
     goals = benchmarks.choose_goals(trial.benchmark, names)
@@ -53,11 +47,7 @@ def read_goals(trial: Trial, document: Mapping[str, Any], names: Sequence[str] =
 
 
 class Parameters:
-    """The axes of a space that have more than one value, as Optuna sees them.
-
-    A range is one of Optuna's. Of other axes a value is its place: numbers in rising order, `none` after them; words
-    and seeds are choices without an order.
-    """
+    """A space's axes of several values, as Optuna sees them: ranges, places of ordered numbers, choices of words."""
 
     def __init__(self, space: Space) -> None:
         self.axes = {path: _order(path, axis, space.published[path]) for path, axis in space.axes.items()}
@@ -118,10 +108,8 @@ def _distribution(path: str, axis: Axis) -> BaseDistribution:
 class Study:
     """One Optuna study of one study of the sweep: every goal's gain maximised, no point twice.
 
-    Where Optuna proposes a point of a grid again, the nearest one is taken that was not asked before; of a space with
-    ranges it is asked again. First come the points that an earlier start left `unfinished`, in their order, and the
-    published one. `known`: it and the trials of a grid, or of a space with ranges those that were run.
-    `floor`: the utility below which a trial counts as infeasible (Optuna's constraints).
+    First come points that an earlier start left `unfinished`, and the published one. `known`: it, and the trials of a
+    grid or those that were run. `floor`: trials below this utility are infeasible (Optuna's constraints).
     """
 
     def __init__(
@@ -141,7 +129,8 @@ class Study:
         self.running: dict[str, optuna.Trial] = {}
         self.asked = {key for key in self.trials if key in finished}
         goals = benchmarks.choose_goals(known[0].benchmark, search.goals)
-        silence_optuna()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
         sampler = SAMPLERS[search.sampler](known[0].seed + len(self.asked))
         self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
         for key in filter(finished.__contains__, self.trials):

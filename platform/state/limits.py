@@ -98,11 +98,7 @@ class Stopper:
 
 
 def load_spent(state: SweepState, store: Storage) -> float:
-    """Return the GPU-seconds of all starts so far: those noted, else those of the plan's results.
-
-    Results alone do not show what was killed or set aside. Of a remote storage's note and one written here, which may
-    never have been sent, the larger counts.
-    """
+    """Return the GPU-seconds of all starts: of the notes here and in the store the larger, else of the results."""
     path = store.spent(state.plan.sweep.name, state.plan.hash)
     notes = parse_object(store.read_newest(path) or b""), read_json(path)
     return max((float(note[SPENT]) for note in notes if note is not None), default=state.spent)

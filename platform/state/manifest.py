@@ -22,10 +22,7 @@ from trainables.trial.progress import describe_making
 
 
 def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile:
-    """Write the sweep's file; trials and references of earlier starts of the same sweep stay listed.
-
-    `command`: what this start was typed as, for people who read the file.
-    """
+    """Write the sweep's file; what earlier starts listed stays. `command`: what this start was typed as."""
     plan = state.plan
     path = store.sweep(plan.sweep.name, plan.hash)
     earlier = read_sweep(path) if path.exists() else None

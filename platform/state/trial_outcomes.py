@@ -86,7 +86,7 @@ class SweepState:
         return list({made.id(): made for made in found if made is not None}.values())
 
     def warning(self) -> str | None:
-        """Return in one line what is odd in the rows, and what comes from other code than this; None if nothing."""
+        """Return in one line what is odd in the rows and what other code made; None if nothing."""
         rows = dict.fromkeys(benchmarks.find(one.name).warn_about_rows(one) for one in self.plan.benchmarks.values())
         return ". ".join(filter(None, [*rows, *self.plan.warnings, *self.warnings])) or None
 
@@ -190,10 +190,7 @@ def describe_other_code(documents: Iterable[Mapping[str, Any]], noun: str, advic
 
 
 def _find_difference(made: Mapping[str, Any]) -> str | None:
-    """Return what something was made with unlike this checkout; None if nothing, or if it has no stamp.
-
-    Custom methods of a trial's configuration are code, too.
-    """
+    """Return what something was made with unlike this checkout, its custom methods' code included; None if nothing."""
     versions, config = made.get("versions"), made.get("config") or {}
     if not versions:
         return None

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from platform.plan import hub_requirements, resolve_benchmark
+from platform.plan import hub_requirements
 from platform.plan.plan import Plan
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.axes import Range, write_axis
+from trainables import benchmarks
 from trainables.benchmarks.own import row_files
 from trainables.common.wording import format_amount, format_count, format_duration, format_size
 from trainables.storage.folder_storage import Storage
@@ -42,12 +43,8 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
         wait = format_duration(document["gpu_hours"] * 3600 / resources.ranks / slots)
         passed = f"{wait} with {format_count(slots, 'trial')} at a time"
         yield f"about {format_amount(document['gpu_hours'])} GPU-hours, {passed} ({document['gpu_hours_basis']})"
-    made = []
-    for noun, found in document["shared"].items():
-        count, there = found["count"], found["there"]
-        exists = f" ({'' if there == count else f'{there} '}there)" if there else ""
-        made.append(format_count(count, noun) + exists)
-    yield f"made once: {', '.join(made)}"
+    made = format_count(len(plan.recipes), "model"), format_count(len(plan.references), "reference evaluation")
+    yield f"made once: {' and '.join(made)}"
     parts, free = disk.describe_forecast(document["disk"]), format_size(document["disk_free_bytes"])
     yield f"storage {document['storage']}: at least {parts} to come, {free} free"
     if aside := document["set_aside"]:
@@ -74,7 +71,7 @@ def _describe_steps(plan: Plan) -> str:
     counts = set()
     trials = [trial for trial in plan.trials if not trial.task_vector]
     for benchmark, training in dict.fromkeys((trial.benchmark, trial.training) for trial in trials):
-        points = resolve_benchmark.count_forget_rows(plan.sweep, benchmark, training.max_length)
+        points = benchmarks.find(benchmark.name).size_estimate(benchmark, training.max_length).points
         if points is not None:
             counts.add(sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps))
         elif training.max_steps:
@@ -99,10 +96,7 @@ def _describe_memory(plan: Plan) -> str:
 def describe_plan(
     state: SweepState, store: Storage, kept: str, slots: int, *, aside: int = 0, lacks: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the plan and what is done of it as JSON.
-
-    `aside`: of how many trials `--new` sets results aside; `lacks`: what this machine lacks for a trial.
-    """
+    """Return the plan and what is done of it as JSON. `aside`: trials whose results `--new` sets aside."""
     plan = state.plan
     trials = [
         {"id": trial.id(), "label": plan.label(trial), "study": trial.study(), "done": trial.id() in state.done}
@@ -114,8 +108,6 @@ def describe_plan(
     ]
     parts = disk.forecast(state, store, kept, slots)
     shortage = disk.describe_shortage(state, store, kept, slots)
-    models = [store.exists(store.model(recipe.id())) for recipe in plan.recipes]
-    evaluations = [store.read_evaluation(ref.evaluation) is not None for ref in plan.references]
     return {
         "sweep": plan.sweep.name,
         "hash": plan.hash,
@@ -127,10 +119,6 @@ def describe_plan(
         "studies": studies,
         "axes": {path: write_axis(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
-        "shared": {
-            "model": {"count": len(models), "there": sum(models)},
-            "reference evaluation": {"count": len(evaluations), "there": sum(evaluations)},
-        },
         "resources": plan.sweep.resources.model_dump(mode="json"),
         "tables": list(plan.sweep.tables),
         "memory": [need.document() for need in plan.costs.needs],

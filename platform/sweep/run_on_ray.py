@@ -37,10 +37,7 @@ from trainables.workers.ray_processes import TrialActor
 
 
 def run(state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options) -> Mirror | None:
-    """Prepare, run the trials that are left, attack and export the chosen ones.
-
-    Return MLflow's thread, None after saying that the preparation or Ray failed.
-    """
+    """Prepare, run what is left, attack and export the chosen trials; return MLflow's thread, None if that failed."""
     plan, resources = state.plan, state.plan.sweep.resources
     gpus = count_gpus(plan.trials[0].model_dump(include={"resources"}))
     try:
@@ -102,9 +99,6 @@ def tune_trials(
         trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
     try:
         tune.Tuner(trainable, tune_config=tune_config, run_config=run_config).fit()
-    except KeyboardInterrupt:
-        mirror.interrupt()
-        raise
     except Exception:
         if not stopper.reason:  # else it stopped with its cause: a full disk has cut Tune's own notes off, too
             raise

@@ -64,7 +64,9 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
         mirror.close(count_outcomes(sweep, store))
     store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
     plan = add_recorded(plan, store)
-    print_line(describe_run(replace(state, plan=plan), store, time.monotonic() - started))
+    ended, total = sum(store.has(trial.id()) for trial in replace(state, plan=plan).left), len(state.done)
+    minutes = (time.monotonic() - started) / 60
+    print_line(f"{ended} of {total + state.outstanding} trials run in {minutes:.1f} min")
     status = print_end(plan, store, mirror)
     if stopper.reason:
         return max(status, _print_stop(plan, store, stopper))
@@ -91,12 +93,6 @@ def _remove_leftovers(plan: Plan, store: Storage) -> None:
         shutil.rmtree(old, ignore_errors=True)
     for trial_id in filter(store.has, (trial.id() for trial in plan.trials)):
         remove_leftovers(store.trial(trial_id))
-
-
-def describe_run(state: SweepState, store: Storage, seconds: float) -> str:
-    """Return how many trials this start has run, of how many that the sweep means to run."""
-    ended = sum(store.has(trial.id()) for trial in state.left)
-    return f"{ended} of {len(state.done) + state.outstanding} trials run in {seconds / 60:.1f} min"
 
 
 def _print_stop(plan: Plan, store: Storage, stopper: Stopper) -> int:

@@ -41,8 +41,7 @@ class HubRequirement:
 
     Of `tasks` the id is lm-eval's task, which names the data set. `part`: of a benchmark, DATA or the name of a source.
     `setting`: what a user sets to give an own folder instead of the hub's, such as `target=DIR`. `folder`: its own
-    folder below DIR, where one DIR is for several requirements. `bytes`: its size, where that is known without
-    asking. `gated`: what to accept, where that is known.
+    folder below DIR, where one DIR is for several requirements. `gated`: what to accept, where that is known.
     """
 
     kind: Kind
@@ -50,7 +49,6 @@ class HubRequirement:
     revision: str | None = None
     part: str = DATA
     setting: str = "benchmark.data=DIR"
-    bytes: int | None = None
     gated: str = ""
     folder: str = ""
 

@@ -27,15 +27,6 @@ def make(small: Small, store: Storage) -> MakePlan:
     return functools.partial(small.plan, store)
 
 
-def test_models_of_the_folder_are_used_as_they_are(make: MakePlan, small: Small) -> None:
-    plan = make()
-    assert plan.recipes == ()
-    assert {trial.target.path for trial in plan.trials} == {str(small.models / "full")}
-    retain = {Path(ref.model.path) for ref in plan.references if ref.role == "retain"}
-    assert retain == {small.models / role for role in ROLES[1:]}
-    assert all((ref.model.fingerprint or "").startswith("files:") for ref in plan.references)
-
-
 def test_base_alone_is_fine_tuned_for_every_role(make: MakePlan, tmp_path: Path, store: Storage) -> None:
     """Also where the folder itself is the base."""
     for base, models in ((tmp_path / "models" / "base", tmp_path / "models"), (tmp_path / "flat", tmp_path / "flat")):

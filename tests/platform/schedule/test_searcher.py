@@ -111,21 +111,6 @@ def test_every_point_at_most_once_up_to_the_budget(
     assert finished or asked[0] == names[0]
 
 
-@pytest.mark.parametrize("finished", [(), (0, 5)], ids=["nothing done", "two done"])
-def test_points_in_flight_are_asked_first_in_their_order(finished: tuple[int, ...]) -> None:
-    """Their checkpoints hold hours of work; where nothing is done, the published point follows them."""
-    trials = points(30)
-    names = [trial.id() for trial in trials]
-    unfinished = {names[number] for number in (23, 7, 16, 11)}
-    study = make_study(trials, 12, {names[number]: (-1.0, 0.5) for number in finished}, unfinished)
-    asked = [trial.id() for trial in drain(study, outcome)]
-    assert asked[:4] == [names[number] for number in (7, 11, 16, 23)]
-    assert len(asked) == len(set(asked)) == 12 - len(finished)
-    assert (asked[4] == names[0]) == (finished == ())
-    values = [trial.values for trial in study.study.trials if trial.values is not None]
-    assert list(outcome(trials[16]) or ()) in values
-
-
 # All studies of a sweep
 
 
