@@ -42,7 +42,7 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
     if document["gpu_hours"] is not None:
         wait = format_duration(document["gpu_hours"] * 3600 / resources.ranks / slots)
         passed = f"{wait} with {format_count(slots, 'trial')} at a time"
-        yield f"about {format_amount(document['gpu_hours'])} GPU-hours, {passed} ({document['gpu_hours_basis']})"
+        yield f"about {format_amount(document['gpu_hours'])} GPU-hours in all, {passed} ({document['gpu_hours_basis']})"
     made = format_count(len(plan.recipes), "model"), format_count(len(plan.references), "reference evaluation")
     yield f"made once: {' and '.join(made)}"
     parts, free = disk.describe_forecast(document["disk"]), format_size(document["disk_free_bytes"])

@@ -71,13 +71,6 @@ def growth(tmp_path: Path) -> Growth:
     return capacity.read_growth(tmp_path / "file.yaml")
 
 
-def test_node_types_of_the_autoscaler(growth: Growth, tmp_path: Path) -> None:
-    """As Ray fills in what is left out: no further heads, else as many as the cluster has in all."""
-    types = [NodeKind({"CPU": 8}, 0), NodeKind({"CPU": 96, "GPU": 8}, 4), NodeKind({"CPU": 16, "GPU": 1}, 6)]
-    assert growth == Growth(6, types)
-    assert capacity.read_growth(tmp_path / "none.yaml") == Growth()
-
-
 def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: Growth) -> None:
     """Four of the large type and two of the small: six in all, one of which is there."""
     found = capacity.list_node_kinds([node(HEAD), node(GPUS)], growth)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from platform.schedule.study import Study
 from search_spaces.schema.axes import Axis, Range
 from tests.support.small_studies import make_space, search
 from trainables.config.trial import Trial
@@ -58,17 +57,6 @@ def test_every_sampler_stays_in_the_ranges_and_begins_with_the_published_point(s
 def test_a_space_that_has_no_more_points_ends_before_its_budget() -> None:
     found = search(make_space({"training.epochs": Range(1, 3)}), 10, lambda trial: (0.0, 0.0))
     assert sorted(trial.training.epochs for trial in found) == [1, 2, 3]
-
-
-def test_a_published_fraction_in_a_whole_range_is_told_to_optuna_when_it_is_asked_and_again_on_resume() -> None:
-    space = make_space({"rectifier.tau": Range(1, 20)}, published={"rectifier.tau": 6.5})
-    published = space.make(space.published)
-    asked = Study(space, [published], 4, {})
-    assert asked.ask() == published
-    assert Study(space, [published], 4, {published.id(): (0.0, 0.5)}).study.trials[0].params == (
-        asked.study.trials[0].params
-    )
-    assert [value in Range(1, 20) for value in (6, 6.0, 6.5)] == [True, True, False]
 
 
 def test_trials_below_the_floor_of_utility_are_infeasible() -> None:

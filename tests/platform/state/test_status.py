@@ -132,15 +132,6 @@ def test_trial_whose_process_nobody_here_sees(
     assert all(row.startswith(line or "") for row in shown)
 
 
-def test_damaged_result_is_named_and_left(store: Storage) -> None:
-    path = store.trial(f"{3:012x}") / RESULT
-    path.write_bytes(path.read_bytes()[:100])
-    found = told(store)
-    assert found["damaged"] == [str(path)]
-    assert (found["counts"]["done"], found["counts"]["left"]) == (33, 2)
-    assert f"damaged: {path} (--resume runs its trial again)" in lines(store)
-
-
 def test_who_drives(store: Storage) -> None:
     path = store.lock("tiny", "0a1b2c3d")
     with lock.acquire_lock(store, path, "python -m platform.sweep tiny"):
