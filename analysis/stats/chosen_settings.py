@@ -12,7 +12,6 @@ from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import CHOICE, STRENGTHS, evaluated, settings
 from trainables.benchmarks.selection import Candidate, average_seeds, describe_rule, pick
 from trainables.config.settings import Selection
-from trainables.storage.names import STOPPED
 
 DEFAULT = Selection()
 STUDY_COLUMNS = ["benchmark.split", "method", "rectifier.name"]
@@ -40,13 +39,10 @@ def average(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
 
     Averaged are what tables show, `removal` where that is of several goals, and what the selection rule goes by: the
     first two over the trials of `is_reported`, the last over the rule's own seeds, where any trial has one.
-    A stopped trial counts only where no other seed of its configuration does: its goals are those of an earlier step.
     `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds` lists those used.
     """
     goals = goals_of_runs(runs)
     able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
-    whole = able & (runs["status"] != STOPPED)
-    able = whole | (able & ~runs["configuration"].isin(runs.loc[whole, "configuration"]))
     asked = able & runs["seed"].isin(rule.seeds)
     choice = _average_choice(runs.loc[asked if asked.any() else able])
     reported = is_reported(runs, rule)

@@ -13,7 +13,6 @@ from analysis.load.trials import evaluated, settings
 from analysis.number_format import setting_text
 from analysis.stats.chosen_settings import STUDY_COLUMNS, average, sort_studies
 from trainables.config.types import LOG_RATIO
-from trainables.storage.names import STOPPED
 
 LEAST_SETTINGS = 10
 """The fewest evaluated settings of a study from which importance is computed."""
@@ -43,11 +42,7 @@ def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def list_points(runs: pd.DataFrame) -> list[tuple[dict[Hashable, Any], pd.DataFrame]]:
-    """Return the split, method and rectifier of each study, and its settings: what was varied, and their goals.
-
-    Stopped trials are left out: their goals are those of an earlier step.
-    """
-    runs = runs.loc[runs["status"] != STOPPED]
+    """Return the split, method and rectifier of each study, and its settings: what was varied, and their goals."""
     if not evaluated(runs).to_numpy().any():
         return []
     goals, table = goals_of_runs(runs), settings(runs)

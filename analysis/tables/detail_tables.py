@@ -17,7 +17,7 @@ from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
 from analysis.stats.tidy import in_paper_dialect
 from trainables.config.settings import Selection
-from trainables.storage.names import EVALUATED, STOPPED
+from trainables.storage.names import EVALUATED
 
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
 ATTACKS_CAPTION = (
@@ -161,11 +161,11 @@ def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
 
 
 def list_failures(results: Results) -> pd.DataFrame:
-    """Return every trial without a usable result or that a search stopped, and why; those that have not run last."""
+    """Return every trial without a usable result, and why; those that have not run last."""
     rows, runs = [], results.runs.rename(columns=SHORT)
     for trial in runs.sort_values("status", key=lambda column: column == "missing", kind="stable").to_dict("records"):
         lacking = [goal.short for goal in results.goals.compared if pd.isna(trial[goal.metric])]
-        if trial["status"] in EVALUATED and trial["status"] != STOPPED and not lacking:
+        if trial["status"] in EVALUATED and not lacking:
             continue
         rows.append(
             {
@@ -189,7 +189,7 @@ def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection)
     if trial["status"] in EVALUATED and lacking:
         without = HALVES if rule.halves and not trial["halves"] else join_names(lacking)
         return f"{trial['status']} without {without}"
-    step = "" if pd.isna(trial["error.step"]) or trial["status"] == STOPPED else f" at step {trial['error.step']:g}"
+    step = "" if pd.isna(trial["error.step"]) else f" at step {trial['error.step']:g}"
     return f"{'no message' if pd.isna(trial['error.message']) else trial['error.message']}{step}"
 
 

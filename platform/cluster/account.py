@@ -21,10 +21,7 @@ EC2 = "AmazonEC2FullAccess"  # as Ray's own head has: it starts, tags and ends m
 
 
 def prepare_account(provider: Mapping[str, Any]) -> str:
-    """Make what a file's `provider` needs and is not there yet; return the security group's id.
-
-    Raises InputError for what is not filled in and for what AWS refuses.
-    """
+    """Make what a file's `provider` lacks; return the security group's id. Raises InputError with what AWS refuses."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 

@@ -1,7 +1,4 @@
-"""A sweep from a laptop: a RayJob, or a job of a running cluster, whose log is shown here and which goes on without us.
-
-Only the command travels, no variable of this machine: tokens and passwords are the cluster's own.
-"""
+"""A sweep from a laptop, by a RayJob or a job of a running cluster: only the command travels."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from typing import Any
 
 from platform.cluster.check import ClusterFile, find_problems, load_cluster_file
 from platform.schedule.ray_environment import TOKEN
-from platform.state.typed_commands import drop_options, resume_command, typed_command
+from platform.state.typed_commands import resume_command, typed_command
 from trainables.common.errors import InputError, last_line_of
 from trainables.common.redaction import redact
 
@@ -42,13 +39,11 @@ RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
 def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
-    """Run a sweep on the cluster of a file, or attach to the job that runs it; return its exit status.
-
-    130 where we detach. Raises InputError where the file cannot be used or the cluster does not answer.
-    """
+    """Run a sweep on a file's cluster, or attach to the job that runs it; return its status, 130 where we detach."""
     from aiohttp import ClientError
 
-    typed = drop_options(arguments, ["--cluster"])
+    pairs = zip(arguments, ["", *arguments], strict=False)
+    typed = [word for word, before in pairs if "--cluster" not in (word, before) and not word.startswith("--cluster=")]
     for part in typed:
         if redact(part) != part:
             raise InputError(
@@ -82,10 +77,7 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
 
 
 def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> int:
-    """Make a RayJob like the file's that runs `platform.sweep` with `arguments`; print how to follow and to stop it.
-
-    Raises InputError where the file cannot be used or Kubernetes refuses it.
-    """
+    """Make a RayJob like the file's that runs the sweep; print how to follow and to stop it. Raises InputError."""
     if problems := find_problems(file):
         check = f"python -m platform.cluster check {shlex.quote(str(file.path))}"
         raise InputError(f"--cluster: '{file.path}': {problems[0]}; all that is to mend: {check}")
@@ -119,10 +111,7 @@ def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> in
 
 @contextlib.contextmanager
 def open_client(place: str) -> Iterator[Any]:
-    """Yield a JobSubmissionClient by the forward of `ray dashboard FILE`.
-
-    Raises InputError where nothing answers in time.
-    """
+    """Yield a JobSubmissionClient by the forward of `ray dashboard FILE`. Raises InputError without an answer."""
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         os.environ.pop(name, None)  # Ray would take them over the address that it is given
     if Path(TOKEN).expanduser().exists():  # it is the one that `ray up` has sent to the cluster

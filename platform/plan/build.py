@@ -10,7 +10,7 @@ from platform.plan.costs import Budget, estimate_budget
 from platform.plan.models import ModelRecipes, Reference, absolute_path, find_shape
 from platform.plan.plan import Plan
 from platform.plan.space import Space
-from platform.plan.strategies import STRATEGIES, check_steered_layer, list_spaces, list_trials, sample_trials
+from platform.plan.strategies import STRATEGIES, check_steered_layer, list_spaces, list_trials
 from search_spaces.schema.axes import STUDY, Range
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
@@ -78,7 +78,8 @@ def make_plan(
     problems.collect(_check_sequence, spaces, strategy)
     studied = (budget or DEFAULT_BUDGET) if strategy == "optuna" else None
     trials = _follow(list_trials(spaces, sweep, strategy), store)
-    shape, costs = _check_trials(sweep, [*trials, *sample_trials(spaces, studied or 0)], models, problems, studied)
+    planned = {space.study: min(studied, space.size or studied) for space in spaces} if studied else {}
+    shape, costs = _check_trials(sweep, trials, models, problems, planned)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = models.order_recipes({ref.model.path for ref in references})
@@ -185,7 +186,7 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: Refere
 
 
 def _check_trials(
-    sweep: Sweep, trials: list[Trial], models: ModelRecipes, problems: Problems, budget: int | None
+    sweep: Sweep, trials: list[Trial], models: ModelRecipes, problems: Problems, planned: dict[str, int]
 ) -> tuple[Shape | None, Budget]:
     """Return the trials' model's sizes and their costs. Raises InputError with every problem."""
     for trial in trials:
@@ -197,7 +198,7 @@ def _check_trials(
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
         problems.collect(custom.load_part, name, "Rectifier")
     shape = find_shape(sweep, trials, models.recipes)
-    costs = estimate_budget(sweep, trials, shape, budget)
+    costs = estimate_budget(sweep, trials, shape, planned)
     problems.collect(costs.check_fits)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         points = kinds.find(benchmark.name).forget_points(benchmark)
@@ -243,10 +244,7 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
 
 
 def _without_axes(sweep: Sweep) -> Sweep:
-    """Return the sweep with each of its axes set to one value: its own setting if that is among them, else the first.
-
-    So a sweep keeps its name when an axis is added or gets values, as long as that one stays.
-    """
+    """Return the sweep with one value on each axis, its own if it is there: added values keep the sweep's name."""
     changed: dict[str, Any] = {}
     for path, axis in sweep.axes.items():
         section, _, name = path.rpartition(".")

@@ -113,11 +113,8 @@ class Budget:
         return min(found, default=None)
 
 
-def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, per_study: int | None = None) -> Budget:
-    """Return the memory of every kind of trial and the GPU-hours of all.
-
-    `shape` is the target model's. `per_study`: of an Optuna study only so many trials count.
-    """
+def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, planned: Mapping[str, int]) -> Budget:
+    """Return the costs of all trials. `planned`: how many an Optuna study is to have; its known ones stand for all."""
     if shape is None:
         return Budget()
     resources, device = sweep.resources, None
@@ -135,22 +132,20 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
         need = Need(method, rectifier, split, memory.fit(trial, shape, longest, device))
         cell = (method, rectifier, split)
         needs[cell] = max(needs.get(cell, need), need, key=lambda one: one.fit.peak.total)
-    total, basis = _estimate_hours(trials, shape, sizes, per_study) if resources.gpus else (None, None)
+    total, basis = _estimate_hours(trials, shape, sizes, planned) if resources.gpus else (None, None)
     return Budget(tuple(needs.values()), total, basis)
 
 
 def _estimate_hours(
-    trials: Sequence[Trial], shape: Shape, sizes: Mapping[Any, SizeEstimate], per_study: int | None
+    trials: Sequence[Trial], shape: Shape, sizes: Mapping[Any, SizeEstimate], planned: Mapping[str, int]
 ) -> tuple[float | None, str | None]:
     """Return the GPU-hours of all trials and their basis; None where the number of rows is not known."""
     resources = trials[0].resources
     gpu, total = resources.gpu_name or find_gpu(), 0.0
-    asked: Counter[str] = Counter()
+    known = Counter(trial.study() for trial in trials)
     trained: set[str] = set()
     for trial in trials:
-        asked[trial.study()] += 1
-        if per_study is not None and asked[trial.study()] > per_study:
-            continue
+        share = planned.get(trial.study(), known[trial.study()]) / known[trial.study()]
         size = sizes[trial.benchmark, trial.training.max_length]
         points = size.points
         if points is None and trial.training.max_steps is not None:
@@ -161,9 +156,9 @@ def _estimate_hours(
         key = made.id() if made else trial.id()
         if key not in trained:
             trained.add(key)
-            total += training_hours(trial, shape, points, size.mean, gpu)
+            total += (1 if made else share) * training_hours(trial, shape, points, size.mean, gpu)
         evaluation = benchmarks.find(trial.benchmark.name).evaluation_size(trial.benchmark)
-        total += evaluation_hours(trial, shape, points, evaluation.read, evaluation.generated, gpu)
+        total += share * evaluation_hours(trial, shape, points, evaluation.read, evaluation.generated, gpu)
     peak = GPUS[gpu][resources.precision] / 1e12
     basis = f"6 N D operations at {SUSTAINED:.0%} of the {peak:g} TFLOP/s of one {gpu}, with evaluations"
     if any(trial.benchmark.tasks for trial in trials):

@@ -8,7 +8,6 @@ from platform.plan.models import BASE, Reference
 from search_spaces.schema import backbones
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
-from trainables.common.wording import format_size
 from trainables.config.settings import Benchmark, Model
 from trainables.config.shared_artifacts import Recipe
 from trainables.data import raw_rows
@@ -16,8 +15,6 @@ from trainables.data.hub_folders import HubRequirement, is_here
 from trainables.storage.folder_storage import Storage
 from trainables.training.model_files import check_tokenizer
 
-BYTES_PER_WEIGHT = 2
-"""As models are published: bf16."""
 OFFLINE = "without a network, on the machine that runs the sweep (with --cluster: its head)"
 
 
@@ -29,11 +26,7 @@ def list_hub_requirements(
     kind = kinds.find(sweep.benchmark.name)
     if sweep.fictional is None or not all(benchmark.is_fictional for benchmark in benchmarks.values()):
         found += [requirement for benchmark in benchmarks.values() for requirement in kind.hub_requirements(benchmark)]
-        found += [
-            each
-            for recipe in recipes
-            for each in raw_rows.hub_requirements(recipe.data, recipe.configs, recipe.revision)
-        ]
+        found += [each for recipe in recipes for each in raw_rows.hub_requirements(recipe.data, recipe.revision)]
     loaded = [((ref.role == "retain" and kind.retain_role(ref.split)) or kind.TARGET, ref.model) for ref in references]
     loaded += [(BASE, recipe.base) for recipe in recipes if recipe.base is not None]
     for role, model in loaded:
@@ -51,8 +44,7 @@ def _require_model(sweep: Sweep, role: str, model: Model) -> HubRequirement:
     for name in ("target", "baseline"):
         if model.path == getattr(sweep, name):
             return HubRequirement("models", model.path, model.revision, "", f"{name}=DIR")
-    size = BYTES_PER_WEIGHT * sweep.backbone.shape.parameters if sweep.backbone else None
-    return HubRequirement("models", model.path, model.revision, "", "models=DIR", bytes=size, folder=role)
+    return HubRequirement("models", model.path, model.revision, "", "models=DIR", folder=role)
 
 
 def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:
@@ -64,8 +56,7 @@ def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Stor
 
 def describe_requirement(requirement: HubRequirement) -> str:
     """Return where a requirement comes from, how to get it without a network, and which licence to accept."""
-    size = "" if requirement.bytes is None else f", about {format_size(requirement.bytes)} in bf16"
-    lines = [f"{requirement.label} from the hub{size}; {OFFLINE}:", requirement.option]
+    lines = [f"{requirement.label} from the hub; {OFFLINE}:", requirement.option]
     if requirement.kind != "tasks":
         options = " --repo-type dataset" if requirement.repo_type == "dataset" else ""
         options += f" --revision {requirement.revision}" if requirement.revision else ""

@@ -65,7 +65,9 @@ class ModelRecipes:
         """Return the model trained on the rows of `role`: `full`, `retain95`, ... Raises InputError."""
         if role == self.kind.TARGET and self.sweep.target:
             return self._resolve(Model(path=self.sweep.target), "target")
-        published = self._find_published(role)
+        backbone, split = self.sweep.backbone, self.benchmark.split
+        unlearns_base = self.kind.retain_role(split) is None  # without a retain model
+        published = backbone and (backbone.base if unlearns_base else backbone.model(role, split))
         if self.sweep.models is None:
             return self._resolve(published, f"models/{role}") if published else self._finetune(role, self._find_base())
         folder = Path(absolute_path(self.sweep.models))
@@ -98,13 +100,6 @@ class ModelRecipes:
             if path in needed and recipe.base:
                 needed.add(recipe.base.path)
         return tuple(recipe for path, recipe in self.recipes.items() if path in needed)
-
-    def _find_published(self, role: str) -> Model | None:
-        """Return what the backbone's authors published; without a retain model the base model itself is unlearned."""
-        backbone, split = self.sweep.backbone, self.benchmark.split
-        if backbone is None:
-            return None
-        return backbone.base if self.kind.retain_role(split) is None else backbone.model(role, split)
 
     def _find_base(self) -> Model | None:
         """Return what the models are fine-tuned from, None: from random weights."""
@@ -184,10 +179,7 @@ def absolute_path(path: str) -> str:
 
 
 def read_architecture(model: Model, recipes: Mapping[str, Recipe]) -> dict[str, Any]:
-    """Return config.json of a model or of what it will be made from, empty for a model that is not fetched.
-
-    `recipes`: by the folder that each will make.
-    """
+    """Return config.json of a model, or of what its recipe makes it from; empty for a model that is not fetched."""
     while model.path in recipes:
         recipe = recipes[model.path]
         if recipe.base is None:

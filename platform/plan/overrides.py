@@ -34,10 +34,7 @@ STRENGTHS = ("task_vector.stg", "task_vector.strength")  # one method has the on
 
 
 def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
-    """Return the sweep with every `PATH=VALUE` set. Several values or a range make any setting an axis.
-
-    On a setting that is an axis already, the values replace its own. Raises InputError with every problem.
-    """
+    """Return the sweep with every `PATH=VALUE` set; several values or a range make an axis. Raises InputError."""
     pairs = [_split_pair(setting, "--set") for setting in settings]
     for value in (value for path, value in pairs if path == BACKBONE):
         sweep = _set_backbone(sweep, value)
@@ -86,10 +83,7 @@ def _check_effect(sweep: Sweep, axes: Mapping[str, str]) -> None:
 
 
 def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
-    """Return what is typed for an axis; None for one value of a setting that the sweep does not vary.
-
-    Raises ValueError with field, value and what is accepted.
-    """
+    """Return the axis that is typed; None for one value of what the sweep does not vary. Raises ValueError."""
     if path not in axis_paths():
         return None
     found = RANGE.fullmatch(text) if path not in STUDY else None
@@ -117,24 +111,11 @@ def _set_field(document: dict[str, Any], path: str, text: str) -> None:
         raise ValueError(f"{path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
     section, _, name = path.rpartition(".")
     fields = document[section] if section else document
-    fields[name] = _parse_values(text) if isinstance(fields[name], tuple) else _parse_value(text)
-
-
-def split_backbones(settings: Sequence[str]) -> list[list[str]]:
-    """Return the settings of one sweep for each backbone that `backbone=A,B` names: models and rows are its own."""
-    found: list[list[str]] = [[]]
-    for setting in settings:
-        path, _, names = setting.partition("=")
-        each = [f"{path}={name}" for name in names.split(",")] if path == BACKBONE else [setting]
-        found = [[*before, one] for before in found for one in each]
-    return found
+    fields[name] = _parse_values(text) if isinstance(fields[name], tuple) else None if text == "none" else text
 
 
 def _set_backbone(sweep: Sweep, name: str) -> Sweep:
-    """Return the sweep on another backbone, with its template, rate and precision, which other settings override.
-
-    It fills none of the paper's tables: those are of the sweep's own backbone.
-    """
+    """Return the sweep on another backbone; it fills none of the paper's tables, which are of the sweep's own."""
     if sweep.backbone is None:
         raise InputError(f"--set backbone={name}: sweep {sweep.name} makes its own models; give a folder: models=DIR")
     backbones = {backbone.name.lower(): backbone for backbone in load_backbones()}
@@ -238,12 +219,8 @@ def _split_pair(item: str, option: str) -> tuple[str, str]:
     return path, value
 
 
-def _parse_value(text: str) -> str | None:
-    return None if text == "none" else text
-
-
 def _parse_values(text: str) -> list[str | None]:
-    return [_parse_value(part) for part in text.split(",")]
+    return [None if part == "none" else part for part in text.split(",")]
 
 
 def _normalise(text: str) -> Any:

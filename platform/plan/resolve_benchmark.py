@@ -37,14 +37,6 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
 
-def count_forget_rows(sweep: Sweep, benchmark: Benchmark, max_length: int) -> int | None:
-    """Return how many rows there are to forget, also of authors that are not made yet; None if that is not known."""
-    made = sweep.fictional
-    if made is not None and not typed_paths.is_folder(benchmark.data):
-        return made.questions * (made.authors * int(benchmark.split.removeprefix("forget")) // 100)
-    return kinds.find(benchmark.name).size_estimate(benchmark, max_length).points
-
-
 def _list_sources(sweep: Sweep, split: str) -> tuple[str, ...]:
     """Return where further parts of the data are, local ones as absolute paths. Raises InputError."""
     at = dict(source.split("=", 1) for source in sweep.benchmark.sources)

@@ -22,10 +22,9 @@ Point = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The points of one study.
+    """The points of one study: `fixed` settings, sections as mappings, and axes.
 
-    `fixed` holds the fields of all its trials, sections as mappings. `published` is the point that the sweep's source
-    gives, on the axes that it says nothing of the value nearest to the sweep's own setting; it may be on no axis.
+    `published` is the point of the sweep's source, or else what is nearest to the sweep's own; it may be on no axis.
     """
 
     sweep: str
@@ -86,14 +85,6 @@ class Space:
             return None
 
 
-def interpolate(axis: Range, share: float) -> float:
-    """Return the number that lies so far along a range, on its own scale."""
-    low, high = (math.log(axis.low), math.log(axis.high)) if axis.log else (axis.low, axis.high)
-    value = low + share * (high - low)
-    value = min(max(math.exp(value) if axis.log else value, axis.low), axis.high)
-    return round(value) if axis.whole else value
-
-
 def read_setting(value: Any, path: str) -> Any:
     """Return a setting of a trial or sweep by its path, None where the section is not there."""
     for name in path.split("."):
@@ -119,7 +110,8 @@ def nearest(axis: Axis, value: Any) -> Any:
     if value in axis:
         return value
     if isinstance(axis, Range):
-        near = interpolate(axis, 0.5) if value is None else min(max(value, axis.low), axis.high)
+        middle = math.sqrt(axis.low * axis.high) if axis.log else (axis.low + axis.high) / 2
+        near = min(max(middle if value is None else value, axis.low), axis.high)
         return round(near) if axis.whole else near
     numbers = [one for one in axis if isinstance(one, int | float)]
     if isinstance(value, int | float) and numbers:

@@ -1,16 +1,12 @@
-"""The trials of each strategy, before anything is known of what is done already.
-
-A study is a split, a method and a rectifier; its space holds the other axes; a point is one value for each of them.
-"""
+"""The trials of each strategy. A study is a split, a method and a rectifier; its space holds the other axes."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from platform.plan.models import read_architecture
-from platform.plan.space import Space, interpolate, nearest
+from platform.plan.space import Space, nearest
 from search_spaces.schema.axes import STUDY, Axis, Range
 from search_spaces.schema.settings_with_effect import has_effect, requires_value
 from search_spaces.schema.sweep import Sweep
@@ -47,10 +43,7 @@ def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], m
 
 
 def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Trial]:
-    """Return every trial of these spaces, each once, sorted by split, then seed.
-
-    With `optuna` each study's published point is its first; of a space with ranges it is the only one that is known.
-    """
+    """Return every known trial, each once, sorted by split, then seed; with `optuna` the published point first."""
     trials: dict[str, Trial] = {}
     for space in spaces:
         first = [space.published] if strategy == "optuna" else []
@@ -63,17 +56,6 @@ def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Tr
         trials.values(),
         key=lambda one: (splits.index(one.benchmark.split), known.index(one.seed) if one.seed in known else 0),
     )
-
-
-def sample_trials(spaces: Iterable[Space], count: int) -> list[Trial]:
-    """Return `count` trials of each space with ranges, from their high to their low ends, to estimate costs from."""
-    found = []
-    for space in (space for space in spaces if space.has_ranges):
-        for share in (1 - place / max(1, count - 1) for place in range(count)):
-            ends = {path: interpolate(axis, share) for path, axis in space.axes.items() if isinstance(axis, Range)}
-            with contextlib.suppress(InputError):  # settings that exclude each other: Optuna proposes others
-                found.append(space.make({**space.published, **ends}))
-    return found
 
 
 def check_steered_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
@@ -167,12 +149,9 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
         raise InputError(f"sweep {sweep.name}: no published choice for {method} on {split}")
     choice = fitting[-1]
     if strength:
-        if choice.strength is None and path not in axes:
-            raise InputError(f"sweep {sweep.name}: method '{method}' has no {strength}s; give them with --set {path}=")
-        if choice.strength is None and strategy == "paper":
-            raise InputError(
-                f"sweep {sweep.name}: no published {strength} for {method} on {split}; use --strategy grid"
-            )
+        if choice.strength is None and (strategy == "paper" or path not in axes):
+            words = f"no published {strength} for {method} on {split}; use --strategy grid with --set {path}=V1,V2"
+            raise InputError(f"sweep {sweep.name}: {words}")
         found: dict[str, Any] = {} if choice.strength is None else {path: choice.strength}
     else:
         found = {path: getattr(choice, name) for name in SETTINGS if (path := f"rectifier.{name}") in axes}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from platform.schedule.ray_environment import LOCAL, resolve_address
-from trainables.common.errors import first_line
 from trainables.config.settings import Resources
 
 HEAD = "node:__internal_head__"
@@ -19,9 +18,6 @@ HEAD = "node:__internal_head__"
 TINY = 1e-6
 CGROUP = Path("/sys/fs/cgroup/cpu.max")
 DEVICES = Path("/dev")
-KUBERNETES = "https://kubernetes.default.svc"
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds Kubernetes, and its own login and the certificate there."""
 Amounts = Mapping[str, float]
 """By Ray's names of resources."""
 
@@ -40,10 +36,7 @@ class NodeKind:
 
 @dataclass(frozen=True)
 class Growth:
-    """How many nodes an autoscaler may start in all, of which types, and how many it always has.
-
-    A type's `resources` are empty where only its nodes themselves know them (provider local).
-    """
+    """How many nodes an autoscaler may start, and always has; a type's `resources` are empty with provider local."""
 
     most: int = 0
     types: Sequence[NodeKind] = ()
@@ -95,12 +88,9 @@ def _make_kind(size: tuple[float, float], count: int) -> NodeKind:
 
 
 def read_growth(file: Path) -> Growth:
-    """Return what the autoscaler of the cluster with this head may start: KubeRay's, else that of `file`."""
+    """Return what the autoscaler of the cluster with this head may start: `file` is what `ray up` leaves there."""
     import yaml
 
-    name, namespace = os.environ.get("RAY_CLUSTER_NAME"), os.environ.get("RAY_CLUSTER_NAMESPACE")
-    if name and namespace:  # set by KubeRay
-        return _read_kuberay_growth(name, namespace)
     if not file.expanduser().is_file():
         return Growth()
     found = yaml.safe_load(file.expanduser().read_text(encoding="utf-8"))
@@ -110,40 +100,6 @@ def read_growth(file: Path) -> Growth:
         for name, node in nodes.items()
     ]
     return Growth(most, types, sum(node.get("min_workers", 0) for node in nodes.values()))
-
-
-def _read_kuberay_growth(name: str, namespace: str) -> Growth:
-    """Return what Kubernetes says of the worker groups of a RayCluster; nothing, with a warning, if it does not answer.
-
-    Without an autoscaler its nodes are a fixed number, which join when they have started.
-    """
-    import requests
-
-    address = f"{KUBERNETES}/apis/ray.io/v1/namespaces/{namespace}/rayclusters/{name}"
-    try:
-        login = {"Authorization": f"Bearer {(SERVICE_ACCOUNT / 'token').read_text()}"}
-        answer = requests.get(address, headers=login, verify=str(SERVICE_ACCOUNT / "ca.crt"), timeout=60)
-        answer.raise_for_status()
-        spec = answer.json()["spec"]
-        groups = spec.get("workerGroupSpecs", [])
-        high, low = ("maxReplicas", "minReplicas") if spec.get("enableInTreeAutoscaling") else ("replicas", "replicas")
-        types = [NodeKind(_read_limits(group), group.get(high, 0)) for group in groups]
-    except (OSError, LookupError, ValueError) as error:  # a service account without the right, no such host
-        print(
-            f"warning: the RayCluster {name} cannot be read ({first_line(error)}); nodes that are still to start do "
-            "not count: give each worker group minReplicas above 0",
-            file=sys.stderr,
-        )
-        return Growth()
-    return Growth(sum(kind.most for kind in types), types, sum(group.get(low, 0) for group in groups))
-
-
-def _read_limits(group: Mapping[str, Any]) -> Amounts:
-    """Return the CPUs and GPUs of a worker group's pods, by the limits of their first container, where Ray runs."""
-    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
-    cpus = str(limits["cpu"])
-    gpus = sum(float(amount) for name, amount in limits.items() if name.endswith("/gpu"))
-    return {"CPU": float(cpus[:-1]) / 1000 if cpus.endswith("m") else float(cpus), "GPU": gpus}
 
 
 def count_cpus() -> int:

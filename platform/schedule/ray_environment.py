@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import sys
 import tempfile
 from pathlib import Path
 
@@ -29,37 +28,22 @@ NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-
 LOCAL = "local"
 TOKEN = "~/.ray/auth_token"
 """The file of the token without which Ray answers nobody."""
-SOCKET = len("/ray/session_2026-11-23_07-36-50_591063_4194304/sockets/plasma_store")
-PREFIX = "unlearn-"
-LONGEST_SOCKET = 103 if sys.platform == "darwin" else 107
-"""Characters that the path of a socket may have."""
 
 
 def set_ray_environment(address: str | None) -> None:
-    """Set what Ray reads from the environment when it is imported.
-
-    A Ray that is started here listens on the loopback address alone, by the setting that Ray has for it, asks other
-    users of this machine for a token, serves no metrics, and keeps its logs and sockets where they cannot look.
-    """
+    """Set what Ray reads when it is imported: one that starts here answers this user alone and serves no metrics."""
     os.environ.update({name: value for name, value in RAY_SETTINGS.items() if name not in os.environ})
     if resolve_address(address) == LOCAL:
         make_token()
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         os.environ.update({name: value for name, value in NO_METRICS.items() if name not in os.environ})
         if "RAY_TMPDIR" not in os.environ:
-            os.environ["RAY_TMPDIR"] = make_private_folder()
+            os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="unlearn-", dir="/tmp")  # sockets need short paths
 
 
 def resolve_address(address: str | None) -> str:
     """Return the address of the Ray to join, or LOCAL."""
     return address or os.environ.get("RAY_ADDRESS") or LOCAL
-
-
-def make_private_folder() -> str:
-    """Return a new folder of this user alone for Ray's logs and sockets, in TMPDIR where the paths of sockets fit."""
-    parent = tempfile.gettempdir()
-    fits = len(f"{parent}/{PREFIX}12345678{SOCKET}") <= LONGEST_SOCKET
-    return tempfile.mkdtemp(prefix=PREFIX, dir=parent if fits else "/tmp")
 
 
 def make_token() -> None:

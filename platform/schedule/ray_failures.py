@@ -41,11 +41,7 @@ class RayletWatch(StatelessCallback):
 
 
 class RetryReset(StatelessCallback):
-    """Counts a trial's failures anew when it comes further than ever before.
-
-    So a trial goes on as often as its machine is lost, if it has checkpoints; one that dies again and again at the same
-    step is given up.
-    """
+    """Counts a trial's failures anew when it comes further than ever: one that dies at the same step is given up."""
 
     def __init__(self) -> None:
         self.furthest: dict[str, int] = {}

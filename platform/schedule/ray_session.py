@@ -22,8 +22,9 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
-"""What `ray up` leaves on the head, and the autoscaler goes by; KubeRay's goes by the RayCluster. Ray 2.60 reports node
-types nowhere else: the GCS has a place for them (`get_cluster_config`), which nothing in Ray or KubeRay fills."""
+"""What `ray up` leaves on the head, and the autoscaler goes by: Ray 2.60 reports node types nowhere else."""
+KUBERAY = "RAY_CLUSTER_NAME"
+"""Set by KubeRay in its pods."""
 PATIENCE = 120.0
 """Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
 
@@ -37,10 +38,7 @@ class Placement:
 
 
 def start_session(address: str | None) -> Growth:
-    """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here; return what it may add.
-
-    Raises InputError if no cluster answers, RayError if Ray does not start.
-    """
+    """Join the cluster at `address`, or start one here; return what it may add. Raises InputError or RayError."""
     place = resolve_address(address)
     on_terminate = signal.getsignal(signal.SIGTERM)
     env = {"PYTHONPATH": str(provenance.ROOT), **{name: os.environ[name] for name in RAY_SETTINGS}}
@@ -81,13 +79,16 @@ def wait_for_nodes(growth: Growth, print_line: Callable[[str], None]) -> None:
 def place_trials(
     growth: Growth, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
 ) -> Placement:
-    """Return how Tune places trials: on all nodes that there can be, so that as many are asked for at once.
+    """Return how Tune places trials; the ranks of one share a node wherever some node holds them all.
 
-    The ranks of a trial share a node wherever some node holds them all. Raises InputError where the cluster cannot hold
-    a trial: Tune would wait for it without end.
+    Raises InputError where the cluster cannot hold a trial: Tune would wait without end.
     """
     kinds = capacity.list_node_kinds(ray.nodes(), growth)
     count, packed = capacity.count_trials(kinds, wanted), capacity.fits_on_one_node(kinds, wanted)
+    if KUBERAY in os.environ:  # what its autoscaler may start is not known here
+        if max_concurrent is None:
+            print_line("KubeRay may start nodes for more trials at a time: --max-concurrent N says for how many")
+        return Placement(max_concurrent or max(1, count), "STRICT_PACK" if packed else "PACK")
     if not count:
         each = f"{wanted.cpus} CPUs and {wanted.gpus:g} GPUs" if wanted.gpus else f"{wanted.cpus} CPUs"
         raise InputError(

@@ -15,10 +15,7 @@ Reason = Callable[[], str | None]
 
 
 class Queue(Searcher):
-    """Suggests every trial exactly once, in order; one that goes on from another trial's model when that has ended.
-
-    `has_model`: whether a trial that ended has left a model. Where it has not, those that go on from it are left out.
-    """
+    """Suggests every trial once, in order; one that goes on from another's model when that has ended with one."""
 
     def __init__(
         self,
@@ -67,10 +64,7 @@ class Queue(Searcher):
 
 
 class Studies(Queue):
-    """All studies of a sweep take turns, so that no study's tail leaves the cluster idle.
-
-    `begin` is called before a trial is given away.
-    """
+    """All studies of a sweep take turns, so that none leaves the cluster idle. `begin`: called before each trial."""
 
     def __init__(
         self,
@@ -98,18 +92,9 @@ class Studies(Queue):
                 return trial
         return None
 
-    def suggest(self, trial_id: str) -> Any:
-        """Return a trial as the queue does, with what may end it early."""
-        proposal = super().suggest(trial_id)
-        if proposal is not Searcher.FINISHED:
-            study, key = self.owner[trial_id]
-            rule = study.make_stop_rule(key)
-            proposal["stop_rule"] = rule and rule.model_dump(mode="json")
-        return proposal
-
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         study, key = self.owner.pop(trial_id)
         found = result or {}
         document = {"metrics": found, "halves": found.get("halves")}
         goals = None if error else read_goals(study.trials[key], document, study.search.goals)
-        study.tell(key, goals, found.get("history", ()))
+        study.tell(key, goals)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import optuna
@@ -18,7 +17,6 @@ from trainables import benchmarks
 from trainables.benchmarks.selection import metrics_of
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
-from trainables.trial.search_stop_rule import History, StopRule, make_stop_rule
 
 DIGITS = 4
 """Significant digits of a number that is proposed within a range: so many are typed and read again."""
@@ -34,26 +32,12 @@ Goals = tuple[float, ...] | None
 They are of the rows that the selection rule goes by: with `selection.halves` not of those that are reported."""
 STARTUP = 5
 """Trials of a study that are drawn at random before its sampler learns from them."""
-SAMPLERS: dict[str, Callable[[int, int], optuna.samplers.BaseSampler]] = {
-    "tpe": lambda seed, budget: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True),
-    "nsga2": lambda seed, budget: optuna.samplers.NSGAIISampler(seed=seed, population_size=_population(budget)),
-    "nsga3": lambda seed, budget: optuna.samplers.NSGAIIISampler(seed=seed, population_size=_population(budget)),
-    "gp": lambda seed, budget: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP),
-    "random": lambda seed, budget: optuna.samplers.RandomSampler(seed=seed),
-    "qmc": lambda seed, budget: optuna.samplers.QMCSampler(seed=seed, scramble=True),
+SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
+    "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True),
+    "gp": lambda seed: optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP),
+    "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
 }
-"""Seed and trials of a study -> sampler."""
-
-
-def silence_optuna() -> None:
-    """Keep Optuna's notices out of a command's output."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-
-
-def _population(budget: int) -> int:
-    """Return the size of a generation: a study of a few dozen trials is to have some."""
-    return min(50, max(4, budget // 4))
+"""Seed -> sampler."""
 
 
 def read_goals(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> Goals:
@@ -63,11 +47,7 @@ def read_goals(trial: Trial, document: Mapping[str, Any], names: Sequence[str] =
 
 
 class Parameters:
-    """The axes of a space that have more than one value, as Optuna sees them.
-
-    A range is one of Optuna's. Of other axes a value is its place: numbers in rising order, `none` after them; words
-    and seeds are choices without an order.
-    """
+    """A space's axes of several values, as Optuna sees them: ranges, places of ordered numbers, choices of words."""
 
     def __init__(self, space: Space) -> None:
         self.axes = {path: _order(path, axis, space.published[path]) for path, axis in space.axes.items()}
@@ -128,11 +108,8 @@ def _distribution(path: str, axis: Axis) -> BaseDistribution:
 class Study:
     """One Optuna study of one study of the sweep: every goal's gain maximised, no point twice.
 
-    Where Optuna proposes a point of a grid again, the nearest one is taken that was not asked before; of a space with
-    ranges it is asked again. First come the points that an earlier start left `unfinished`, in their order, and the
-    published one. `known`: it and the trials of a grid, or of a space with ranges those that were run.
-    `floor`: the utility below which a trial counts as infeasible (Optuna's constraints). `histories`: what finished
-    trials measured at each step, for the stop rule of trials to come.
+    First come points that an earlier start left `unfinished`, and the published one. `known`: it, and the trials of a
+    grid or those that were run. `floor`: trials below this utility are infeasible (Optuna's constraints).
     """
 
     def __init__(
@@ -145,22 +122,20 @@ class Study:
         *,
         search: Search = DEFAULT,
         floor: float | None = None,
-        histories: Mapping[str, History] = MappingProxyType({}),
     ) -> None:
         self.space, self.budget, self.search, self.floor = space, budget, search, floor
-        self.published = known[0].id()
         self.trials = {trial.id(): trial for trial in known}
-        self.histories = [histories[key] for key in self.trials if key in histories]
         self.parameters = Parameters(space)
         self.running: dict[str, optuna.Trial] = {}
         self.asked = {key for key in self.trials if key in finished}
         goals = benchmarks.choose_goals(known[0].benchmark, search.goals)
-        silence_optuna()
-        sampler = SAMPLERS[search.sampler](known[0].seed + len(self.asked), budget)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+        sampler = SAMPLERS[search.sampler](known[0].seed + len(self.asked))
         self.study = optuna.create_study(directions=["maximize" for _ in goals], sampler=sampler)
         for key in filter(finished.__contains__, self.trials):
             self._tell(self._enqueue(key), finished[key])
-        first = [key for key in self.trials if key in unfinished] + [self.published]
+        first = [key for key in self.trials if key in unfinished] + [known[0].id()]
         self.first = [key for key in dict.fromkeys(first) if key not in self.asked]
 
     @property
@@ -182,16 +157,8 @@ class Study:
         self.running[key] = proposed
         return self.trials[key]
 
-    def make_stop_rule(self, key: str) -> StopRule | None:
-        """Return what may end a trial that begins now; None: nothing, as for the published point always."""
-        enough = self.search.stop_dominated
-        if enough is None or key == self.published:
-            return None
-        return make_stop_rule(self.histories, enough, self.floor)
-
-    def tell(self, key: str, goals: Goals, history: History = ()) -> None:
+    def tell(self, key: str, goals: Goals) -> None:
         """Take the outcome of a point that was asked; None: it failed or diverged."""
-        self.histories.append(history)
         self._tell(self.running.pop(key), goals)
 
     def _tell(self, proposed: optuna.Trial, goals: Goals) -> None:
@@ -202,10 +169,7 @@ class Study:
     def _enqueue(self, key: str) -> optuna.Trial:
         """Return Optuna's trial of a point that was chosen here."""
         self.study.enqueue_trial(self.parameters.encode(self.trials[key]))
-        proposed, sampler = self.study.ask(self.parameters.distributions), self.study.sampler
-        if isinstance(sampler, optuna.samplers.BaseGASampler):  # it learns from no trial without a generation
-            sampler.get_trial_generation(self.study, self.study.trials[proposed.number])
-        return proposed
+        return self.study.ask(self.parameters.distributions)
 
     def _search(self) -> tuple[str, optuna.Trial] | None:
         """Return what Optuna proposes in a space with ranges, None where nothing is new in TRIES proposals."""

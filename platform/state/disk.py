@@ -16,11 +16,7 @@ CHECKPOINT_BYTES = {"fp32": 16, "bf16": 18}
 
 
 def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict[str, int]:
-    """Return what the rest of a plan writes at least, in bytes; models count if their sizes are known.
-
-    `--keep pareto` counts as one trial a study; models that further requests go on from lie there beside each other.
-    Each of `slots` parallel trials has a checkpoint and the next one.
-    """
+    """Return what the rest of a plan writes at least, in bytes by kind; models count if their sizes are known."""
     plan, parts = state.plan, {"results": BYTES_PER_TRIAL * state.outstanding}
     if plan.shape is None or not state.outstanding:
         return parts

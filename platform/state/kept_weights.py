@@ -1,7 +1,4 @@
-"""Which trials keep their weights (`--keep`): all, the Pareto set of their study, its best or none.
-
-The weights of the others are deleted as soon as a trial's end shows that they are not kept.
-"""
+"""Which trials keep their weights (`--keep`); those of the others are deleted as soon as a trial's end shows it."""
 
 from __future__ import annotations
 
@@ -47,10 +44,10 @@ class Keeper:
         best = selection.pick(candidates, self.utilities.get(study.split("/")[0]), rule)
         if best and self.choice != "none":
             keep.add(best.key)
-        keep |= {trial.follows for key, trial in self.trials.items() if trial.follows and not self._has_model(key)}
+        keep |= {  # those that did not end with a model, lost or failed ones, may run again
+            trial.follows
+            for key, trial in self.trials.items()
+            if trial.follows and (self.store.result(key) or {}).get("status") not in EVALUATED
+        }
         for key in found & {key for key, *_ in points} - keep:
             self.store.remove(self.store.trial(key) / WEIGHTS)
-
-    def _has_model(self, trial_id: str) -> bool:
-        """Return whether a trial was evaluated. One that was not may run again: it was lost, or failed."""
-        return (self.store.result(trial_id) or {}).get("status") in EVALUATED

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from platform.plan.remaining_time import count_gpus
 from platform.state.lock import repeat
-from platform.state.trial_outcomes import SweepState, describe_cause
+from platform.state.trial_outcomes import SweepState, count_gpus, describe_cause
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import parse_object, read_json, write_json
 from trainables.storage.folder_storage import Storage
@@ -99,11 +98,7 @@ class Stopper:
 
 
 def load_spent(state: SweepState, store: Storage) -> float:
-    """Return the GPU-seconds of all starts so far: those noted, else those of the plan's results.
-
-    Results alone do not show what was killed or set aside. Of a remote storage's note and one written here, which may
-    never have been sent, the larger counts.
-    """
+    """Return the GPU-seconds of all starts: of the notes here and in the store the larger, else of the results."""
     path = store.spent(state.plan.sweep.name, state.plan.hash)
     notes = parse_object(store.read_newest(path) or b""), read_json(path)
     return max((float(note[SPENT]) for note in notes if note is not None), default=state.spent)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from platform.plan.plan import Plan
 from platform.state.lock import read_lock
 from platform.state.trial_outcomes import SweepState
-from platform.state.typed_commands import list_commands
+from platform.state.typed_commands import resume_command
 from search_spaces.schema.axes import Axis, write_axis
 from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError
@@ -23,13 +22,13 @@ from trainables.trial.progress import describe_making
 
 
 def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile:
-    """Write the sweep's file; trials and references of earlier starts of the same sweep stay listed.
-
-    `command`: what this start was typed as, for people who read the file.
-    """
+    """Write the sweep's file; what earlier starts listed stays. `command`: what this start was typed as."""
     plan = state.plan
     path = store.sweep(plan.sweep.name, plan.hash)
-    earlier = read_earlier(path)
+    earlier = read_sweep(path) if path.exists() else None
+    commands: dict[str, str] = {}  # a start that goes on with an earlier one is not another
+    for one in (*(earlier.commands if earlier else ()), command):
+        commands.setdefault(resume_command(one), one)
     listed = [trial.id() for trial in plan.trials]
     if plan.strategy == "optuna":  # the others are added when they begin
         listed = [key for key in listed if key in state.outcomes or store.under_way(key)]
@@ -50,7 +49,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         backbone=plan.backbone(),
         created=earlier.created if earlier else provenance.now(),
         command=command,
-        commands=list_commands(earlier.commands if earlier else (), command),
+        commands=tuple(commands.values()),
         sweep=plan.sweep.model_dump(mode="json"),
         strategy=plan.strategy,
         selection=_keep_halves(plan, earlier),
@@ -91,11 +90,6 @@ def list_trial(plan: Plan, store: Storage, trial: Trial) -> None:
         changed = sweep.model_copy(update={"trials": (*sweep.trials, trial.id())})
         write_json(path, changed.model_dump(mode="json"))
         store.try_push(path)
-
-
-def read_earlier(path: Path) -> SweepFile | None:
-    """Return what earlier starts wrote of a sweep, None if there was none. Raises InputError if it cannot be read."""
-    return read_sweep(path) if path.exists() else None
 
 
 def load_manifest(name: str, store: Storage) -> SweepFile:

@@ -100,10 +100,7 @@ def _label(config: dict[str, Any] | None, trial_id: str, axes: Iterable[str]) ->
 
 
 def _describe_driver(sweep: SweepFile, store: Storage) -> dict[str, Any] | None:
-    """Return who drives the sweep; `alive` is None for another machine's process, whose heartbeat alone is known.
-
-    Of a damaged lock everything is None.
-    """
+    """Return who drives the sweep; all None of a damaged lock, `alive` None of another machine's process."""
     found = lock.read_lock(store, store.lock(sweep.name, sweep.hash))
     if found is None:
         return None

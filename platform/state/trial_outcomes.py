@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from platform.plan.plan import Plan
-from platform.plan.remaining_time import Measured, measure, sum_gpu_seconds
-from platform.state.result_origins import describe_other_code
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.common import fingerprints
+from trainables.common import fingerprints, provenance
 from trainables.common.wording import format_count
 from trainables.config.shared_artifacts import Direction, direction_of
 from trainables.config.trial import Trial
@@ -30,6 +28,8 @@ from trainables.training.task_vectors import forget_batches
 
 Results = dict[str, dict[str, Any]]
 """result.json by trial id."""
+PACKAGES = ("torch", "transformers", "deepspeed")
+"""Packages whose change may change a trial's numbers."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,10 @@ class SweepState:
     """Result files that cannot be read: their trials run again."""
     retry: tuple[str, ...] = ()
     """Outcomes whose trials run again, beside those that were lost."""
-    measured: Measured = field(default_factory=Measured)
     spent: float = 0.0
     """GPU-seconds of all results."""
     warnings: tuple[str, ...] = ()
-    """What comes from other code than this, or was not observed."""
+    """What comes from other code than this."""
     again: tuple[str, ...] = ()
     """Ids of trials whose results this start has set aside: a search asks for them first."""
 
@@ -87,14 +86,9 @@ class SweepState:
         return list({made.id(): made for made in found if made is not None}.values())
 
     def warning(self) -> str | None:
-        """Return in one line what is odd in the rows, and what comes from other code than this; None if nothing."""
+        """Return in one line what is odd in the rows and what other code made; None if nothing."""
         rows = dict.fromkeys(benchmarks.find(one.name).warn_about_rows(one) for one in self.plan.benchmarks.values())
         return ". ".join(filter(None, [*rows, *self.plan.warnings, *self.warnings])) or None
-
-    def after_setting_aside(self) -> SweepState:
-        """Return the state when the results of retried trials are set aside."""
-        kept = {key: self.outcomes[key] for key in self.done}
-        return replace(self, outcomes=kept, damaged=(), retry=(), again=self.retried)
 
 
 def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
@@ -104,13 +98,8 @@ def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     store.sync_trials(trials)
     results, damaged = read_trial_results(trials, store)
     outcomes = {key: result["status"] for key, result in results.items()}
-    found, warnings = list(results.values()), []
-    if other := describe_other_code(found, "result", "numbers may differ from new ones, --new makes them again"):
-        warnings.append(other)
-    if unobserved := sum(bool(trials[key].observe) and not results[key]["config"].get("observe") for key in results):
-        made = format_count(unobserved, "result")
-        warnings.append(f"{made} made without observe, which pictures along training need; --new makes them again")
-    state = SweepState(plan, outcomes, tuple(damaged), retry, measure(found), sum_gpu_seconds(found), tuple(warnings))
+    other = describe_other_code(results.values(), "result", "numbers may differ from new ones, --new makes them again")
+    state = SweepState(plan, outcomes, tuple(damaged), retry, sum_gpu_seconds(results.values()), other)
     return warn_of_shared(state, store)
 
 
@@ -141,8 +130,7 @@ def warn_of_shared(state: SweepState, store: Storage) -> SweepState:
     files += [forget_batches.direction_folder(made, store) / RESULT for made in state.directions]
     advice = f"trials start from or are compared with these; to make them again, move {store.root}/shared away"
     documents = [store.read_json(file) or {} for file in files if store.exists(file)]
-    other = describe_other_code(documents, "shared artifact", advice)
-    return replace(state, warnings=(*state.warnings, *filter(None, [other])))
+    return replace(state, warnings=(*state.warnings, *describe_other_code(documents, "shared artifact", advice)))
 
 
 def read_targets(plan: Plan, store: Storage) -> dict[str, dict[str, Any]]:
@@ -178,3 +166,39 @@ def describe_cause(result: dict[str, Any]) -> str:
     """Return the error's first line with numbers, addresses and ids masked: equal failures have equal texts."""
     message = (result.get("error") or {}).get("message", result["status"])
     return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")
+
+
+def sum_gpu_seconds(results: Iterable[Mapping[str, Any]]) -> float:
+    """Return the GPU-seconds of finished trials."""
+    return sum(result.get("seconds", {}).get("total", 0.0) * count_gpus(result["config"]) for result in results)
+
+
+def count_gpus(config: Mapping[str, Any]) -> float:
+    """Return the GPUs of a trial's configuration; a rank without a GPU counts as one."""
+    resources = config.get("resources", {})
+    return resources.get("ranks", 1) * (resources.get("gpus") or 1)
+
+
+def describe_other_code(documents: Iterable[Mapping[str, Any]], noun: str, advice: str) -> tuple[str, ...]:
+    """Return how many of these were made by other code or versions than this checkout's; nothing if none was."""
+    counts = Counter(found for document in documents if (found := _find_difference(document)))
+    if not counts:
+        return ()
+    counted = "; ".join(f"{count} at {difference}" for difference, count in counts.most_common())
+    here = _describe_code(provenance.stamp())
+    return (f"{format_count(counts.total(), noun)} made by other code than {here}: {counted}; {advice}",)
+
+
+def _find_difference(made: Mapping[str, Any]) -> str | None:
+    """Return what something was made with unlike this checkout, its custom methods' code included; None if nothing."""
+    versions, config = made.get("versions"), made.get("config") or {}
+    if not versions:
+        return None
+    here = provenance.stamp(str(config.get("method")), str(config.get("rectifier", {}).get("name")))
+    parts = [] if made.get("code") == here["code"] else [_describe_code(made)]
+    parts += [f"{name} {versions.get(name)}" for name in PACKAGES if versions.get(name) != here["versions"][name]]
+    return ", ".join(parts) or None
+
+
+def _describe_code(made: Mapping[str, Any]) -> str:
+    return f"commit {made.get('commit') or 'unknown'}, code {made.get('code') or 'unknown'}"

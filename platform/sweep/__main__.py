@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,8 +25,6 @@ from trainables.common.errors import InputError, closest
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
-STOPPED, INTERRUPTED = 3, 130
-"""Exit statuses after which no sweep on a further backbone begins."""
 look, choose, where, again = (
     partial(typer.Option, rich_help_panel=group)
     for group in ("Look before", "Which trials", "Where, and within what", "After an earlier start")
@@ -56,7 +54,7 @@ def main(
     resume: Annotated[bool, again("--resume", help="Run what is missing of an unfinished sweep.")] = False,
     new: Annotated[bool, again("--new", help="Set old results aside and run again.")] = False,
     retry_failed: Annotated[bool, again("--retry-failed", help="Run failed trials again, too.")] = False,
-    reason: Annotated[str | None, again(help="--retry-failed: failed, out_of_memory, lost or stopped only.")] = None,
+    reason: Annotated[str | None, again(help="--retry-failed: failed, out_of_memory or lost only.")] = None,
 ) -> int:
     """Run a named sweep: make what its trials share, run them, write the report.
 
@@ -71,14 +69,20 @@ def main(
         from platform.cluster import submit
 
         return submit.run_sweep(_find_sweep(name).name, cluster, sys.argv[1:])
-    sweeps = [overrides.apply(_find_sweep(name), each) for each in overrides.split_backbones(settings)]
+    sweep = overrides.apply(_find_sweep(name), settings)
     store = _open_storage(location, dry_run)
-    plans = [make_plan(sweep, store, strategy=strategy, only=only, budget=trials) for sweep in sweeps]
+    plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
+    state, slots, aside = _check_plan(plan, store, options)
+    lacks = capacity.find_shortages(sweep.resources, options.address)
     if dry_run:
-        found = [_describe_plan(plan, store, options, as_json=as_json) for plan in plans]
-        print(json.dumps(found if found[1:] else found[0], indent=2) if as_json else "\n".join(found))
+        document = describe_plan(state, store, options.keep, slots, aside=aside, lacks=lacks)
+        print(json.dumps(document, indent=2) if as_json else "\n".join(format_lines(state, document, slots)))
         return 0
-    return _run_plans(plans, store, options)
+    if state.outstanding and lacks:
+        raise InputError("; ".join(lacks))
+    if shortage := disk.describe_shortage(state, store, options.keep, slots):
+        raise InputError(f"--storage: {shortage}")
+    return start_sweep(state, store, options)
 
 
 def _open_storage(location: str, dry_run: bool) -> Storage:
@@ -88,29 +92,6 @@ def _open_storage(location: str, dry_run: bool) -> Storage:
     if dry_run and not (existing.is_dir() and os.access(existing, os.W_OK)):
         raise InputError(f"--storage: cannot write to '{store.root}'")
     return store
-
-
-def _run_plans(plans: list[Plan], store: Storage, options: Options) -> int:
-    """Run a plan for each backbone, if machine and disk suffice for what is left; return the highest exit status."""
-    status = 0
-    for plan in plans:
-        state, slots, _ = _check_plan(plan, store, options)
-        if state.outstanding and (lacks := capacity.find_shortages(plan.sweep.resources, options.address)):
-            raise InputError("; ".join(lacks))
-        if shortage := disk.describe_shortage(state, store, options.keep, slots):
-            raise InputError(f"--storage: {shortage}")
-        status = max(status, start_sweep(state, store, options))
-        if status in (INTERRUPTED, STOPPED):
-            break
-    return status
-
-
-def _describe_plan(plan: Plan, store: Storage, options: Options, *, as_json: bool) -> Any:
-    """Return what a plan would run, as JSON or as text."""
-    state, slots, aside = _check_plan(plan, store, options)
-    lacks = capacity.find_shortages(plan.sweep.resources, options.address)
-    document = describe_plan(state, store, options.keep, slots, aside=aside, lacks=lacks)
-    return document if as_json else "\n".join(format_lines(state, document, slots))
 
 
 def _check_plan(plan: Plan, store: Storage, options: Options) -> tuple[SweepState, int, int]:

@@ -19,10 +19,7 @@ from trainables.storage.folder_storage import Storage, set_aside
 
 
 def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
-    """Export the chosen trial of each split to STORAGE/exports/ID, once; print where, or why there is none.
-
-    Of splits that go on from one another the last one's.
-    """
+    """Export each split's chosen trial to STORAGE/exports/ID, of splits in a row the last one's; print where."""
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.find(plan.sweep.benchmark.name).split_before, splits))
     for split in (one for one in splits if one not in before):

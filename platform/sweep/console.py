@@ -1,7 +1,4 @@
-"""What a person sees while a sweep runs: counts and times.
-
-On a terminal bars are redrawn below the lines that stay; in files and pipes a line of counts comes now and then.
-"""
+"""What a person sees while a sweep runs: bars on a terminal, else a line of counts now and then."""
 
 from __future__ import annotations
 

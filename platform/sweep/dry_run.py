@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from platform.plan import hub_requirements, resolve_benchmark
+from platform.plan import hub_requirements
 from platform.plan.plan import Plan
-from platform.plan.remaining_time import ENOUGH_TRIALS, estimate_gpu_hours, estimate_seconds
-from platform.plan.strategies import sample_trials
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.axes import Range, write_axis
+from trainables import benchmarks
 from trainables.benchmarks.own import row_files
 from trainables.common.wording import format_amount, format_count, format_duration, format_size
 from trainables.storage.folder_storage import Storage
@@ -40,13 +39,12 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
     yield f"each trial: {many}, {resources.precision}{_describe_steps(plan)}"
     yield _describe_memory(plan)
-    yield from _describe_time(state, document, slots)
-    made = []
-    for noun, found in document["shared"].items():
-        count, there = found["count"], found["there"]
-        exists = f" ({'' if there == count else f'{there} '}there)" if there else ""
-        made.append(format_count(count, noun) + exists)
-    yield f"made once: {', '.join(made)}"
+    if document["gpu_hours"] is not None:
+        wait = format_duration(document["gpu_hours"] * 3600 / resources.ranks / slots)
+        passed = f"{wait} with {format_count(slots, 'trial')} at a time"
+        yield f"about {format_amount(document['gpu_hours'])} GPU-hours in all, {passed} ({document['gpu_hours_basis']})"
+    made = format_count(len(plan.recipes), "model"), format_count(len(plan.references), "reference evaluation")
+    yield f"made once: {' and '.join(made)}"
     parts, free = disk.describe_forecast(document["disk"]), format_size(document["disk_free_bytes"])
     yield f"storage {document['storage']}: at least {parts} to come, {free} free"
     if aside := document["set_aside"]:
@@ -68,37 +66,20 @@ def _describe_earlier_starts(state: SweepState) -> Iterator[str]:
         yield f"damaged: {path}; its trial runs again"
 
 
-def _describe_time(state: SweepState, document: dict[str, Any], slots: int) -> Iterator[str]:
-    """Yield what the trials that are left will take, in GPU-hours or without GPUs in seconds of waiting."""
-    if document["gpu_hours"] is not None:
-        wait = format_duration(document["gpu_hours"] * 3600 / state.plan.sweep.resources.ranks / slots)
-        passed = f"{wait} with {format_count(slots, 'trial')} at a time"
-        yield f"about {format_amount(document['gpu_hours'])} GPU-hours, {passed} ({document['gpu_hours_basis']})"
-    elif document["seconds"] is not None:
-        wait, left = format_duration(document["seconds"]), format_count(state.outstanding, "trial")
-        missing = any(found["there"] < found["count"] for found in document["shared"].values())
-        before = "; what trials share is made before, on top of that" if missing else ""
-        yield f"time: about {wait} for {left}, {slots} at a time ({document['seconds_basis']}{before})"
-    elif state.outstanding and not state.plan.sweep.resources.gpus:
-        yield f"time: not known before {ENOUGH_TRIALS} trials are done; a dry run tells it then"
-
-
 def _describe_steps(plan: Plan) -> str:
-    """Return how many steps trials take, and that the rows give no more; empty if that is not known."""
-    trials = [trial for trial in (*plan.trials, *sample_trials(plan.spaces.values(), 2)) if not trial.task_vector]
-    counts, asked = [], 0
+    """Return how many steps trials take; empty if that is not known."""
+    counts = set()
+    trials = [trial for trial in plan.trials if not trial.task_vector]
     for benchmark, training in dict.fromkeys((trial.benchmark, trial.training) for trial in trials):
-        points = resolve_benchmark.count_forget_rows(plan.sweep, benchmark, training.max_length)
+        points = benchmarks.find(benchmark.name).size_estimate(benchmark, training.max_length).points
         if points is not None:
-            counts.append(sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps))
+            counts.add(sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps))
         elif training.max_steps:
-            counts.append(training.max_steps)
-        asked = max(asked, training.max_steps or 0)
+            counts.add(training.max_steps)
     if not counts:
         return ""
     least, most = min(counts), max(counts)
-    shown = format_count(most, "step") if least == most else f"{least} to {most} steps"
-    return f", {shown}" + (f" (not {asked}: the rows give no more in these epochs)" if most < asked else "")
+    return f", {format_count(most, 'step') if least == most else f'{least} to {most} steps'}"
 
 
 def _describe_memory(plan: Plan) -> str:
@@ -115,11 +96,8 @@ def _describe_memory(plan: Plan) -> str:
 def describe_plan(
     state: SweepState, store: Storage, kept: str, slots: int, *, aside: int = 0, lacks: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the plan and what is done of it as JSON.
-
-    `aside`: of how many trials `--new` sets results aside; `lacks`: what this machine lacks for a trial.
-    """
-    plan, measured = state.plan, state.measured
+    """Return the plan and what is done of it as JSON. `aside`: trials whose results `--new` sets aside."""
+    plan = state.plan
     trials = [
         {"id": trial.id(), "label": plan.label(trial), "study": trial.study(), "done": trial.id() in state.done}
         for trial in plan.trials
@@ -129,11 +107,7 @@ def describe_plan(
         for name, known in plan.studies().items()
     ]
     parts = disk.forecast(state, store, kept, slots)
-    hours, hours_basis = estimate_gpu_hours(plan, state.outstanding, measured)
-    seconds, seconds_basis = estimate_seconds(plan, state.outstanding, measured, slots)
     shortage = disk.describe_shortage(state, store, kept, slots)
-    models = [store.exists(store.model(recipe.id())) for recipe in plan.recipes]
-    evaluations = [store.read_evaluation(ref.evaluation) is not None for ref in plan.references]
     return {
         "sweep": plan.sweep.name,
         "hash": plan.hash,
@@ -145,17 +119,11 @@ def describe_plan(
         "studies": studies,
         "axes": {path: write_axis(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
-        "shared": {
-            "model": {"count": len(models), "there": sum(models)},
-            "reference evaluation": {"count": len(evaluations), "there": sum(evaluations)},
-        },
         "resources": plan.sweep.resources.model_dump(mode="json"),
         "tables": list(plan.sweep.tables),
         "memory": [need.document() for need in plan.costs.needs],
-        "gpu_hours": hours,
-        "gpu_hours_basis": hours_basis,
-        "seconds": seconds,
-        "seconds_basis": seconds_basis,
+        "gpu_hours": plan.costs.hours,
+        "gpu_hours_basis": plan.costs.basis,
         "disk_bytes": sum(parts.values()),
         "disk": parts,
         "disk_free_bytes": store.free(),

@@ -83,10 +83,7 @@ def suggest_next(plan: Plan, command: str, storage: str) -> str:
 
 
 def draw_choices(plan: Plan, store: Storage) -> Table:
-    """Return a table of the goals: the reference models, then of each study the setting that the rule chooses.
-
-    Goals are means over its seeds. The report has the same, with intervals and all else.
-    """
+    """Return a table of the goals, means over seeds: the reference models, then the chosen setting of each study."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     goals = benchmarks.find(name).GOALS
     table = Table("split", "method", "rectifier", "setting", "seeds", *(goal.short for goal in goals), box=box.SIMPLE)

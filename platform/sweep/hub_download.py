@@ -12,10 +12,7 @@ from trainables.storage.folder_storage import Storage
 
 
 def fetch(required: Sequence[HubRequirement], store: Storage, print_line: Callable[[str], None]) -> None:
-    """Fetch what this machine does not have, and let the storage keep to its commits.
-
-    Raises InputError: what to accept, or, as printed before, to bring.
-    """
+    """Fetch what this machine lacks, at the storage's commits. Raises InputError with what to accept or to bring."""
     import httpx2
 
     missing, why = [], ""

@@ -1,7 +1,4 @@
-"""What trials share, made once before the first trial, as Ray tasks: data, models, reference evaluations.
-
-Ray starts a task whose machine went away up to three times again, unless it is told otherwise.
-"""
+"""What trials share, made once as Ray tasks: data, models, reference evaluations, directions."""
 
 from __future__ import annotations
 
@@ -79,10 +76,7 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
 
 
 def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None:
-    """Evaluate the retain models first: the forget quality of the target models is measured against them.
-
-    No trial needs a baseline: where it cannot be evaluated, the start goes on.
-    """
+    """Evaluate the retain models first, which the target models are measured against; a baseline may fail."""
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make: Any = ray.remote(shared_artifacts.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
     retains = {ref.split: ref.evaluation for ref in plan.references if ref.role == "retain"}
@@ -106,10 +100,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
 
 
 def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage, print_line: PrintLine) -> None:
-    """Say when each task has ended, and meanwhile now and then how far they are. Raises what one raised.
-
-    `tasks`: for each the id of what it makes, and what to say of its end.
-    """
+    """Say when each task has ended. `tasks`: the id of what each makes, and what to say at its end."""
     begun, waiting = time.monotonic(), list(tasks)
     while waiting:
         ended, waiting = ray.wait(waiting, timeout=TELL_SECONDS)
@@ -132,10 +123,7 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
 
 
 def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
-    """Make one direction for all strengths: those of one rank side by side, those of many one after the other.
-
-    Where one cannot be made, the trials that need it fail, and the others go on.
-    """
+    """Make one direction for all strengths; where one cannot be made, the trials that need it fail."""
     plan, resources = state.plan, state.plan.sweep.resources
     make: Any = ray.remote(shared_artifacts.make_direction)
     make = make.options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from functools import partial
-from typing import Any
 
 import ray
 import ray.exceptions
@@ -15,7 +14,6 @@ from ray import tune
 from ray.tune.execution import class_cache
 from rich.console import Console
 
-from platform.plan.remaining_time import count_gpus
 from platform.schedule.ray_failures import RETRIES, RayletWatch, RetryReset, survive_memory_kills
 from platform.schedule.ray_session import Placement, place_trials, start_session, wait_for_nodes
 from platform.schedule.searcher import Queue, Studies
@@ -23,7 +21,7 @@ from platform.schedule.study import Study, read_goals
 from platform.state import manifest
 from platform.state.kept_weights import Keeper
 from platform.state.limits import Stopper
-from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, target_utilities
+from platform.state.trial_outcomes import SweepState, add_recorded, count_gpus, count_outcomes, target_utilities
 from platform.state.typed_commands import resume_command
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
@@ -34,16 +32,12 @@ from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME
 from trainables.storage.folder_storage import Storage
-from trainables.trial.search_stop_rule import read_history
 from trainables.workers.launcher import LAUNCHER_RESOURCES, train_ranks
 from trainables.workers.ray_processes import TrialActor
 
 
 def run(state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options) -> Mirror | None:
-    """Prepare, run the trials that are left, attack and export the chosen ones.
-
-    Return MLflow's thread, None after saying that the preparation or Ray failed.
-    """
+    """Prepare, run what is left, attack and export the chosen trials; return MLflow's thread, None if that failed."""
     plan, resources = state.plan, state.plan.sweep.resources
     gpus = count_gpus(plan.trials[0].model_dump(include={"resources"}))
     try:
@@ -105,9 +99,6 @@ def tune_trials(
         trainable = tune.with_resources(TrialActor, {"cpu": resources.cpus, "gpu": resources.gpus})
     try:
         tune.Tuner(trainable, tune_config=tune_config, run_config=run_config).fit()
-    except KeyboardInterrupt:
-        mirror.interrupt()
-        raise
     except Exception:
         if not stopper.reason:  # else it stopped with its cause: a full disk has cut Tune's own notes off, too
             raise
@@ -129,19 +120,17 @@ def make_searcher(
     shared = {"storage": store.location, "keep": keep != "none" or followed, "strategy": placement.strategy}
     if plan.strategy != "optuna":
         return Queue(state.left, shared, lambda: stopper.reason, store.has_weights), len(state.left)
-    finished, histories, search = {}, {}, plan.sweep.search
+    finished, search = {}, plan.sweep.search
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:
-            finished[key], histories[key] = read_goals(trial, result, search.goals), read_history(result)
+            finished[key] = read_goals(trial, result, search.goals)
     unfinished = {*state.again, *(key for trial in state.left if store.under_way(key := trial.id()))}
     utilities = target_utilities(plan, store)
     studies = []
     for name, known in plan.studies().items():
         utility = utilities.get(known[0].benchmark.split)
         floor = None if search.floor is None or not utility or utility <= 0 else search.floor * utility
-        budget = plan.count_planned(name, len(known))
-        space = plan.spaces[name]
-        ways: dict[str, Any] = {"search": search, "floor": floor, "histories": histories}
-        studies.append(Study(space, known, budget, finished, unfinished, **ways))
+        budget, space = plan.count_planned(name, len(known)), plan.spaces[name]
+        studies.append(Study(space, known, budget, finished, unfinished, search=search, floor=floor))
     searcher = Studies(studies, shared, lambda: stopper.reason, partial(manifest.list_trial, plan, store))
     return searcher, searcher.left

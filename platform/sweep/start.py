@@ -24,6 +24,7 @@ from trainables.common.errors import InputError
 from trainables.common.wording import format_count
 from trainables.storage.folder_storage import Storage, remove_leftovers, set_aside
 from trainables.storage.names import ERROR, LOST, RESULT, ROWS, STEPS
+from trainables.storage.sweep_file import read_sweep
 
 
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
@@ -63,7 +64,9 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
         mirror.close(count_outcomes(sweep, store))
     store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
     plan = add_recorded(plan, store)
-    print_line(describe_run(replace(state, plan=plan), store, time.monotonic() - started))
+    ended, total = sum(store.has(trial.id()) for trial in replace(state, plan=plan).left), len(state.done)
+    minutes = (time.monotonic() - started) / 60
+    print_line(f"{ended} of {total + state.outstanding} trials run in {minutes:.1f} min")
     status = print_end(plan, store, mirror)
     if stopper.reason:
         return max(status, _print_stop(plan, store, stopper))
@@ -92,12 +95,6 @@ def _remove_leftovers(plan: Plan, store: Storage) -> None:
         remove_leftovers(store.trial(trial_id))
 
 
-def describe_run(state: SweepState, store: Storage, seconds: float) -> str:
-    """Return how many trials this start has run, of how many that the sweep means to run."""
-    ended = sum(store.has(trial.id()) for trial in state.left)
-    return f"{ended} of {len(state.done) + state.outstanding} trials run in {seconds / 60:.1f} min"
-
-
 def _print_stop(plan: Plan, store: Storage, stopper: Stopper) -> int:
     """Print why the sweep ended before its trials and what is left of it; return 1 if that is a failure, else 3."""
     left = scan(plan, store).outstanding
@@ -113,7 +110,8 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
     if options.new:
         set_aside((store.trial(trial.id()) for trial in plan.trials), store)
         return scan(plan, store)
-    earlier = manifest.read_earlier(store.sweep(plan.sweep.name, plan.hash))
+    file = store.sweep(plan.sweep.name, plan.hash)
+    earlier = read_sweep(file) if file.exists() else None
     unreadable = {path.parent.name for path in state.damaged}
     listed = earlier.trials if earlier else [key for key in (trial.id() for trial in plan.trials) if key in unreadable]
     gone = unreadable | {key for key, status in state.outcomes.items() if status == LOST}
@@ -135,4 +133,5 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
         place = set_aside((store.trial(key) / name for key in state.retried for name in names), store, by_folder=True)
         trials = format_count(len(state.retried), "trial")
         print(f"{trials} to run again; results set aside in {place}", flush=True)
-    return state.after_setting_aside()
+    kept = {key: state.outcomes[key] for key in state.done}
+    return replace(state, outcomes=kept, damaged=(), retry=(), again=state.retried)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from platform.state.kept_weights import CHOICES
 from trainables.common.errors import InputError, closest
-from trainables.storage.names import FAILURES, STOPPED
+from trainables.storage.names import FAILURES
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Options:
             raise InputError(f"--{'resume' if self.resume else 'retry-failed'} and --new exclude each other")
         if self.reason is not None and not self.retry_failed:
             raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
-        if self.reason is not None and self.reason not in (*FAILURES, STOPPED):
-            raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, (*FAILURES, STOPPED))}")
+        if self.reason is not None and self.reason not in FAILURES:
+            raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, FAILURES)}")
         if self.gpu_hours is not None and not 0 < self.gpu_hours < float("inf"):
             raise InputError(f"--gpu-hours: must be above 0, got {self.gpu_hours:g}")
         if self.keep not in CHOICES:

@@ -16,8 +16,8 @@ from trainables.storage.sweep_file import SweepFile
 
 CURVE_SECONDS = 30.0
 """Between two looks at the curves of trials that run."""
-CLOSE_SECONDS, INTERRUPT_SECONDS = 120.0, 5.0
-"""How long a server may be silent at a sweep's end, and after Ctrl-C, before it is given up."""
+CLOSE_SECONDS = 120.0
+"""How long a server may be silent at a sweep's end before it is given up."""
 Action = Callable[[Runs], Any]
 
 
@@ -52,14 +52,6 @@ class Mirror:
             self.problem = TimeoutError(f"the tracking server has not answered in {CLOSE_SECONDS:.0f} s")
         elif self.problem is None:
             self._try(lambda runs: runs.finish(counts))
-
-    def interrupt(self) -> None:
-        """Mark the runs of interrupted trials as killed, if the server answers soon; else the next start does."""
-        self.running.clear()
-        self.actions.put(None)
-        self.thread.join(INTERRUPT_SECONDS)
-        if not self.thread.is_alive() and self.problem is None:
-            self._try(lambda runs: runs.load())
 
     def log_report(self) -> None:
         """Log the sweep's report, after `close` and unless something failed."""

@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,16 +41,16 @@ Point = tuple[str, float, int]
 """A metric's name, its value and its step."""
 
 
+@dataclass
 class Runs:
     """The runs of one sweep, written from its storage; `runs`: MLflow's run by trial id."""
 
-    def __init__(self, client: Any, experiment: str, parent: str, sweep: SweepFile, store: Storage) -> None:
-        self.client = client
-        self.experiment = experiment
-        self.parent = parent
-        self.sweep = sweep
-        self.store = store
-        self.runs: dict[str, Any] = {}
+    client: Any
+    experiment: str
+    parent: str
+    sweep: SweepFile
+    store: Storage
+    runs: dict[str, Any] = field(default_factory=dict)
 
     def load(self) -> None:
         """Find every trial's run. Delete what a repeated request doubled, and end the runs of interrupted trials."""

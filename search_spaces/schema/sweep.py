@@ -75,15 +75,11 @@ class Fictional(Value):
 class Search(Value):
     """How `--strategy optuna` searches. `floor`: the share of the target model's utility that a trial is to keep."""
 
-    sampler: Literal["tpe", "nsga2", "nsga3", "gp", "random", "qmc"] = "tpe"
+    sampler: Literal["tpe", "gp", "random"] = "tpe"
     floor: Share | None = None
     goals: tuple[Text, ...] = ()
     """Metrics that are searched for, retention among them; none: the benchmark's goals. Measures by their names
     (`extraction_strength`), if `benchmark.measures` asks for them."""
-    stop_dominated: Count | None = None
-    """A trial ends at a step where so many finished trials were better in every goal, or below the floor.
-
-    The rule is in trainables.trial.search_stop_rule; it looks at the evaluations by `training.eval_every`."""
 
 
 class Stress(Value):
@@ -159,15 +155,6 @@ class Sweep(Value):
     @model_validator(mode="after")
     def _fill_splits(self) -> Self:
         self.axes.setdefault("benchmark.split", (self.benchmark.split,))
-        return self
-
-    @model_validator(mode="after")
-    def _check_stop_dominated(self) -> Self:
-        evaluated = self.training.eval_every is not None or "training.eval_every" in self.axes
-        if self.search.stop_dominated is not None and not evaluated:
-            raise ValueError("search.stop_dominated: trials are compared by training.eval_every=K; set that, too")
-        if self.search.stop_dominated is not None and self.search.goals:
-            raise ValueError("search.stop_dominated: it compares the benchmark's goals; leave search.goals out")
         return self
 
     @property

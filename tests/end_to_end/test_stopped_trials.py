@@ -1,25 +1,21 @@
-"""Real sweeps that stop, or stop trials: spent GPU-hours, a search; and how they go on."""
+"""A real sweep that stops when its GPU-hours are spent, and how it goes on."""
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
 from tests.support.environment import RunModule, TrialInputs, type_settings
-from trainables.storage.folder_storage import Storage
 
 Start = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = pytest.mark.slow
-SEARCHED = ("training.lr=log(1e-3..1e-1)", "training.eval_every=1", "search.stop_dominated=1", "search.floor=0.95")
 GRADIENTS, ONE = ("--only", "method=ga,npo"), ("--max-concurrent", "1")
 
 
@@ -67,26 +63,3 @@ def test_spent_gpu_hours_stop_a_sweep_that_goes_on_with_more(
     told = json.loads(run_module("platform.status", "tofu_tiny", "--storage", runs, "--json").stdout)
     assert told["counts"] == {"total": 4, "done": 4, "running": 0, "failed": 0, "left": 0}
     assert told["driver"] is None
-
-
-def test_a_search_stops_what_cannot_win_and_runs_it_no_more(
-    start: Start, trained_inputs: TrialInputs, tmp_path: Path
-) -> None:
-    """GA at high rates loses all utility at once: the published point runs to its end, others do not."""
-    store = Storage(tmp_path / "runs")
-    chosen = (*SETTINGS[:4], "method=ga", "rectifier.name=none", *SEARCHED)
-    options = ("--strategy", "optuna", "--trials", "6", *ONE)
-    said = start(trained_inputs, chosen, *options).stdout
-    results = [store.result(path.name) or {} for path in store.root.glob("trials/*")]
-    stopped = [result for result in results if result["status"] == "stopped"]
-    saved = sum(result["error"]["steps"] - result["error"]["step"] for result in stopped)
-    assert saved > 0
-    assert f"search: {len(stopped)} of 6 trials stopped, {saved} of 24 steps saved" in said.splitlines()
-    assert len(re.findall(r"stopped: FQ -\d+\.\d\d, MU 0\.\d+ at step [1-3] of 4: ", said)) == len(stopped)
-    published = min(results, key=lambda result: result["started"])
-    assert (published["status"], published["training"]["steps"]) == ("finished", 4)
-    (report,) = (store.root / "reports").iterdir()
-    assert f"{len(stopped)} stopped" in (report / "index.html").read_text()
-    assert len(pd.read_csv(report / "tables/failures.csv")) == len(stopped)
-    assert "6 done, 0 to run" in start(trained_inputs, chosen, *options, "--resume").stdout
-    assert {path.name for path in store.root.glob("trials/*")} == {result["id"] for result in results}

@@ -15,7 +15,7 @@ from trainables.storage.names import CONFIG, LOST, RESULT, ROWS, STEPS
 from trainables.storage.sweep_file import SweepFile
 
 KEPT = (CONFIG, RESULT, STEPS, ROWS, "weights")
-OTHERS = ("collapsed", "stopped", "diverged", "failed", "out_of_memory", "lost", "missing")
+OTHERS = ("collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")
 TIMING = ("tokens_per_second", "peak_memory_bytes")
 
 

@@ -145,7 +145,7 @@ class BenchmarkBase(ABC):
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return what a start has to fetch from the hub, each with the setting that names a folder instead."""
-        return raw_rows.hub_requirements(benchmark.data, self._configs(benchmark), benchmark.revision)
+        return raw_rows.hub_requirements(benchmark.data, benchmark.revision)
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what all that a trial reads holds: `files:HASH` where a folder is among it, else `hub:ID@REVISION`."""

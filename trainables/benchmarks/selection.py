@@ -4,14 +4,14 @@ trial's steps. No torch: the driver, a trial and the analysis choose alike."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import ge
 from statistics import mean
 from typing import Any
 
 from trainables import benchmarks
 from trainables.config.settings import Selection
-from trainables.storage.names import EVALUATED, STOPPED
+from trainables.storage.names import EVALUATED
 
 Point = tuple[str, *tuple[float, ...]]
 """A trial's id and its gain in each goal of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
@@ -26,8 +26,6 @@ class Candidate:
     key: str
     removal: float | None
     utility: float
-    stopped: bool = False
-    """Whether its goals are those of an earlier step, where a search has stopped the trial."""
 
 
 def candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Candidate | None:
@@ -79,20 +77,16 @@ def candidates(results: Results, benchmark: str, chosen: Selection) -> list[Cand
     evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED}
     asked = [key for key, result in evaluated.items() if chosen.seeds and result["config"]["seed"] in chosen.seeds]
     evaluated = {key: evaluated[key] for key in asked or evaluated}
-    found = {key: candidate(key, benchmark, metrics_of(result, chosen)) for key, result in evaluated.items()}
-    return [replace(one, stopped=evaluated[key]["status"] == STOPPED) for key, one in found.items() if one]
+    found = [candidate(key, benchmark, metrics_of(result, chosen)) for key, result in evaluated.items()]
+    return [one for one in found if one]
 
 
 def average_seeds(settings: Mapping[str, Sequence[Candidate]]) -> list[Candidate]:
-    """Return each setting as a candidate, by the means over its trials.
-
-    A stopped trial counts only where no other one of its setting does.
-    """
+    """Return each setting as a candidate, by the means over its trials."""
     found = []
     for key, trials in settings.items():
-        counted = [one for one in trials if not one.stopped] or trials
-        removal = [one.removal for one in counted if one.removal is not None]
-        found.append(Candidate(key, mean(removal) if removal else None, mean(one.utility for one in counted)))
+        removal = [one.removal for one in trials if one.removal is not None]
+        found.append(Candidate(key, mean(removal) if removal else None, mean(one.utility for one in trials)))
     return found
 
 

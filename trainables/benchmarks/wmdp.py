@@ -73,19 +73,14 @@ class WmdpBenchmark(base.BenchmarkBase):
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the hub's parts, the gated one with what to do about it."""
-        files = {
-            "wmdp": [f"{config}/test" for config in QUESTIONS.values()],
-            "mmlu": [f"SUBJECT/{split}" for split in lm_eval_adapter.SPLITS],
-        }
+        parts = ["wmdp", "mmlu"]
         if "bio" in TOPICS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
-            files[BIO_FORGET] = [FORGET.format("bio")]
+            parts.append(BIO_FORGET)
         found: list[HubRequirement] = []
-        for part, configs in files.items():
+        for part in parts:
             place = find_part(benchmark, part)
-            gated = GATED if place == SOURCES[BIO_FORGET] else ""
-            found += raw_rows.hub_requirements(place, configs, None, part, gated)
-        corpora = [config for at, config, *_ in _corpora(benchmark) if at == benchmark.data]
-        return (*found, *raw_rows.hub_requirements(benchmark.data, corpora, benchmark.revision))
+            found += raw_rows.hub_requirements(place, None, part, GATED if place == SOURCES[BIO_FORGET] else "")
+        return (*found, *raw_rows.hub_requirements(benchmark.data, benchmark.revision))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         corpora = [

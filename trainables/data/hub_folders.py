@@ -41,9 +41,7 @@ class HubRequirement:
 
     Of `tasks` the id is lm-eval's task, which names the data set. `part`: of a benchmark, DATA or the name of a source.
     `setting`: what a user sets to give an own folder instead of the hub's, such as `target=DIR`. `folder`: its own
-    folder below DIR, where one DIR is for several requirements. `files`: what that folder has to hold; `suffixes`:
-    others that each file may have.
-    `bytes`: its size, where that is known without asking. `gated`: what to accept, where that is known.
+    folder below DIR, where one DIR is for several requirements. `gated`: what to accept, where that is known.
     """
 
     kind: Kind
@@ -51,9 +49,6 @@ class HubRequirement:
     revision: str | None = None
     part: str = DATA
     setting: str = "benchmark.data=DIR"
-    files: tuple[str, ...] = ("its files",)
-    suffixes: tuple[str, ...] = ()
-    bytes: int | None = None
     gated: str = ""
     folder: str = ""
 
@@ -79,14 +74,9 @@ class HubRequirement:
         return self.setting.split("=", 1)[0]
 
     @property
-    def directory(self) -> str:
-        """Where its files go before `setting` is given: `DIR`, `DIR/retain95`."""
-        return f"DIR/{self.folder}" if self.folder else "DIR"
-
-    @property
     def option(self) -> str:
         """What to type for a folder in its place: `--set models=DIR with it in DIR/retain95`."""
-        return f"--set {self.setting}" + (f" with it in {self.directory}" if self.folder else "")
+        return f"--set {self.setting}" + (f" with it in DIR/{self.folder}" if self.folder else "")
 
 
 def parse_folder(place: str) -> tuple[str, str] | None:

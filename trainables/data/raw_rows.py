@@ -10,7 +10,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,13 @@ def names_folder(data: str, field: str = FIELD) -> bool:
 
 
 def hub_requirements(
-    data: str, configs: Iterable[str], revision: str | None, part: str = hub_folders.DATA, gated: str = ""
+    data: str, revision: str | None, part: str = hub_folders.DATA, gated: str = ""
 ) -> tuple[HubRequirement, ...]:
     """Return what a start has to fetch: the data set unless it is a folder. `part`: of a benchmark's data."""
     if typed_paths.is_folder(data):
         return ()
     setting = "benchmark.data=DIR" if part == hub_folders.DATA else f"benchmark.sources={part}=DIR"
-    files = tuple(f"{config}.json" for config in dict.fromkeys(configs))
-    return (HubRequirement("datasets", data, revision, part, setting, files, SUFFIXES[1:], gated=gated),)
+    return (HubRequirement("datasets", data, revision, part, setting, gated=gated),)
 
 
 def require_file(folder: Path, config: str, field: str = FIELD) -> Path:

@@ -13,9 +13,7 @@ CAME_BACK = "came_back.json"
 """What attacks brought back, beside each attack's own file."""
 META = "meta.json"
 """Makes a checkpoint count; written last."""
-STOPPED = "stopped"
-"""Outcome of a trial that the stop rule of a search ended (trainables.trial.search_stop_rule)."""
-EVALUATED = ("finished", "collapsed", STOPPED)
+EVALUATED = ("finished", "collapsed")
 """Outcomes that come with metrics."""
 LOST = "lost"
 """Outcome of a trial whose process, machine or disk failed: it goes on from its checkpoint when resumed."""

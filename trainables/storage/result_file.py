@@ -48,7 +48,7 @@ class Evaluation(_Part):
 class Result(Evaluation):
     """A trial's result, as far as commands go by it."""
 
-    status: Literal["finished", "collapsed", "stopped", "diverged", "failed", "out_of_memory", "lost"]
+    status: Literal["finished", "collapsed", "diverged", "failed", "out_of_memory", "lost"]
     config: _Config
     started: str
     seconds: dict[str, Number] = {}

@@ -51,7 +51,7 @@ class Record:
     evaluations: list[dict[str, Any]] | None = None
     chosen_step: int | None = None
     stopped: dict[str, Any] | None = None
-    """Why training stopped before its last step, as an error of kind `collapsed` or `stopped`."""
+    """Why training stopped before its last step, as an error of kind `collapsed`."""
 
     def update_seconds(self) -> dict[str, float]:
         """Bring total and training up to date, and return all; training is what is neither loading nor evaluation."""

@@ -24,7 +24,7 @@ from trainables.config.trial import Trial
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage, is_outage, remove_leftovers
-from trainables.storage.names import CHECKPOINT, ERROR, LOST, RETRY, STOPPED, WEIGHTS
+from trainables.storage.names import CHECKPOINT, ERROR, LOST, RETRY, WEIGHTS
 from trainables.training import checkpoints, loop, model_files, weights_on_disk
 from trainables.training.engine import Engine, create_engine
 from trainables.training.runtime import is_out_of_memory, prepare_process, release_memory
@@ -32,18 +32,16 @@ from trainables.trial import setup
 from trainables.trial.calibration import calibrate
 from trainables.trial.progress import Progress
 from trainables.trial.record import Event, Record, write_result
-from trainables.trial.search_stop_rule import StopRule
 from trainables.trial.step_selection import StepSelection
 
 
 @dataclass(eq=False)
 class TrialRun:
-    """One run of a trial in this process, perhaps one rank of several. `stop_rule`: a search's, if any."""
+    """One run of a trial in this process, perhaps one rank of several."""
 
     trial: Trial
     store: Storage
     keep_weights: bool = False
-    stop_rule: StopRule | None = None
 
     def __post_init__(self) -> None:
         self.folder = self.store.trial(self.trial.id())
@@ -55,7 +53,7 @@ class TrialRun:
     def events(self) -> Iterator[Event]:
         """Run the trial; yield `{"phase", "step", "steps", ...}` on the way, and on rank 0 the written result last.
 
-        Its outcome may be `diverged`, `collapsed` (with the metrics of the model as it then is), `stopped`,
+        Its outcome may be `diverged`, `collapsed` (with the metrics of the model as it then is),
         `out_of_memory` (after one try with half the micro-batch) or `failed` (error.txt): on many ranks the error is
         raised, and the launcher starts all ranks again. Raises InputError.
         """
@@ -183,7 +181,7 @@ class TrialRun:
             # A step is evaluated before its checkpoint, so that a resume misses none.
             if evaluate_every and state.step % evaluate_every == 0 and state.step < last:
                 yield {"phase": "evaluation", "step": state.step, "steps": last}
-                record.stopped = self._evaluate_step(engine, steps, state.step, last)
+                record.stopped = self._evaluate_step(engine, steps, state.step)
             record.stopped = record.stopped or loop.find_collapse(self.trial.training.stop_above, entry)
             if save_every and state.step % save_every == 0 and state.step < last and not record.stopped:
                 checkpoints.save(engine, task, state, record.steps, record.update_seconds(), folder, self.store)
@@ -192,8 +190,8 @@ class TrialRun:
             if record.stopped:
                 return
 
-    def _evaluate_step(self, engine: Engine, steps: StepSelection, step: int, last: int) -> dict[str, Any] | None:
-        """Evaluate the model as it is now; all ranks stop with rank 0 if it diverged, collapsed or falls behind."""
+    def _evaluate_step(self, engine: Engine, steps: StepSelection, step: int) -> dict[str, Any] | None:
+        """Evaluate the model as it is now; all ranks stop with rank 0 if it diverged or collapsed."""
         begun = perf_counter()
         found: list[Any] = [None, None]
         network, together = setup.whole_model(self.trial, engine, final=False)
@@ -201,7 +199,7 @@ class TrialRun:
             try:
                 steps.evaluate(step, network, together=together)
                 if engine.rank == 0:
-                    found[1] = steps.find_collapse(step) or steps.find_stop(step, last, self.stop_rule)
+                    found[1] = steps.find_collapse(step)
             except TrialStopped as stopped:
                 found[0] = stopped
         if engine.world > 1:
@@ -222,7 +220,7 @@ class TrialRun:
         yield {"phase": "evaluation", "step": step, "steps": step}
         begun, stopped = perf_counter(), None
         try:
-            if network is not None and (record.stopped or {}).get("kind") != STOPPED:  # then this step has been
+            if network is not None:
                 steps.evaluate(step, network, together=together)
             if network is not None and dist.get_rank() == 0:
                 record.stopped = record.stopped or steps.find_collapse(step)

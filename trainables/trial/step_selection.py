@@ -24,10 +24,9 @@ from trainables.inference.progress import Report
 from trainables.inference.ranks import over_ranks
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, EVALUATIONS, RESULT, STOPPED
+from trainables.storage.names import CONFIG, EVALUATIONS, RESULT
 from trainables.training import model_files, weights_on_disk
 from trainables.trial.record import Record
-from trainables.trial.search_stop_rule import StopRule
 
 BEST = "best"
 Evaluation = dict[str, Any]
@@ -130,15 +129,6 @@ class StepSelection:
             return None
         message = f"{name} {utility:.4g} is below training.stop_below={bar:g} at step {step}"
         return {"kind": "collapsed", "message": message, "step": step}
-
-    def find_stop(self, step: int, steps: int, rule: StopRule | None) -> dict[str, Any] | None:
-        """Return an error of kind `stopped` if a search's rule ends the trial after `step` of its `steps`."""
-        name, measured = self.trial.benchmark.name, selection.metrics_of(self._read(step), self.trial.selection)
-        reason = rule and rule.find_reason(step, benchmarks.goal_gains(name, measured))
-        if reason is None:
-            return None
-        message = f"{benchmarks.describe_goals(name, measured)} at step {step} of {steps}: {reason}"
-        return {"kind": STOPPED, "message": message, "step": step, "steps": steps}
 
     def best_step(self) -> int:
         """Return the step that the selection rule chooses of those evaluated so far; ties go to the earlier one."""

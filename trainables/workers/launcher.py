@@ -42,7 +42,7 @@ def train_ranks(config: dict[str, Any]) -> None:
         time.sleep(ray_processes.REPORT_SECONDS)
     try:
         result = ray_processes.find_end(trial, store) or launch(
-            trial, store, keep=config["keep"], strategy=config["strategy"], stop_rule=config.get("stop_rule")
+            trial, store, keep=config["keep"], strategy=config["strategy"]
         )
     except Unreachable:
         raise
@@ -68,16 +68,14 @@ def _find_outcome(failure: Exception) -> str:
     return LOST if isinstance(failure, ControllerError) else "failed"
 
 
-def launch(
-    trial: Trial, store: Storage, *, keep: bool = False, strategy: str = "PACK", stop_rule: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = "PACK") -> dict[str, Any]:
     """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; return the result.
 
     `strategy`: Ray's, for the placement of the ranks. Raises what Ray Train raises after its restarts.
     """
     from ray.train import TrainingFailedError
 
-    config = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep, "stop_rule": stop_rule}
+    config = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
     seconds = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
     failure: Exception = RuntimeError("the ranks ended without a result")
     try:

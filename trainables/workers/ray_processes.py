@@ -18,7 +18,6 @@ from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage, remove_leftovers
 from trainables.storage.opening import open_unchecked
-from trainables.trial.search_stop_rule import StopRule, read_history
 from trainables.workers import shared_artifacts
 
 if TYPE_CHECKING:
@@ -29,10 +28,7 @@ REPORT_SECONDS = 2.0
 
 
 class TrialActor(tune.Trainable):
-    """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`.
-
-    `stop_rule`: a search's stop rule.
-    """
+    """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`."""
 
     def setup(self, config: dict[str, Any]) -> None:
         provenance.stamp()
@@ -113,11 +109,10 @@ def rank(config: dict[str, Any]) -> None:
 
 
 def make_run(trial: Trial, store: Storage, given: dict[str, Any]) -> TrialRun:
-    """Return the run of a trial in this process. `given`: whether to `keep` its weights, its `stop_rule` as JSON."""
+    """Return the run of a trial in this process. `given`: whether to `keep` its weights."""
     from trainables.trial.runner import TrialRun
 
-    rule = StopRule.model_validate(given["stop_rule"]) if given.get("stop_rule") else None
-    return TrialRun(trial, store, keep_weights=bool(given.get("keep")), stop_rule=rule)
+    return TrialRun(trial, store, keep_weights=bool(given.get("keep")))
 
 
 def direction_rank(config: dict[str, Any]) -> None:
@@ -140,7 +135,7 @@ def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
 
 
 def report_end(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the last report to Tune, with what can be searched for, also on halves, and the goals at each step."""
+    """Return the last report to Tune, with what can be searched for, also on halves."""
     found, goals = result["metrics"], benchmarks.list_goals(Benchmark.model_validate(result["config"]["benchmark"]))
     return {
         "id": result["id"],
@@ -148,7 +143,6 @@ def report_end(result: dict[str, Any]) -> dict[str, Any]:
         "phase": "done",
         "status": result["status"],
         "halves": result.get("halves"),
-        "history": read_history(result),
         **{goal.metric: found.get(goal.metric) for goal in goals.values()},
     }
 

@@ -13,7 +13,6 @@ from analysis import runs
 from analysis.figures import sensitivity
 from analysis.load.goal_columns import find_goals
 from analysis.stats import importance
-from analysis.stats.chosen_settings import average
 from tests.support.sweep_store import GRU, write_sweep, write_trial
 
 
@@ -39,18 +38,6 @@ def test_the_setting_that_decides_a_goal_has_most_of_its_importance(tmp_path: Pa
         assert sum(shares.values()) == pytest.approx(1)
         assert set(shares) == {"training.lr", "rectifier.gamma", "rectifier.tau"}
     assert set(found["settings"]) == {30}
-
-
-def test_stopped_trials_say_nothing_and_are_no_seed_of_finished_ones(tmp_path: Path) -> None:
-    made = make_runs(tmp_path, 14)
-    made.loc[:3, "status"] = "stopped"
-    assert set(importance.measure_importance(made)["settings"]) == {10}
-    second = made.iloc[[4, 0]].assign(id=["a", "b"], seed=1, status="stopped", model_utility=9.0)
-    means = average(pd.concat([made, second], ignore_index=True)).set_index("configuration")
-    pooled = means.loc[made["configuration"].iloc[[4, 0]]]
-    assert pooled["n"].tolist() == [1, 2]
-    assert pooled["planned"].tolist() == [2, 2]
-    assert pooled["model_utility"].iloc[0] == made["model_utility"].iloc[4]
 
 
 @pytest.mark.parametrize(("count", "failed", "settings"), [(9, 0, set()), (14, 5, set()), (15, 5, {10}), (3, 3, set())])

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import platform.sweep.__main__ as sweep
-from tests.support.starts import invoke
 from tests.trainables.common.test_secrets import HIDDEN, SECRETS, files_with_secrets
 
 
@@ -83,9 +81,3 @@ def test_a_job_names_and_writes_no_secret_of_the_shell_that_it_was_submitted_fro
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {"token", "status"}
     assert not [secret for secret in HIDDEN if secret in output]
     assert files_with_secrets(tmp_path / "kept") == []
-
-
-def test_a_script_is_no_cluster_file(root: Path) -> None:
-    done = invoke(sweep.main, "quickstart", "--cluster", root / "clusters" / "slurm.sbatch")
-    assert done.exit_code == 2
-    assert "slurm.sbatch' is a batch script for Slurm; submit it with: sbatch " in done.stderr

@@ -77,8 +77,3 @@ def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePla
     assert plan.name == make("benchmark.split=forget05").name
     beta = make("objective.beta=0.05..1.0", "method=npo", strategy="optuna").spaces["forget05/npo/none"]
     assert beta.published == {"objective.beta": 0.1, "seed": 0}, "the preset's number"
-
-
-def test_a_range_of_few_whole_numbers_plans_no_more_trials_than_there_are(make: MakePlan) -> None:
-    plan = make("training.epochs=1..3", "method=npo", "benchmark.split=forget05", strategy="optuna", budget=20)
-    assert plan.count_planned("forget05/npo/none", 1) == 3

@@ -10,11 +10,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
-from platform.schedule import capacity
 from search_spaces.schema import sweep as spaces
 from tests.support import shrunk_sweeps
 from tests.support.environment import type_settings
-from tests.support.small_sweep import Small
 from tests.support.starts import in_process
 
 
@@ -101,43 +99,3 @@ def test_a_budget_costs_what_its_trials_cost(tmp_path: Path) -> None:
     plain = json.loads(dry_run("tofu_phi", tmp_path, *grid, "--only", "rectifier.name=none", "--json"))["gpu_hours"]
     assert hours[0] - plain == pytest.approx((hours[1] - plain) * 12 / 96)
     assert "strategy optuna, 26 trials of 194 points, 0 done" in dry_run("tofu_phi", tmp_path, *searched).splitlines()
-
-
-def test_how_much_of_what_trials_share_is_there(tmp_path: Path) -> None:
-    arguments = ["quickstart", "--dry-run", "--storage", tmp_path / "runs"]
-    made = json.loads(in_process(*arguments, "--json").stdout)["models"]
-    assert "made once: 2 models, 2 reference evaluations" in in_process(*arguments).stdout.splitlines()
-    for count, note in ((1, "2 models (1 there)"), (2, "2 models (there)")):
-        (tmp_path / "runs" / "shared" / "models" / made[count - 1]).mkdir(parents=True)
-        assert f"made once: {note}, 2 reference evaluations" in in_process(*arguments).stdout.splitlines()
-
-
-def test_what_this_machine_lacks_is_needed_unless_a_cluster_is_named(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(capacity, "DEVICES", tmp_path)
-    typed = ["tofu_tiny", *small.flags("resources.cpus=1000", "resources.gpus=1"), "--dry-run", "--json"]
-    typed += ["--storage", str(tmp_path / "runs")]
-    here = in_process(*typed)
-    assert here.exit_code == 0, here.output
-    lacks = [need for need in json.loads(here.stdout)["needs"] if need.startswith("resources.")]
-    assert lacks == [
-        f"resources.{need}; --cluster FILE runs it on one that has them"
-        for need in (
-            "gpus: a trial asks for 1, this machine has 0",
-            f"cpus: a trial asks for 1000, this machine has {capacity.count_cpus()}",
-        )
-    ]
-    there = in_process(*typed, "--address", "10.0.0.1:6379")
-    assert not [need for need in json.loads(there.stdout)["needs"] if need.startswith("resources.")]
-
-
-def test_backbones_are_a_sweep_each(tmp_path: Path) -> None:
-    typed = ["tofu_phi", "--strategy", "paper", "--dry-run", "--storage", tmp_path / "runs"]
-    found = json.loads(in_process(*typed, "--json", "--set", "backbone=Phi-1.5,Llama-3.2-1B-Instruct").stdout)
-    assert [one["title"].rpartition("; here on ")[2] for one in found[1:]] == ["Llama-3.2-1B-Instruct"]
-    assert len({one["hash"] for one in found}) == 2
-    unknown = in_process(*typed, "--set", "backbone=Phi-1.5,Nobody")
-    assert (unknown.exit_code, unknown.stdout) == (2, "")
-    assert "backbone=Nobody: unknown backbone" in unknown.stderr

@@ -27,29 +27,6 @@ def make(small: Small, store: Storage) -> MakePlan:
     return functools.partial(small.plan, store)
 
 
-def test_models_of_the_folder_are_used_as_they_are(make: MakePlan, small: Small) -> None:
-    plan = make()
-    assert plan.recipes == ()
-    assert {trial.target.path for trial in plan.trials} == {str(small.models / "full")}
-    retain = {Path(ref.model.path) for ref in plan.references if ref.role == "retain"}
-    assert retain == {small.models / role for role in ROLES[1:]}
-    assert all((ref.model.fingerprint or "").startswith("files:") for ref in plan.references)
-
-
-def test_references_of_each_split_are_what_its_trials_are_measured_against(make: MakePlan, store: Storage) -> None:
-    plan = make()
-    assert [(ref.role, ref.split) for ref in plan.references] == [
-        (role, split) for split in SWEEP.splits for role in ("original", "retain")
-    ]
-    assert len({ref.evaluation for ref in plan.references}) == 6
-    retains = {ref.split: ref.evaluation for ref in plan.references if ref.role == "retain"}
-    for trial in plan.trials:
-        known = trial.retain_evaluation
-        assert known is not None
-        assert known.fingerprint == retains[trial.benchmark.split]
-        assert Path(known.path) == store.evaluation(str(known.fingerprint)) / "result.json"
-
-
 def test_base_alone_is_fine_tuned_for_every_role(make: MakePlan, tmp_path: Path, store: Storage) -> None:
     """Also where the folder itself is the base."""
     for base, models in ((tmp_path / "models" / "base", tmp_path / "models"), (tmp_path / "flat", tmp_path / "flat")):

@@ -9,7 +9,6 @@ import pytest
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
 from trainables.common.errors import InputError
-from trainables.storage.folder_storage import Storage
 
 make = small_sweep.plan_objectives
 SPLIT = "benchmark.split=forget05"
@@ -59,29 +58,3 @@ def test_a_retain_term_is_not_counted_twice(make: MakePlan) -> None:
     with pytest.raises(InputError, match="method 'wga' would count twice"):
         make(SPLIT, *weighted)
     assert rectifiers(make, *weighted, "objective.retain_coefficient=0")
-
-
-def test_it_takes_the_memory_and_hours_of_gru(store: Storage) -> None:
-    one = (SPLIT, "method=npo", "rectifier.tau=none")
-    costs = {
-        name: small_sweep.plan_named(
-            "tofu_phi", store, *one, f"rectifier.name={name}", *["rectifier.gamma=0.8"] * (name == "gru")
-        ).costs
-        for name in ("none", "gru", "blur", "hamu_q", "sago")
-    }
-    taken = {name: (cost.needs[0].fit.peak.states.average, cost.hours) for name, cost in costs.items()}
-    assert taken["gru"] == taken["blur"] == taken["hamu_q"] == taken["sago"] > taken["none"]
-    assert taken["none"][0] == 0
-    several = small_sweep.plan_named("tofu_phi", store, *one, "rectifier.name=gem", "rectifier.parts=3").costs
-    assert (several.needs[0].fit.peak.states.average, several.hours) == (3 * taken["gru"][0], taken["gru"][1])
-
-
-def test_gem_shares_no_retain_pass_and_has_rows_for_each_part(make: MakePlan, store: Storage) -> None:
-    def gd(name: str) -> Any:
-        typed = [SPLIT, "method=gd", "rectifier.tau=none", f"rectifier.name={name}"]
-        typed += ["rectifier.gamma=0.8"] * (name == "gru")
-        return small_sweep.plan_named("tofu_phi", store, *typed).costs
-
-    assert gd("gem").hours == pytest.approx(1.5 * gd("gru").hours, rel=0.2), "three passes, not two"
-    with pytest.raises(InputError, match=r"rectifier\.parts=33: a step has 32 retain rows \(training\.batch_size\)"):
-        small_sweep.plan_named("tofu_phi", store, SPLIT, "method=ga", "rectifier.name=gem", "rectifier.parts=33")

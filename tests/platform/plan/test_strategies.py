@@ -39,15 +39,6 @@ def test_studies_and_published_points(make: MakePlan) -> None:
     assert {(trial.method, trial.rectifier.gamma, trial.rectifier.tau) for trial in rectified} == published
 
 
-def test_optuna_searches_the_points_of_the_grid_with_the_published_one_first(make: MakePlan) -> None:
-    searched, grid, paper = make(strategy="optuna", budget=3), make(), make(strategy="paper")
-    assert {trial.id() for trial in searched.trials} == {trial.id() for trial in grid.trials}
-    assert searched.budget == 3
-    first = [found[0].id() for found in searched.studies().values()]
-    assert first == [trial.id() for trial in paper.trials]
-    assert first != [found[0].id() for found in grid.studies().values()]
-
-
 AXES = {
     "benchmark.split": ("forget01", "forget05", "forget10"),
     "method": ("ga", "gd", "npo"),
@@ -127,17 +118,3 @@ def test_published_strength_is_first_or_alone(vectors: MakePlan) -> None:
     sweep = SWEEP.model_copy(update={"axes": axes, "published": (Published(gamma=1.0),)})
     with pytest.raises(InputError, match="no published strength for tv on forget05; use --strategy grid"):
         vectors(strategy="paper", sweep=sweep)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (("task_vector.batches=1",), "task_vector.batches: tru rectifies each batch with the other ones"),
-        (("task_vector.batches=11",), "task_vector.batches=11: forget05 has 10 forget points"),
-        (("calibration.targets=90",), "calibration.targets.0: Input should be less than or equal to 1 (got '90')"),
-    ],
-)
-def test_bad_task_vector_is_refused_with_words(vectors: MakePlan, settings: tuple[str, ...], said: str) -> None:
-    with pytest.raises(InputError) as error:
-        vectors(*settings)
-    assert said in str(error.value)

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import ray
-import requests
-import yaml
 
 from platform.schedule import capacity, ray_session
 from platform.schedule.capacity import Growth, NodeKind
@@ -73,28 +71,11 @@ def growth(tmp_path: Path) -> Growth:
     return capacity.read_growth(tmp_path / "file.yaml")
 
 
-def test_node_types_of_the_autoscaler(growth: Growth, tmp_path: Path) -> None:
-    """As Ray fills in what is left out: no further heads, else as many as the cluster has in all."""
-    types = [NodeKind({"CPU": 8}, 0), NodeKind({"CPU": 96, "GPU": 8}, 4), NodeKind({"CPU": 16, "GPU": 1}, 6)]
-    assert growth == Growth(6, types)
-    assert capacity.read_growth(tmp_path / "none.yaml") == Growth()
-
-
 def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: Growth) -> None:
     """Four of the large type and two of the small: six in all, one of which is there."""
     found = capacity.list_node_kinds([node(HEAD), node(GPUS)], growth)
     assert [(shape.resources.get("GPU", 0), shape.most) for shape in found] == [(8, 4), (1, 2), (0, 1)]
     assert [capacity.count_trials(found, Resources(ranks=ranks, gpus=1)) for ranks in (1, 4, 16)] == [34, 8, 2]
-
-
-def test_nodes_of_one_size_are_counted_once() -> None:
-    """A head of a worker's size is no worker, and types of one size share its nodes."""
-    size = {"CPU": 48.0, "GPU": 4.0}
-    head, growth = {**size, capacity.HEAD: 1.0}, Growth(1, [NodeKind(size, 1)])
-    for nodes in ([node(head)], [node(head), node(size)]):
-        assert capacity.list_node_kinds(nodes, growth) == [NodeKind(size, 1), NodeKind(size, 1)]
-    found = capacity.list_node_kinds([node(size)] * 6, Growth(6, [NodeKind(size, 4), NodeKind(size, 2)]))
-    assert [shape.most for shape in found] == [4, 2]
 
 
 @pytest.fixture
@@ -119,18 +100,12 @@ def test_trials_are_placed_on_what_may_still_come(growth: Growth) -> None:
 
 
 @pytest.mark.usefixtures("head")
-@pytest.mark.parametrize(
-    ("resources", "asked"),
-    [({"gpus": 40}, "1 times 1 CPUs and 40 GPUs"), ({"gpus": 6, "ranks": 5}, "5 times 1 CPUs and 6 GPUs")],
-)
-def test_what_could_never_run_is_refused_with_the_numbers(
-    growth: Growth, resources: dict[str, Any], asked: str
-) -> None:
+def test_what_could_never_run_is_refused_with_the_numbers(growth: Growth) -> None:
     with pytest.raises(InputError) as refused:
-        ray_session.place_trials(growth, Resources(**resources), None, print)
+        ray_session.place_trials(growth, Resources(gpus=6, ranks=5), None, print)
     assert str(refused.value) == (
-        f"resources: a trial asks for {asked}, more than the cluster's nodes hold (4 nodes of 96 CPUs and 8 GPUs, "
-        "2 nodes of 16 CPUs and 1 GPUs, 1 node of 8 CPUs)"
+        "resources: a trial asks for 5 times 1 CPUs and 6 GPUs, more than the cluster's nodes hold (4 nodes of "
+        "96 CPUs and 8 GPUs, 2 nodes of 16 CPUs and 1 GPUs, 1 node of 8 CPUs)"
     )
 
 
@@ -148,60 +123,9 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
     assert said[1:] == ["warning: 1 of the cluster's 3 nodes are there; going on with them"]
 
 
-# KubeRay
-
-
-@pytest.fixture
-def answer(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> requests.Response:
-    """Return what Kubernetes answers in a pod of the cluster of clusters/kuberay.yaml; `job` is its content."""
-    job = yaml.safe_load((root / "clusters" / "kuberay.yaml").read_text())
-    response = requests.Response()
-    response.status_code = 200
-    monkeypatch.setattr(response, "json", lambda: {"spec": job["spec"]["rayClusterSpec"]})
-    (tmp_path / "token").write_text("a token")
-    monkeypatch.setattr(capacity, "SERVICE_ACCOUNT", tmp_path)
-    monkeypatch.setenv("RAY_CLUSTER_NAME", "unlearning-x")
-    monkeypatch.setenv("RAY_CLUSTER_NAMESPACE", "research")
-
-    def get(address: str, **options: Any) -> requests.Response:
-        assert address.endswith("/apis/ray.io/v1/namespaces/research/rayclusters/unlearning-x")
-        assert (options["headers"], options["verify"]) == ({"Authorization": "Bearer a token"}, f"{tmp_path}/ca.crt")
-        return response
-
-    monkeypatch.setattr(requests, "get", get)
-    return response
-
-
-def test_nodes_of_the_autoscaler_count_before_they_are_there(answer: requests.Response) -> None:
-    """The shipped file starts with the head alone, on which no trial runs."""
-    growth = capacity.read_growth(ray_session.BOOTSTRAP)
-    assert growth == Growth(4, [NodeKind({"CPU": 90, "GPU": 8}, 4)], 0)
-    kinds = capacity.list_node_kinds([node({**HEAD, "CPU": 0.0})], growth)
-    assert capacity.count_trials(kinds, Resources(gpus=8, cpus=8)) == 4
-
-
-def test_without_an_autoscaler_the_nodes_are_a_fixed_number(answer: requests.Response) -> None:
-    spec = answer.json()["spec"]
-    spec["enableInTreeAutoscaling"] = False
-    spec["workerGroupSpecs"][0] |= {"replicas": 2, "maxReplicas": 2**31 - 1}
-    spec["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "7500m"}
-    assert capacity.read_growth(ray_session.BOOTSTRAP) == Growth(2, [NodeKind({"CPU": 7.5, "GPU": 0}, 2)], 2)
-    del spec["workerGroupSpecs"]
-    assert capacity.read_growth(ray_session.BOOTSTRAP) == Growth(0, [], 0)
-
-
-@pytest.mark.parametrize("mistake", ["forbidden", "no limits", "no login"])
-def test_what_cannot_be_read_is_a_warning(
-    answer: requests.Response, mistake: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    if mistake == "forbidden":
-        answer.status_code = 403
-    elif mistake == "no limits":
-        answer.json()["spec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["resources"] = {}
-    else:
-        (tmp_path / "token").unlink()
-    assert capacity.read_growth(ray_session.BOOTSTRAP) == Growth()
-    said = capsys.readouterr().err
-    assert said.startswith("warning: the RayCluster unlearning-x cannot be read (")
-    assert said.endswith("do not count: give each worker group minReplicas above 0\n")
-    assert ("403" in said) == (mistake == "forbidden")
+@pytest.mark.usefixtures("head")
+def test_on_kuberay_max_concurrent_says_how_many_trials_nodes_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers start when trials wait for them, so that a head alone refuses none."""
+    monkeypatch.setenv(ray_session.KUBERAY, "unlearning-x")
+    placed = [ray_session.place_trials(Growth(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)]
+    assert placed == [ray_session.Placement(1, "PACK"), ray_session.Placement(4, "PACK")]

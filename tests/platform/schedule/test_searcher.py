@@ -30,7 +30,6 @@ from trainables.config.trial import FOLLOWS, Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CHECKPOINT, META, PROGRESS
-from trainables.trial.search_stop_rule import StopRule
 
 
 def points(count: int, split: str = "forget05", seed: int = 0) -> list[Trial]:
@@ -112,21 +111,6 @@ def test_every_point_at_most_once_up_to_the_budget(
     assert finished or asked[0] == names[0]
 
 
-@pytest.mark.parametrize("finished", [(), (0, 5)], ids=["nothing done", "two done"])
-def test_points_in_flight_are_asked_first_in_their_order(finished: tuple[int, ...]) -> None:
-    """Their checkpoints hold hours of work; where nothing is done, the published point follows them."""
-    trials = points(30)
-    names = [trial.id() for trial in trials]
-    unfinished = {names[number] for number in (23, 7, 16, 11)}
-    study = make_study(trials, 12, {names[number]: (-1.0, 0.5) for number in finished}, unfinished)
-    asked = [trial.id() for trial in drain(study, outcome)]
-    assert asked[:4] == [names[number] for number in (7, 11, 16, 23)]
-    assert len(asked) == len(set(asked)) == 12 - len(finished)
-    assert (asked[4] == names[0]) == (finished == ())
-    values = [trial.values for trial in study.study.trials if trial.values is not None]
-    assert list(outcome(trials[16]) or ()) in values
-
-
 # All studies of a sweep
 
 
@@ -155,13 +139,9 @@ def test_studies_take_turns_up_to_the_budget_of_each(budget: int | None) -> None
     [
         ({"forget_quality": -2.0, "model_utility": 0.5}, False),
         ({"forget_quality": None, "model_utility": None, "status": "diverged"}, False),
-        ({"forget_quality": None, "model_utility": 0.5}, False),
-        ({"id": "x", "done": True}, False),
         ({"forget_quality": -2.0, "model_utility": 0.5}, True),
         (None, True),
-        (None, False),
     ],
-    ids=["finished", "diverged", "no retain evaluation", "no metrics", "error after a report", "died", "no report"],
 )
 def test_outcomes_reach_their_study(result: dict[str, Any] | None, error: bool) -> None:
     studies = make_studies()
@@ -209,24 +189,6 @@ def test_a_search_may_have_other_goals() -> None:
     ):
         with pytest.raises(InputError, match=words):
             benchmarks.choose_goals(benchmark, names)
-
-
-def test_trials_begin_with_a_stop_rule_of_those_that_have_finished_and_the_published_point_never() -> None:
-    trials = points(7)
-    earlier: Any = {trial.id(): [(2, (-3.0, 0.6)), (4, (-2.0, 0.7))] for trial in trials[1:5]}
-    earlier["another study's"] = [(2, (-1.0, 0.9))]
-    given: Any = {"search": Search(stop_dominated=1), "floor": 0.5, "histories": earlier}
-    study = Study(gammas(7), trials, 7, {trial.id(): (-2.0, 0.7) for trial in trials[1:5]}, **given)
-    studies = searcher.Studies([study], {"storage": "store"})
-    published, first = (studies.suggest(name) for name in ("t0", "t1"))
-    assert published["stop_rule"] is None
-    assert first["stop_rule"] == StopRule(enough=1, floor=0.5).model_dump(mode="json")  # four are too few
-    done = {"forget_quality": -1.0, "model_utility": 0.8, "history": [(2, (-5.0, 0.8))]}
-    studies.on_trial_complete("t0", done)
-    assert json.loads(json.dumps(studies.suggest("t2")["stop_rule"]))["bars"] == {
-        "2": [[-3.2, 0.58]] * 4 + [[-5.2, 0.78]]
-    }
-    assert Study(gammas(7), trials, 7, {}).make_stop_rule(trials[2].id()) is None
 
 
 @pytest.mark.parametrize("left", [f"{CHECKPOINT}/{META}", PROGRESS])

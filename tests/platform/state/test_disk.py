@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from platform.state import disk, kept_weights
 from tests.support import small_sweep
-from tests.support.small_sweep import Small
 from trainables.storage.folder_storage import Storage
 
 
@@ -28,12 +25,3 @@ def test_forecast_counts_what_a_plan_writes(tmp_path: Path) -> None:
     assert "weights" not in parts["none"]
     assert parts["none"]["checkpoints"] == 3 * 2 * parameters * 16  # three trials side by side
     assert parts["none"]["directions"] == 2 * parameters * 4  # TV's and TRU's
-
-
-def test_forecast_beyond_the_disk_is_refused(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Storage(tmp_path)
-    state = small.state(store, only=["benchmark.split=forget01"])
-    assert disk.describe_shortage(state, store, "pareto", 1) is None
-    monkeypatch.setattr(Storage, "free", lambda store: 115_000_000)
-    message = "disk: at least 115 MB (results 115 MB) will come, 115 MB are free; what helps: another disk"
-    assert (disk.describe_shortage(state, store, "pareto", 1) or "").startswith(message)

@@ -58,12 +58,6 @@ def test_what_stays(tmp_path: Path, choice: str, left: list[int]) -> None:
     assert kept(trials, store) == left
 
 
-def test_the_best_is_chosen_on_the_seeds_of_the_rule(tmp_path: Path) -> None:
-    trials, store = study(tmp_path, [(-9.0, 0.80), (-8.0, 0.79), (-5.0, 0.75)])
-    keeper(trials, store, "best", Selection(seeds=(0, 1)))
-    assert kept(trials, store) == [1]
-
-
 def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path) -> None:
     points = [(-9.0, 0.80), (-8.0, 0.60), (-5.0, 0.75), None, (-1.0, 0.30), (-6.0, 0.79)]
     trials, store = study(tmp_path / "one", points)

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from platform.plan.remaining_time import sum_gpu_seconds
 from platform.plan.space import Space
 from platform.schedule import capacity
 from platform.schedule.searcher import Queue, Searcher, Studies, Study
 from platform.state import limits
 from platform.state.limits import FIRST_TRIALS, Stopper, load_spent, record_spent
-from platform.state.trial_outcomes import SweepState, scan
+from platform.state.trial_outcomes import SweepState, scan, sum_gpu_seconds
 from platform.sweep.start_options import Options
 from tests.support.small_sweep import Small, seeds
 from tests.support.starts import finish

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 import platform.status as status
 from platform.state import lock, manifest
 from platform.state.typed_commands import storage_option
-from platform.sweep.trial_callback import describe_outcome
 from tests.support import sweep_store
 from tests.support.starts import assert_light
 from trainables.common import process_identity
@@ -106,16 +105,6 @@ def test_running_trial_with_step_and_time_remaining(store: Storage) -> None:
         assert told(store)["running"][0]["remaining_seconds"] == pytest.approx(4 + (training_left or 0), abs=1)
 
 
-def test_collapsed_trial_is_done_and_has_its_numbers(store: Storage) -> None:
-    error = {"kind": "collapsed", "message": "retain loss 9 is above training.stop_above=8 at step 3"}
-    sweep_store.write_trial(store.root, f"{35:012x}", "gd", fq=-1.0, mu=0.89, status="collapsed", error=error)
-    found = told(store)
-    assert found["counts"] == {"total": 36, "done": 35, "running": 0, "failed": 1, "left": 0}
-    assert "done, but collapsed: 1" in lines(store)
-    result = store.result(f"{35:012x}") or {}
-    assert describe_outcome(result) == f"FQ -1.00, MU 0.890; collapsed: {error['message']}"
-
-
 COMMAND = "python -m platform.sweep tiny"
 LOST_SECONDS = "unknown: 1 trial on far with no sign of life within 600 s of this"
 
@@ -141,15 +130,6 @@ def test_trial_whose_process_nobody_here_sees(
     shown = [row for row in lines(store) if row.startswith(("interrupted:", "unknown:"))]
     assert len(shown) == int(line is not None)
     assert all(row.startswith(line or "") for row in shown)
-
-
-def test_damaged_result_is_named_and_left(store: Storage) -> None:
-    path = store.trial(f"{3:012x}") / RESULT
-    path.write_bytes(path.read_bytes()[:100])
-    found = told(store)
-    assert found["damaged"] == [str(path)]
-    assert (found["counts"]["done"], found["counts"]["left"]) == (33, 2)
-    assert f"damaged: {path} (--resume runs its trial again)" in lines(store)
 
 
 def test_who_drives(store: Storage) -> None:

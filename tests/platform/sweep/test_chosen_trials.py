@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NoReturn
-from unittest.mock import MagicMock
+from typing import Any
 
 import pytest
-from ray.exceptions import RayTaskError
 
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
@@ -19,12 +14,10 @@ from search_spaces.schema import sweep as spaces
 from tests.support import own_rows, small_sweep, tiny
 from tests.support.small_sweep import write_model
 from tests.support.starts import write_evaluation, write_result
-from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CAME_BACK, RESULT, WEIGHTS
-from trainables.storage.opening import open_storage
+from trainables.storage.names import CAME_BACK, WEIGHTS
 from trainables.trial.export import model_card
 
 files = own_rows.files
@@ -115,20 +108,6 @@ def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
     assert "among the 2 evaluated trials" in written[0][1]
 
 
-def test_a_target_asked_in_another_template_is_told_of(tmp_path: Path) -> None:
-    """What its evaluation found of the templates is said before the first trial, of no other model."""
-    store = open_storage(str(tmp_path))
-    references = [SimpleNamespace(role=role, split="own", evaluation=role) for role in ("original", "baseline")]
-    plan: Any = SimpleNamespace(sweep=spaces.load_sweep("own"), references=references)
-    heard: list[str] = []
-    for role, advice in (("baseline", "'llama2' fits better"), ("original", None), ("original", "'chat' fits better")):
-        write_evaluation(store, role, {"forget_extraction_strength": 0.7, "utility": 0.9})
-        path = store.evaluation(role) / RESULT
-        write_json(path, json.loads(path.read_text()) | {"advice": advice})
-        prepare._warn_of_weak_targets(plan, store, heard.append)
-    assert heard == ["warning: target: 'chat' fits better"]
-
-
 def test_the_chosen_setting_is_attacked_with_all_its_seeds(tmp_path: Path) -> None:
     """By means over seeds: the best single trial is of the other rate. Only trials with weights and without attacks."""
     small, store = small_sweep.write(tmp_path), Storage(tmp_path / "runs")
@@ -150,44 +129,3 @@ def test_the_chosen_setting_is_attacked_with_all_its_seeds(tmp_path: Path) -> No
         known = {"started": started, "attacks": {name: {"left_out": None} for name in names}, "shares": []}
         write_json(store.stress(trial.id()) / CAME_BACK, known)
     assert chosen_trials.list_to_attack(plan, store) == chosen[1:], "one attack is missing"
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (["stress.attacks=nf5"], "stress.attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
-        (["stress.lr=1e-3"], "stress.lr: no attack is asked for"),
-        (["stress.attacks=nf4,relearn"], "stress.lr: relearning needs a learning rate"),
-    ],
-)
-def test_attacks_that_cannot_be_made_are_refused(tmp_path: Path, settings: list[str], words: str) -> None:
-    with pytest.raises(InputError, match=re.escape(words)):
-        small_sweep.write(tmp_path).plan(Storage(tmp_path / "runs"), *settings)
-
-
-def test_attacks_are_on_models_of_tofu(typed: list[str], tmp_path: Path) -> None:
-    sweep = apply(spaces.load_sweep("own"), [*typed, "stress.attacks=nf4"])
-    with pytest.raises(InputError, match=r"stress.attacks: attacks are made on models of TOFU, not of own"):
-        make_plan(sweep, Storage(tmp_path), strategy="paper")
-
-
-def test_a_baseline_without_evaluation_is_warned_of_and_any_other_model_ends_the_start(
-    files: dict[str, Path], store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(task: object) -> NoReturn:
-        raise RayTaskError("make_evaluation", "Traceback", InputError("model: it has no tokenizer"))
-
-    target, baseline = (small_sweep.write_model(tmp_path / name, name) for name in ("mine", "unseen"))
-    chosen = [*own_rows.settings(target, files), f"baseline={baseline}"]
-    plan = small_sweep.plan_named("own", store, *chosen, strategy="paper")
-    monkeypatch.setattr(prepare.ray, "remote", MagicMock())
-    monkeypatch.setattr(prepare.ray, "wait", lambda tasks, timeout: (tasks, []))
-    monkeypatch.setattr(prepare.ray, "get", fail)
-    printed: list[str] = []
-    with pytest.raises(RayTaskError):
-        prepare._make_evaluations(plan, store, printed.append)
-    write_evaluation(store, plan.references[0].evaluation, {"utility": 0.9})
-    prepare._make_evaluations(plan, store, printed.append)
-    assert printed[-1] == (
-        "warning: the baseline model is not evaluated, the trials run without it: model: it has no tokenizer"
-    )

@@ -95,7 +95,7 @@ DRY = ("tofu_tiny", "--dry-run")
         (("tofu_tiny", "--reason", "failed"), ["--reason: ", "add --retry-failed"]),
         (
             ("tofu_tiny", "--retry-failed", "--reason", "oom"),
-            ["unknown reason 'oom'", "out_of_memory, lost, stopped"],
+            ["unknown reason 'oom'", "out_of_memory, lost"],
         ),
         ((*DRY, "--strategy", "gird"), ["--strategy", "'gird'", "grid, paper, optuna"]),
         ((*DRY, "--trials", 4), ["--trials 4: for --strategy optuna; --strategy grid has its own order"]),
@@ -104,6 +104,11 @@ DRY = ("tofu_tiny", "--dry-run")
         ((*DRY, "--seeds", "0,one"), ["seed: ", "'one'", "valid integer"]),
         ((*DRY, "--seeds=-1"), ["seed: ", "'-1'", "greater than or equal to 0"]),
         ((*DRY, "--set", "benchmark.data=./nowhere"), ["benchmark.data", "'./nowhere'"]),
+        (
+            (*DRY, "--only", "method=gd,np"),
+            ["--only method=gd,np: no trial has method=np; did you mean 'npo'?"],
+        ),
+        ((*DRY, "--only", "methods=ga"), ["--only methods=ga: unknown field 'methods'; did you mean 'method'?"]),
         ((*DRY, "--keep", "paretto"), ["--keep: unknown choice 'paretto'; did you mean 'pareto'?"]),
         (("quickstart", "--dry-run", "--set", "method=rmu"), ["objective.layer: RMU", "the model has 2, got 7"]),
         ((*DRY, "--storage", "s4://bucket/runs"), ["--storage", "'s4://bucket/runs'", "file://"]),
@@ -126,7 +131,6 @@ def test_dry_run_of_a_range_tells_its_budget_and_no_ids_that_nobody_knows(small:
     known = "2 known, Optuna chooses the others in training.lr=log(1e-06..0.001), training.epochs=1..10"
     assert said[1] == f"strategy optuna, 48 trials ({known}), 0 done"
     assert said[3].split() == ["forget05/npo/gru", "24", "trials", "0", "done"]
-    assert said[4].endswith(", 1 to 3 steps"), "ten rows in batches of 32"
     default = dry_run(small, tmp_path, "--strategy", "optuna", "--only", "method=npo", "--seeds", "0,1,2,3,4,5,6,7")
     assert "strategy optuna, 84 trials of 120 points, 0 done" in default  # 20 of 32 with GRU, and 8 without
 
@@ -143,48 +147,8 @@ def test_the_quickstart_ends_with_a_command_that_can_be_typed(small: Small, tmp_
     assert "strategy grid, 10 trials, 0 done" in dry_run(small, tmp_path, *words.split())
 
 
-def test_what_is_next_has_not_just_been_done(small: Small, store: Storage) -> None:
-    """More seeds where there was one, by the command that was typed; else what is done with a trial's model."""
-    typed, here = "python -m platform.sweep tofu_tiny --new --storage there", f" --storage {store.root}"
-    plan = small.plan(store, only=["benchmark.split=forget01"])
-    seeds = f"python -m platform.sweep tofu_tiny --resume{here} --seeds 0,1,2   "
-    assert finish.suggest_next(plan, typed, here).startswith(seeds)
-    for done, more in ((small.plan(store, "seed=0,1"), ""), (plan, " --set seed=3")):
-        export = f"python -m trainables.export ID --output DIR{here}   "
-        assert finish.suggest_next(done, typed + more, here).startswith(export)
-
-
-def test_mlflow_is_named_as_a_server_or_by_the_command_that_shows_its_database(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, ui = f"sqlite:///{tmp_path}/mlflow.db", "http://127.0.0.1:5000/#/view"
-    databases = {"": own, "sqlite:////there/m.db": "sqlite:////there/m.db"}
-    databases["postgresql://me:secretword@host/runs"] = "postgresql://***@host/runs"
-    for uri, shown in databases.items():
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        command, address = finish.describe_mlflow(Storage(tmp_path), "#/view").split("\n")
-        assert (command.split("mlflow ", 1)[1], address.strip()) == (f"ui --backend-store-uri {shown}", ui)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secretword@host:8443")
-    assert finish.describe_mlflow(Storage(tmp_path), "#/view") == "MLflow: https://***@host:8443/#/view"
-
-
 def test_dry_run_says_how_many_steps_there_are(small: Small, tmp_path: Path) -> None:
-    """`max_steps` only cuts a trial short: that epochs and batches allow no more is said."""
     typed = ["--set", "training.max_steps=500", "--set", "training.epochs=1", "--set", "training.batch_size=2"]
     said = dry_run(small, tmp_path, *typed)  # of a hundred authors with two questions each, 2 to 20 rows
-    assert "fp32, 1 to 10 steps (not 500: the rows give no more in these epochs)\n" in said
-    assert "time: not known before 3 trials are done; a dry run tells it then\n" in said
+    assert "fp32, 1 to 10 steps\n" in said
     assert "fp32, 1 step\n" in dry_run(small, tmp_path, *typed, "--set", "training.max_steps=1")
-
-
-@pytest.mark.parametrize("module", ["analysis.report", "platform.status", "trainables.export", "trainables.run"])
-def test_names_that_are_too_long_and_folders_are_refused_in_one_line(module: str, tmp_path: Path) -> None:
-    main = importlib.import_module(module).main
-    options = {"trainables.export": ["--output", tmp_path / "out"]}.get(module, [])
-    (tmp_path / "sweeps").mkdir()
-    names = ["x" * 300, "x" * 5000, *([tmp_path, "/dev/null"] if module == "trainables.run" else [])]
-    for name in names:
-        done = invoke(main, name, *options, "--storage", tmp_path)
-        assert (done.exit_code, done.stdout) == (2, ""), done.output
-        assert done.stderr.startswith("error: "), done.stderr
-        assert done.stderr.count("\n") == 1

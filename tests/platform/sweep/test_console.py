@@ -9,12 +9,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from platform.state.trial_outcomes import SweepState
 from platform.sweep import console
 from platform.sweep.console import Counts, Screen
-from platform.sweep.start import describe_run
-from tests.support.small_sweep import Small
-from tests.support.starts import write_result
 from trainables.common import process_identity
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
@@ -57,16 +53,3 @@ def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.Monkey
         "done 10 | running 0 | failed 0 | left 0",
         "[bold] :smile: longer than the window is wide",
     ]
-
-
-def test_resumed_sweep_counts_what_earlier_starts_did(small: Small, store: Storage) -> None:
-    """Three of four trials are done, one of them as a failure; this start has run the fourth."""
-    every = small.plan(store, only=["benchmark.split=forget01"]).trials[:4]
-    plan = replace(small.plan(store), trials=every)
-    outcomes = ("failed", "finished", "diverged")
-    state = SweepState(plan, {trial.id(): outcome for trial, outcome in zip(every, outcomes, strict=False)})
-    sweep = Counts.from_state(state, state.outstanding, slots=1)
-    assert (str(sweep), sweep.total) == ("done 2 | running 0 | failed 1 | left 1", 4)
-    for trial, line in zip(every[2:], ("0 of 4 trials run in 0.5 min", "1 of 4 trials run in 0.5 min"), strict=True):
-        write_result(store, trial.id())
-        assert describe_run(state, store, 30.0) == line

@@ -13,8 +13,6 @@ from platform.state import manifest
 from platform.state.limits import Stopper
 from platform.state.trial_outcomes import SweepState
 from platform.sweep.run_on_ray import make_searcher
-from platform.sweep.start import start_sweep
-from platform.sweep.start_options import Options
 from tests.support import machines, starts
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
@@ -69,7 +67,7 @@ def test_failed_trials_run_again_only_when_asked(
 def test_a_search_asks_for_retried_trials_first(
     small: Small, store: Storage, runs: list[SweepState], axis: str
 ) -> None:
-    """Two of the six trials of a study were stopped; Optuna would go on with other points."""
+    """Two of the six trials of a study failed; Optuna would go on with other points."""
     chosen = ["benchmark.split=forget05", "method=npo", "rectifier.name=gru", "rectifier.gamma=0.05,0.8"]
     flags = [*small.flags(axis), *(part for one in chosen for part in ("--only", one))]
     command = ["tofu_tiny", "--storage", store.root, *flags, "--strategy", "optuna", "--trials", "6"]
@@ -84,8 +82,8 @@ def test_a_search_asks_for_retried_trials_first(
     for trial in trials:
         store.start_trial(trial.id(), trial.model_dump(mode="json"))
     finish(store, trials[:4])
-    finish(store, trials[4:], "stopped")
-    search, total = start("--retry-failed", "--reason", "stopped")
+    finish(store, trials[4:], "failed")
+    search, total = start("--retry-failed", "--reason", "failed")
     asked = {Trial.model_validate_json(search.suggest(str(number))["trial"]).id() for number in range(total)}
     assert asked == {trial.id() for trial in trials[4:]}
 
@@ -111,19 +109,6 @@ def test_lost_trial_goes_on_from_its_checkpoint_when_resumed(
     assert all((folder / name).is_file() for name in kept)
 
 
-def test_result_that_came_since_a_plan_was_made_is_not_set_aside(
-    small: Small, store: Storage, runs: list[SweepState]
-) -> None:
-    """Between the plan and the lock another driver ran the failed trial again."""
-    first = small.plan(store, only=["benchmark.split=forget01"]).trials[0]
-    finish(store, [first], "failed")
-    state = small.state(store, only=["benchmark.split=forget01"], retry=("failed",))
-    assert state.retried == (first.id(),)
-    finish(store, [first])
-    start_sweep(state, store, Options(retry_failed=True))
-    assert first.id() in runs[-1].done
-
-
 def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Storage, Plan]) -> None:
     command, store, plan = ended
     path = store.trial(plan.trials[9].id()) / RESULT
@@ -139,23 +124,6 @@ def test_dry_run_tells_of_failed_and_damaged_trials(ended: tuple[list[Any], Stor
     assert found["damaged"] == [str(path)]
     assert sum(trial["done"] for trial in found["trials"]) == 52
     assert aside(store) == set()
-
-
-def test_results_that_cannot_be_read_are_named_and_run_again(
-    ended: tuple[list[Any], Storage, Plan], runs: list[SweepState]
-) -> None:
-    """A result cut short, and one that is none."""
-    command, store, plan = ended
-    spoilt = [store.trial(plan.trials[number].id()) / RESULT for number in (7, 8)]
-    for path, content in zip(spoilt, (spoilt[0].read_bytes()[:-9], b"{}"), strict=True):
-        path.write_bytes(content)
-    missing = f"unfinished: 2 of its 55 trials are missing ({', '.join(map(str, spoilt))} cannot be read)"
-    assert missing in refuse(*command)
-    done = in_process(*command, "--resume")
-    assert done.exit_code == 0
-    for path in spoilt:
-        assert f"damaged: {path}; its trial runs again" in done.stdout
-    assert runs[-1].left == [plan.trials[number] for number in (7, 8)]
 
 
 def test_a_sweep_file_that_cannot_be_read_or_is_of_another_format_is_refused(

@@ -10,9 +10,7 @@ import pytest
 
 from platform.tracking import mirror as mirror_module
 from platform.tracking.mirror import Mirror, start_mirror
-from platform.tracking.runs import open_runs
-from tests.platform.tracking.test_runs import TRIAL, write_progress
-from tests.support.tracked_store import run_of, write_sweep
+from tests.support.tracked_store import write_sweep
 from trainables.storage.folder_storage import Storage
 
 
@@ -71,15 +69,3 @@ def test_server_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.MonkeyP
     mirror.close({})
     assert isinstance(mirror.problem, TimeoutError)
     answer.set()
-
-
-def test_after_ctrl_c_a_running_trial_is_killed(copied: tuple[Storage, Any]) -> None:
-    store, client = copied
-    mirror = Mirror(lambda: open_runs(write_sweep(store), store))
-    mirror.runs = mirror.connect()
-    write_progress(store, 1)
-    mirror.runs.log_curves(TRIAL)
-    assert run_of(client, "missing").info.status == "RUNNING"
-    mirror.thread.start()
-    mirror.interrupt()
-    assert run_of(client, "missing").info.status == "KILLED"

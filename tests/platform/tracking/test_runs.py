@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from platform.state import lock
 from platform.tracking import __main__ as command
 from platform.tracking.__main__ import sync
 from platform.tracking.runs import open_runs
@@ -34,7 +33,7 @@ LATER = "2026-11-21T08:00:00+00:00"
 
 
 def counts(**given: int) -> dict[str, int]:
-    names = ("finished", "collapsed", "stopped", "diverged", "failed", "out_of_memory", "lost", "missing")
+    names = ("finished", "collapsed", "diverged", "failed", "out_of_memory", "lost", "missing")
     return {"trials/total": 5, **{f"trials/{name}": given.get(name, 0) for name in names}}
 
 
@@ -221,16 +220,6 @@ def test_a_database_is_whole_or_named(tmp_path: Path) -> None:
     (store.root / "mlflow.db").write_bytes(b"not a database")
     with pytest.raises(InputError, match=r"mlflow.db: .*file is not a database; if it is a damaged file, remove that"):
         sync(write_sweep(store), store)
-
-
-def test_sync_is_refused_while_a_driver_runs(tmp_path: Path) -> None:
-    sweep, store = write_sweep(Storage(tmp_path)), Storage(tmp_path)
-    with (
-        lock.acquire_lock(store, store.lock("tiny", "0a1b2c3d"), "python -m platform.sweep tiny"),
-        pytest.raises(InputError, match=r"tiny-0a1b2c3d is being run by process .*; wait for its end"),
-    ):
-        sync(sweep, store)
-    assert not (tmp_path / "mlflow.db").exists()
 
 
 def test_command_syncs_what_the_storage_holds(copied: tuple[Storage, Any]) -> None:

@@ -18,8 +18,6 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import ROWS, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial import step_selection
-from trainables.trial.runner import TrialRun
-from trainables.trial.search_stop_rule import make_stop_rule
 from trainables.workers import launcher
 
 STEPS, EVERY = 6, 2
@@ -138,34 +136,6 @@ def test_utility_below_the_bar_stops_the_trial(trained_inputs: Any, watched: Any
     assert (found["status"], found["training"]["steps"], found["chosen_step"]) == ("collapsed", 4, 2)
     assert found["evaluations"] == watched[0]["evaluations"][:2]
     assert found["metrics"] == {name: value for name, value in found["evaluations"][0].items() if name != "step"}
-
-
-def test_a_trial_that_falls_behind_finished_ones_ends_at_its_best_step(
-    trained_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reported half of the rows would let it go on, and a step is evaluated once."""
-    good = {"forget_quality": -1.0, "model_utility": 0.9}
-    measured = [{"forget_quality": -2.0, "model_utility": 0.85}, {"forget_quality": -4.0, "model_utility": 0.3}]
-    left = iter(measured)
-    monkeypatch.setattr(step_selection.StepSelection, "measure", lambda *_: (next(left), [{"task": "forget"}]))
-    monkeypatch.setattr(
-        step_selection.StepSelection,
-        "_make_evaluation",
-        lambda _, network, metrics, rows: {"metrics": good, "halves": [metrics, good]},
-    )
-    target = {"metrics": {}, "halves": [{"model_utility": 0.9}, {}]}
-    monkeypatch.setattr(step_selection, "load_target_evaluation", lambda trial, store: target)
-    rivals = [[(2, (-3.0, 0.6)), (4, (-2.0, utility))] for utility in (0.7, 0.8, 0.2, 0.2, 0.2)]
-    config = configuration(trained_inputs).model_copy(update={"selection": Selection(halves=True)})
-    run = TrialRun(config, open_storage(str(tmp_path)), stop_rule=make_stop_rule(rivals, 2, None))
-    *_, last = run.events()
-    found = last["result"]
-    assert (found["status"], found["training"]["steps"], found["chosen_step"]) == ("stopped", 4, 2)
-    assert (found["error"]["step"], found["error"]["steps"], found["id"]) == (4, STEPS, config.id())
-    reason = "2 finished trials or more were clearly better in every goal (search.stop_dominated)"
-    assert found["error"]["message"] == f"FQ -4.00, MU 0.300 at step 4 of 6: {reason}"
-    assert found["metrics"] == good
-    assert [entry["halves"] for entry in found["evaluations"]] == [[one, good] for one in measured]
 
 
 @pytest.mark.slow

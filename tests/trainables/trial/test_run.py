@@ -28,7 +28,6 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import PROGRESS, RESULT, STEPS
 from trainables.storage.opening import open_storage
 from trainables.trial.runner import TrialRun
-from trainables.trial.search_stop_rule import StopRule
 from trainables.workers import launcher
 
 
@@ -172,12 +171,9 @@ def test_a_trial_that_another_process_runs_is_left_alone(
 
 
 @pytest.mark.slow
-def test_two_ranks_end_together_where_a_search_stops_their_trial(
-    trial: Trial, tmp_path: Path, ray_session: None
-) -> None:
-    training = trial.training.model_copy(update={"eval_every": 2})
+def test_two_ranks_end_together_where_their_utility_is_too_low(trial: Trial, tmp_path: Path, ray_session: None) -> None:
+    training = trial.training.model_copy(update={"eval_every": 2, "stop_below": 1.0})
     config = trial.model_copy(update={"training": training, "resources": Resources(ranks=2, zero_stage=2)})
-    rule = StopRule(enough=1, floor=1.0).model_dump(mode="json")
-    found = launcher.launch(config, open_storage(str(tmp_path)), stop_rule=rule)
-    assert (found["status"], found["training"]["steps"], found["error"]["step"]) == ("stopped", 2, 2)
+    found = launcher.launch(config, open_storage(str(tmp_path)))
+    assert (found["status"], found["training"]["steps"], found["error"]["step"]) == ("collapsed", 2, 2)
     assert [entry["step"] for entry in found["evaluations"]] == [2]

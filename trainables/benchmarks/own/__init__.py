@@ -106,11 +106,11 @@ class OwnBenchmark(base.BenchmarkBase):
         """Return the questions of tasks that come from the hub: from lm-eval's own place, or from another one."""
         at, found = _task_places(benchmark), []
         for task in benchmark.tasks:
-            setting, holds = f"benchmark.sources={task}=DIR", (f"the files of {task}'s questions",)
+            setting = f"benchmark.sources={task}=DIR"
             if task in at:
-                found.append(HubRequirement("datasets", at[task], None, task, setting, holds))
+                found.append(HubRequirement("datasets", at[task], None, task, setting))
             else:
-                found.append(HubRequirement("tasks", task, None, FETCHED + task, setting, holds))
+                found.append(HubRequirement("tasks", task, None, FETCHED + task, setting))
         return tuple(one for one in found if not typed_paths.is_folder(one.id))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
