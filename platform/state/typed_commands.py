@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
 
 from trainables.common import typed_paths
-from trainables.common.cli import default_storage
+from trainables.common.cli import DEFAULT_STORAGE, STORAGE_VARIABLE
 from trainables.common.redaction import redact
 from trainables.storage.folder_storage import Storage
 
@@ -38,7 +39,7 @@ def drop_options(words: Iterable[str], names: Sequence[str], flags: Sequence[str
 
 def storage_option(store: Storage) -> str:
     """Return the option that names this storage, empty for the default one."""
-    default = default_storage()
+    default = os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
     if store.is_remote:
         return "" if store.location == default else f" --storage {shlex.quote(store.location)}"
     same = "://" not in default and store.root == typed_paths.expand(default).absolute()
