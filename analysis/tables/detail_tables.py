@@ -22,8 +22,8 @@ from trainables.storage.names import EVALUATED, STOPPED
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
 SEEDS_CAPTION = (
     f"95% of rows: percentile bootstrap interval of utility over {row_bootstrap.RESAMPLES:,} resamples of the "
-    "evaluation rows, which says nothing about other seeds. KS D: the distance between two models' truth "
-    "ratios, n rows of each."
+    "evaluation rows, which says nothing about other seeds. On TOFU, KS D: the distance between the two models' truth "
+    "ratios, over n rows of each."
 )
 ATTACKS_CAPTION = (
     "What an attack brings back of what was removed, by extraction strength (of sampled answers by ROUGE-L recall), "
