@@ -143,4 +143,4 @@ def list_nodes() -> set[str]:
         return {node["NodeID"]}
 
     with ThreadPoolExecutor(max_workers=32) as threads:
-        return set().union(*threads.map(ask, [node for node in ray.nodes() if node["Alive"]]))
+        return set[str]().union(*threads.map(ask, [node for node in ray.nodes() if node["Alive"]]))
