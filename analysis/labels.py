@@ -22,7 +22,6 @@ TASK_VECTORS = tuple(sorted(name for name, row in METHODS.items() if row.strengt
 
 
 def method_label(method: str) -> str:
-    """Return a method's name as the paper prints it."""
     return METHODS[method].label if method in METHODS else method
 
 
@@ -69,15 +68,11 @@ def split_label(split: str) -> str:
 
 
 def takes(rectifier: str, setting: str) -> bool:
-    """Return whether gamma or tau is a setting of a rectifier."""
     return rectifier in RECTIFIERS and setting in RECTIFIERS[rectifier].takes
 
 
 def describe_settings(row: Mapping[Any, Any]) -> dict[str, str]:
-    """Return Method, gamma, tau and strength of a trial or setting as texts: `none` where set so, a dash elsewhere.
-
-    `row` holds method, rectifier, gamma, tau and strength; all are dashes where no method is known.
-    """
+    """Return Method, gamma, tau and strength of a trial or setting as texts: `none` where set so, a dash elsewhere."""
     method, rectifier = row["method"], row["rectifier"]
     if pd.isna(method):
         return dict.fromkeys(("Method", "gamma", "tau", "strength"), DASH)

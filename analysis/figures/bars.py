@@ -44,8 +44,7 @@ TITLE = 28
 def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each panel and method that has one with GRU: its value alone (`none`) and with it (`gru`).
 
-    `improvement` is what GRU adds, positive where it is better, also of metrics that are best low. Reference models
-    have their value in `none`. Of runs those that the rule chose; `source` is runs or paper. Empty without a pair.
+    `improvement` is positive where GRU is better. Reference models have their value in `none`. Empty without a pair.
     """
     rows = panel_data.select_goals(frame)
     rows = rows.loc[rows["chosen"] & rows["target"].isna()]
@@ -67,10 +66,7 @@ def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame) -> Figure:
-    """Draw `pair_points`, one panel for each backbone, split and metric, lettered as in the paper.
-
-    Of two sources the runs are bars and the paper's numbers diamonds upon them.
-    """
+    """Draw `pair_points`, one panel for each backbone, split and metric; the paper's numbers are diamonds upon runs."""
     metrics, methods = panel_data.compared_goals(points), panel_data.list_methods(points)
     panels = [(place, goal) for place in panel_data.list_places(points) for goal in metrics]
     across = max(1, ACROSS // len(metrics)) * len(metrics)

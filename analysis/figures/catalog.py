@@ -55,20 +55,17 @@ def make_picture(kind: str, figure: Figure, points: pd.DataFrame, *, stem: str =
     return Picture(stem or kind, figure, points, CAPTIONS[kind].format(**words))
 
 
-def draw_splits(
-    kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure], stem: str = ""
-) -> Iterator[Picture]:
-    """Yield a picture for each split, `STEM-SPLIT`."""
+def draw_splits(kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Iterator[Picture]:
+    """Yield a picture for each split, `KIND-SPLIT`."""
     for split, rows in points.groupby("split"):
         here = rows.reset_index(drop=True)
-        yield make_picture(kind, draw(here), here, stem=f"{stem or kind}-{split}", split=str(split))
+        yield make_picture(kind, draw(here), here, stem=f"{kind}-{split}", split=str(split))
 
 
 def draw_sweeps(frames: Mapping[str, pd.DataFrame], beside: bool = False, several: bool = False) -> list[Picture]:
     """Return the pictures that the paper has too, but for those along training.
 
-    `frames` are tidy rows of runs by the kinds of PAPER. `beside` lays the paper's numbers over a figure whose
-    backbone and split are the paper's. `several` sweeps have their trade-off as arrows, one alone has all its trials.
+    `frames` are tidy rows of runs by the kinds of PAPER. `beside` lays the paper's numbers over them.
     """
     if frames["pairs"].empty:
         return []
@@ -81,10 +78,7 @@ def draw_sweeps(frames: Mapping[str, pd.DataFrame], beside: bool = False, severa
 
 
 def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
-    """Return the pictures of these tables of the paper, each of its backbone, of all where that is empty.
-
-    Their stems begin with `paper-`.
-    """
+    """Return the pictures of these tables of the paper, each of its backbone, of all where that is empty."""
     kept = {kind: [name for name in names if name in tables] for kind, names in PAPER.items()}
     parts = {
         kind: pd.concat([paper.mended(name, tables[name]) for name in names]) for kind, names in kept.items() if names

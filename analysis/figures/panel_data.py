@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -28,10 +27,7 @@ def has_both_sources(points: pd.DataFrame) -> bool:
 
 
 def vary_only_gamma_tau(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that differ from the chosen setting of their study in gamma, tau and strength only.
-
-    Sweeps may vary the learning rate and more beside them: a curve over gamma is of one of these.
-    """
+    """Return the rows that differ from their study's chosen setting in gamma, tau and strength only."""
     same = ["backbone", "split", "method", "rectifier", "other"]
     return frame.merge(frame.loc[frame["chosen"], same].drop_duplicates(), on=same)
 
@@ -58,7 +54,6 @@ def list_places(points: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def at_place(points: pd.DataFrame, place: tuple[str, str]) -> pd.DataFrame:
-    """Return the rows of one backbone and split."""
     return points.loc[(points["backbone"] == place[0]) & (points["split"] == place[1])]
 
 
@@ -78,8 +73,3 @@ def sort_points(points: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
 
     keys = ["source", "backbone", "split", *orders, *by]
     return points.sort_values(keys, key=rank, kind="stable", ignore_index=True)
-
-
-def order_settings(values: Iterable[str]) -> list[str]:
-    """Return the settings that occur in rising order, `none` last."""
-    return sorted(set(values), key=lambda text: math.inf if text == "none" else float(text))

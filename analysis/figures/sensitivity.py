@@ -1,7 +1,8 @@
-"""What settings do: goals over gamma, tau, a task vector's strength or UWC's target, and over each one of a search."""
+"""What settings do: goals over gamma, tau, a task vector's strength or UWC's target."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import matplotlib as mpl
@@ -10,11 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import panel_data
-from analysis.figures.style import DASHED, FAINT, FRAMED, LINES, STYLE, add_legend, dashes, make_panels, marker, opaque
+from analysis.figures.style import DASHED, FAINT, FRAMED, LINES, STYLE, add_legend, dashes, make_panels, opaque
 from analysis.labels import REFERENCES, describe_method
-from analysis.load.goal_columns import Goals, goal_head
-from analysis.number_format import plain_setting, setting_text
-from analysis.stats.importance import is_numeric, is_wide, varied_settings
+from analysis.load.goal_columns import goal_head
+from analysis.number_format import plain_setting
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
 COLUMNS += ["value", "sd", "n", "chosen"]
@@ -25,16 +25,13 @@ TITLES = {
     "target": "share of the original's MU that is kept",
     "strength": "stg of TRU, strength of TV",
 }
-MARK = 3.5
-"""The size of a point of a search."""
 CURVE = ["source", "backbone", "split", "method", "rectifier"]
 
 
 def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     """Return one row per goal, method and value of `knob` (gamma or tau), of the methods with two values or more.
 
-    Of runs, the other setting is held at its chosen value; `frame` has one row per pair
-    (`panel_data.vary_only_gamma_tau`). The paper's tables vary only one of the two.
+    Of runs, the other setting is held at its chosen value.
     """
     rows = panel_data.select_goals(frame)
     rows = rows.loc[(rows["rectifier"] == "gru") & rows["target"].isna() & (rows[knob] != "")]
@@ -55,10 +52,7 @@ def strength_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def target_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the FQ of the chosen settings' mixtures over UWC's targets, alone and with GRU as in the paper.
-
-    The original model has no target.
-    """
+    """Return the FQ of the chosen settings' mixtures over UWC's targets, alone and with GRU as in the paper."""
     rows = panel_data.select_goals(frame)
     rows = rows.loc[rows["chosen"] & (rows["metric"] == "forget_quality") & rows["rectifier"].isin(["none", "gru"])]
     mixed = rows.loc[rows["target"].notna()]
@@ -81,7 +75,9 @@ def draw(points: pd.DataFrame) -> Figure:
     for panels, place in zip(grid.T, places, strict=True):
         here = panel_data.at_place(points, place)
         here = here.assign(setting=here["setting"].map(lambda text: plain_setting(str(text)), na_action="ignore"))
-        ticks = {text: place for place, text in enumerate(panel_data.order_settings(here["setting"].dropna()))}
+        found = set(here["setting"].dropna())
+        ordered = sorted(found, key=lambda text: math.inf if text == "none" else float(text))
+        ticks = {text: place for place, text in enumerate(ordered)}
         texts = [f"{float(text):.0%}" for text in ticks] if knob == "target" else list(ticks)
         panels[-1].set_xticks(range(len(ticks)), texts, fontsize=7, rotation=90 if len(ticks) > 9 else 0)
         for axes, metric in zip(panels, metrics, strict=True):
@@ -123,34 +119,3 @@ def _curve_look(method: str, rectifier: str, *, faint: bool) -> dict[str, Any]:
     else:
         look["linestyle"] = DASHED
     return look | FAINT | {"label": "small and faint: the paper"} if faint else look
-
-
-@mpl.rc_context(STYLE)
-def draw_slices(points: pd.DataFrame, goals: Goals, shares: pd.DataFrame) -> Figure:
-    """Draw a study's points: one row for each goal, one column for each setting, the most important one first.
-
-    `shares`: the study's rows of `importance.measure_importance`.
-    """
-    means: Any = shares.groupby("setting")["importance"].mean()
-    ranked = sorted(varied_settings(points), key=lambda name: (-means.get(name, 0.0), name))
-    figure, grid = make_panels(len(goals.compared), len(ranked), 1.9, 1.9, sharey="row")
-    look = marker(points["method"].iloc[0], points["rectifier.name"].iloc[0]) | {"markersize": MARK}
-    for panels, goal in zip(grid, goals.compared, strict=True):
-        for axes, name in zip(panels, ranked, strict=True):
-            order = pd.Series(pd.to_numeric(points[name], errors="coerce")).sort_values().index
-            rows = points.loc[order].dropna(subset=[goal.metric])
-            axes.plot(_place_values(axes, rows[name]), rows[goal.metric], **look)
-            axes.set_xlabel(name)
-        panels[0].set_ylabel(goal.short)
-    return figure
-
-
-def _place_values(axes: Axes, values: Any) -> Any:
-    """Return what lies on the x axis: numbers on a linear or log scale, words and `none` as categories."""
-    if not is_numeric(values):
-        return [value if isinstance(value, str) else setting_text(value) for value in values]
-    if is_wide(values.astype(float)):
-        axes.set_xscale("log")
-    else:
-        axes.locator_params("x", nbins=3)
-    return values.astype(float)

@@ -39,11 +39,7 @@ LOOKS: dict[str, tuple[str, Any, Any]] = {
     "ceu": ("#E69F00", (6, 1, 0), DOTTED),
     "pdu": ("#56B4E9", "H", DOTTED),
 }
-"""Each method's colour, marker and line: no two share a marker, none that share a colour share a line.
-
-Okabe and Ito's colours without yellow, too pale on white, and black, the original model's. The first six meet in the
-figures of task vectors; markers and lines tell methods apart without colour.
-"""
+"""Each method's colour (Okabe and Ito's), marker and line: no two share a marker, nor a colour and a line."""
 OTHER = (GREY, "8", DASHED)
 """The look of methods that are not the paper's."""
 
@@ -107,7 +103,6 @@ METADATA: dict[str, dict[str, None]] = {
 
 
 def colour(method: str) -> str:
-    """Return a method's colour, the same in every figure."""
     return LOOKS.get(method, OTHER)[0]
 
 
@@ -117,15 +112,11 @@ def dashes(method: str) -> Any:
 
 
 def rectifier_look(rectifier: str) -> RectifierLook:
-    """Return a rectifier's look, the same in every figure."""
     return RECTIFIER_LOOKS.get(rectifier, RULES[-1])
 
 
 def marker(method: str, rectifier: str) -> dict[str, Any]:
-    """Return keywords for a method's marker: hollow for the plain method, full with GRU, half full with others.
-
-    A marker given by its corners has no halves and is pale then.
-    """
+    """Return keywords for a method's marker: hollow for the plain method, full with GRU, half full with others."""
     shape, fill = LOOKS.get(method, OTHER)[1], rectifier_look(rectifier).fill
     look = {"color": colour(method), "marker": shape, "fillstyle": fill, "linestyle": "none"}
     if isinstance(shape, tuple) and fill not in ("none", "full"):

@@ -50,8 +50,7 @@ CROWD = 1500
 def trial_points(results: Results) -> pd.DataFrame:
     """Return the points of a sweep: trials, settings' means over seeds, the chosen ones, reference models.
 
-    `front` marks the settings (kind `setting`) of a split that no other beats, without those no better than the
-    original model on either goal. Points without removal or retention are left out.
+    `front` marks the settings of a split that no other beats, and that are better than the original model on a goal.
     """
     runs, references, goals = results.runs, results.models, results.goals
     metrics = dict.fromkeys([*goals.metrics, goals.removal.metric])
@@ -80,9 +79,9 @@ def _find_front(points: pd.DataFrame, goals: Goals) -> list[Hashable]:
 
 
 def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each panel, method and rectifier that the rule chose: removal and retention (TOFU: FQ, MU).
+    """Return removal and retention (TOFU: FQ, MU) of each panel, method and rectifier that the rule chose.
 
-    Removal by several goals is their mean, in the column `removal`. The reference models are methods of these names.
+    Removal by several goals is their mean, in the column `removal`.
     """
     rows = panel_data.select_goals(frame)
     goals = find_goals(rows["benchmark"].iloc[0])
@@ -101,7 +100,7 @@ def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
 def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
     """Draw `trial_points` or `arrow_points`, one panel for each backbone and split: better to the right and upwards.
 
-    `rule`: the sweep's, for a line at the utility that it asks for. Beside arrows of runs the paper's are faint.
+    `rule`: the sweep's, for a line at the utility that it asks for.
     """
     places = panel_data.list_places(points)
     figure, panels = wrap_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)

@@ -52,10 +52,7 @@ WIDE = 10.0
 
 
 def load_steps(results: Results) -> pd.DataFrame:
-    """Return one row for each step of every evaluated trial, all seeds, of the settings that the rule chose.
-
-    NaN: not measured. Task vectors have no such steps. Trials whose file is missing or damaged are left out.
-    """
+    """Return one row for each step of every evaluated trial, all seeds, of the settings that the rule chose."""
     trials = results.chosen_trials.rename(columns=SHORT)
     parts = []
     for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
@@ -67,10 +64,7 @@ def load_steps(results: Results) -> pd.DataFrame:
 
 
 def thin_steps(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a line's rows, of all its seeds, at every K-th of its steps: the smallest K that leaves at most `MOST`.
-
-    One K for all seeds, however long each ran, so that they have the same steps.
-    """
+    """Return a line's rows, of all its seeds, at every K-th step: the smallest K that leaves at most `MOST`."""
     steps = sorted(set(rows["step"]))
     return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MOST))])]
 
@@ -92,8 +86,7 @@ def with_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataF
 def step_points(steps: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each step of each seed and of their mean, before (`cos`) and after rectification.
 
-    `measured`: on rows of their own every K steps (`observe`), where a line's trials have that; else of each rectified
-    step, against the moving average. A method without rectifier and without observation has neither.
+    `measured`: on rows of their own every K steps (`observe`), else of each step against the moving average.
     """
     parts = []
     for _, line in steps.groupby(LINE, sort=False):
@@ -106,11 +99,7 @@ def step_points(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each step of each seed and of their mean, `angle` in degrees.
-
-    Orig.: of the plain method, observed every K steps against a retain gradient on rows of its own (`observe=K`).
-    Pre-rect. and Post-rect.: of GRU at every step, against the moving average that it rectifies against.
-    """
+    """Return one row for each step of each seed and of their mean, `angle` in degrees, by lines of ANGLES."""
     parts = []
     for line, (rectifier, column, _) in ANGLES.items():
         rows = steps.loc[steps["rectifier"] == rectifier].dropna(subset=[column])
@@ -123,10 +112,7 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def draw_steps(points: pd.DataFrame) -> Figure:
-    """Draw one split's `step_points`: cosine above risk, one column for each method; seeds thin, their mean thick.
-
-    Cosines are after rectification, and dotted before it where it changes them.
-    """
+    """Draw one split's `step_points`: cosine above risk, one column for each method; seeds thin, their mean thick."""
     changed = set(points.loc[(points["cos_after"] - points["cos"]).abs() > CHANGED, "rectifier"])
     looks = {name: _line_look(name, rectifier_label(name, "method alone")) for name in set(points["rectifier"])}
     before = {
@@ -165,10 +151,7 @@ def draw_angles(points: pd.DataFrame) -> Figure:
 
 
 def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, dict[str, list[Axes]]]:
-    """Return a figure and each method's panels, one below another, of the values with these labels.
-
-    All methods have the same axis of a value.
-    """
+    """Return a figure and each method's panels, one below another; all methods have the same axis of a value."""
     methods = order_methods(rows["method"])
     across = min(len(methods), ACROSS)
     figure, grid = make_panels(len(labels) * -(-len(methods) // across), across, 1.9, 1.55)

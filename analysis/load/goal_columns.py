@@ -55,18 +55,15 @@ class Goals:
 
     @property
     def columns(self) -> tuple[Measure, ...]:
-        """Return what tables show, the goals first."""
         goals = [Measure(goal.metric, goal_head(goal), best=goal.best, text=goal.title) for goal in self.compared]
         return (*goals, *BESIDE.get(self.benchmark, ()))
 
     @property
     def compared(self) -> tuple[Goal, ...]:
-        """Return the goals in the order of the tables."""
         return (*self.removals, self.retention)
 
     @property
     def metrics(self) -> list[str]:
-        """Return the names of what tables show."""
         return [column.metric for column in self.columns]
 
     @property

@@ -14,9 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def open_storage(storage: str | Path | Storage = "runs") -> Storage:
-    """Return the storage at a path, a `file://` address or one such as s3://bucket/folder, whose working copy is
-    refreshed; a storage that is open already as it is. Raise InputError if it cannot be read.
-    """
+    """Return the storage at a path or address, its working copy refreshed; an open one as it is. Raise InputError."""
     if isinstance(storage, Storage):
         return storage
     store = opening.open_storage(str(storage), writable=False)
@@ -29,10 +27,7 @@ def open_storage(storage: str | Path | Storage = "runs") -> Storage:
 
 
 def find_sweep(name: str, storage: str | Path | Storage = "runs") -> SweepFile:
-    """Return the sweep called NAME or NAME-HASH; of several hashes the newest by `created`, saying so on stderr.
-
-    Raise InputError, with the closest match and what is there, if no sweep has that name.
-    """
+    """Return the sweep NAME or NAME-HASH; of several hashes the newest, saying so on stderr. Raise InputError."""
     store = open_storage(storage)
     newest, *others = find_sweeps(name, store)
     if others:

@@ -15,10 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def read_trial_table(store: Storage, path: Path, columns: Collection[str] = ()) -> pyarrow.Table | None:
-    """Return a file of a trial or of a reference evaluation, of `columns` those that it has; None without the file.
-
-    Of a damaged file a warning is logged.
-    """
+    """Return `columns` of a trial's or evaluation's file; None without it, with a warning of a damaged one."""
     store.fetch(path)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:

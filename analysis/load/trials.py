@@ -1,8 +1,4 @@
-"""A sweep's trials and reference models as pandas frames, read from storage.
-
-Storage is the truth: `sweeps/NAME-HASH.json` lists trials and references, `trials/ID/result.json` holds a trial's
-outcome, `shared/evaluations/ID/result.json` a reference model's metrics.
-"""
+"""A sweep's trials and reference models as pandas frames, read from storage."""
 
 from __future__ import annotations
 
@@ -53,8 +49,7 @@ OF_ALL_ROWS = "relative_change"
 def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     """Return one row for each trial of the sweep, in the sweep's order, failures and missing ones included.
 
-    Columns: `analysis.load.column_descriptions.COLUMNS`, each setting under its dotted path and each metric under its
-    name. Of trials that are there with and without a calibration `drop_twins` keeps one.
+    docs/guide.md lists the columns. Of trials that are there with and without a calibration `drop_twins` keeps one.
     """
     store = open_storage(storage)
     sweep = find_sweep(name, store)
@@ -92,11 +87,9 @@ def evaluated(runs: pd.DataFrame) -> pd.Series:
 
 
 def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) -> pd.DataFrame:
-    """Return the metrics that are reported of results or evaluations, one row for each.
+    """Return the metrics that are reported of results or evaluations: of a rule on halves those of the second half.
 
-    With a rule on halves they are those of the second half, NaN without one. Adds `removal` where several goals make
-    it (their mean), `choice.removal`, `choice.utility` (what the rule goes by, more being better) and `halves`:
-    whether there are any.
+    Adds `removal` (the mean of several goals), `choice.removal`, `choice.utility` (what the rule goes by) and `halves`.
     """
     reported = [dict(selection.metrics_of(document, rule, reported=True)) for document in documents]
     if rule.halves:
@@ -141,8 +134,8 @@ def _numeric(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 def drop_twins(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one of the trials that trained the same model: the same settings and seed. The order is kept.
 
-    Starts of one sweep, one of them with `calibration.targets`, leave such twins: one training, which must not count
-    twice. An evaluated one counts, and of several the calibrated one.
+    Starts of one sweep, one of them with `calibration.targets`, leave such twins. An evaluated one counts, and of
+    several the calibrated one.
     """
     rank = 2 * frame["status"].isin(EVALUATED) + frame["calibrated"].notna()
     known = frame.loc[frame["configuration"].notna()].assign(rank=rank)
@@ -153,9 +146,8 @@ def drop_twins(frame: pd.DataFrame) -> pd.DataFrame:
 def canonical(config: dict[str, Any]) -> str | None:
     """Return the settings apart from the seed as canonical JSON, None for an empty configuration.
 
-    As in a trial's id, places are left out where a fingerprint names the content, and what changes no number. So are a
-    calibration and observations: they measure mixtures and gradients of a model that is the same without them. And the
-    model that an earlier trial of a row of requests left: each seed has its own.
+    As in a trial's id, places with a fingerprint and what changes no number are left out. So are calibration and
+    observations, and the model that an earlier request left: each seed has its own.
     """
     training, target = config.get("training") or {}, config.get("target") or {}
     left_out = {
@@ -178,10 +170,9 @@ def settings(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
-    """Return one row for each model and split: role, split, evaluation, status, model, metrics.
+    """Return one row for each model (original, retain, baseline) and split: its evaluation, status, model, metrics.
 
-    Roles are original, retain and baseline. The retain model's missing forget quality is 0: its KS test against itself
-    has p = 1 by definition.
+    The retain model's missing FQ is 0: its KS test against itself has p = 1.
     """
     store = open_storage(storage)
     sweep = find_sweep(name, store)
@@ -204,8 +195,7 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
 def list_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each calibrated trial and target of UWC: its mixture with the original model, `id` first.
 
-    A mixture is w theta_u + (1 - w) theta_org; a target is a share of the original's MU. `unmixed`: the mixture is the
-    trial's own model (w = 1), and keeps more than the target.
+    `unmixed`: the mixture is the trial's own model (w = 1), and keeps more than the target.
     """
     known = runs.loc[evaluated(runs) & runs["calibrated"].notna(), ["id", "calibrated"]].to_numpy()
     rows = [{"id": trial, "monotone": one["monotone"], **target} for trial, one in known for target in one["targets"]]

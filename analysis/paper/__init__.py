@@ -25,10 +25,7 @@ TABLES: tuple[str, ...] = tuple(
 
 
 def load_table(table: str, backbone: str = "") -> pd.DataFrame:
-    """The rows of one table, of all backbones or one: `value` and `target` are floats, `bold` is bool, all else text.
-
-    ValueError if there is no such table.
-    """
+    """The rows of one table, of all backbones or one: `value` and `target` are floats, `bold` bool, all else text."""
     if table not in TABLES:
         raise ValueError(f"unknown table {table!r}: the paper's tables are {', '.join(TABLES)}")
     frame = pd.read_csv(
@@ -44,8 +41,7 @@ def load_table(table: str, backbone: str = "") -> pd.DataFrame:
 def load_open_unlearning(backbone: str) -> pd.DataFrame:
     """Return what open-unlearning publishes of a backbone on TOFU: `split`, `method`, `metric` and `value`.
 
-    Source: locuslab/open-unlearning @ d3d7cf9, docs/repro.md: one rate of 1e-5, ten epochs, nothing tuned. FQ is the
-    natural logarithm of the p-value printed there.
+    Source: locuslab/open-unlearning @ d3d7cf9, docs/repro.md (1e-5, ten epochs, untuned). FQ is ln of its p-value.
     """
     frame = pd.read_csv(Path(__file__).with_name("open_unlearning.csv"))
     frame = frame.loc[frame.pop("backbone") == backbone].rename(columns={"printed": "value"})
@@ -55,10 +51,7 @@ def load_open_unlearning(backbone: str) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Erratum:
-    """A printed value that cannot be right.
-
-    `where` holds the columns that select its row in `table`. `corrected` is None where the right value is not known.
-    """
+    """A printed value that cannot be right: `where` selects its row; `corrected` is None where that is not known."""
 
     table: str
     where: dict[str, str]

@@ -33,11 +33,8 @@ def build(
 ) -> Path:
     """Write the report of a sweep, or of several together, and return its folder: index.html, tables/, figures/.
 
-    `say` is told what it does. `source`: with the paper's numbers beside the runs' (both), or the paper's alone.
-
-    The folder is STORAGE/reports/NAME-HASH, of several NAME-HASH+NAME-HASH, unless `output` says otherwise. Raise
-    InputError if a sweep or the storage cannot be read or the folder cannot be written; trials that failed are
-    reported, never an error.
+    `say` is told what it does; `source`: whose numbers. The folder is STORAGE/reports/NAME-HASH unless `output` says
+    otherwise. Raise InputError if a sweep or the storage cannot be read or the folder cannot be written.
     """
     names = list(dict.fromkeys([name] if isinstance(name, str) else name))
     if source == Source.PAPER:

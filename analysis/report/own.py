@@ -29,7 +29,7 @@ Model = dict[Any, Any]
 
 
 def write_own(report: Report, storage: str) -> tuple[list[str], list[TableItem], list[Section]]:
-    """Write tables/recoverable.csv, and return sentences on the trial to ship, its table, and the rows it gives away.
+    """Write tables/recoverable.csv; return sentences on the trial to ship, its table, and the rows it gives away.
 
     All are empty of other benchmarks, and before a trial was evaluated.
     """
@@ -48,7 +48,7 @@ def write_own(report: Report, storage: str) -> tuple[list[str], list[TableItem],
     export = f"To write its model: `python -m trainables.export {trial['id']}{cli.spell_storage(storage)} --output DIR`"
     rows = list_recoverable(report, str(trial["id"]), before.get("evaluation"))
     save_frame(report.folder, "recoverable", rows.drop(columns=["digest", "block"]))
-    shown: Any = rows.loc[is_recoverable(rows["rouge"])].head(MOST_ROWS)
+    shown: Any = rows.loc[rows["rouge"] >= RECOVERED].head(MOST_ROWS)
     table = pd.DataFrame({"Row": shown["row"].astype(str)})
     for column, name in {"rouge": "ROUGE", "extraction_strength": "ES", "prob": "prob"}.items():
         table[f"{name} before"] = shown[f"{column}_before"].map(format_number)
@@ -95,19 +95,13 @@ def compare_models(results: Results, models: list[Model], rows: pd.DataFrame) ->
 def count_recoverable(rows: pd.DataFrame) -> list[str]:
     """Return how many of the measured forget rows the model before, and the trial's model, still give away."""
     found: list[Any] = [rows["highest_rouge_before"].dropna(), rows["rouge"]]
-    return [f"{sum(is_recoverable(one))} of {len(one)}" if len(one) else "not known" for one in found]
-
-
-def is_recoverable(rouge: Any) -> Any:
-    """Return which forget rows a model still gives away, by the ROUGE-L recall of its greedy answers."""
-    return rouge >= RECOVERED
+    return [f"{sum(one >= RECOVERED)} of {len(one)}" if len(one) else "not known" for one in found]
 
 
 def list_recoverable(report: Report, trial: str, evaluation: str | None) -> pd.DataFrame:
     """Return one row for each forget row that was measured of a trial, those that are given away the most first.
 
-    Columns: row (its number in the file, from 1), digest, block, and `rouge`, `extraction_strength` and `prob` now and,
-    where the target model's rows are there, `..._before`: of a text those of the `block` with the highest `rouge` now.
+    `..._before` are the target model's numbers, of a text those of the `block` with the highest `rouge` now;
     `highest_rouge_before` is that of all its blocks. Empty if no rows are there.
     """
     numbers, keys, store = ["rouge", "extraction_strength", "prob"], ["row", "digest", "block"], report.results.store

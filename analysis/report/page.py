@@ -29,7 +29,6 @@ class TableItem:
 
     @property
     def html(self) -> Markup:
-        """Return the table as an element of the page."""
         if isinstance(self.body, Table):
             return self.body.html
         with pd.option_context("display.max_colwidth", None):
@@ -37,7 +36,6 @@ class TableItem:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what stands below it."""
         return (self.caption, *(self.body.notes if isinstance(self.body, Table) else ()))
 
 
@@ -81,11 +79,7 @@ def _quote_formula(value: Any) -> Any:
 
 
 def write_page(folder: Path, **parts: Any) -> None:
-    """Write index.html of a report, which needs no other file.
-
-    `parts`: the title, `lead` (sentences, the answer first), `opened` and `folded` sections, `notes`, `subtitle`,
-    `commands` that make it again, and `interactive`: whether there is a figures/tradeoff.html.
-    """
+    """Write index.html of a report from `parts`, the names in page.html.j2; the page needs no other file."""
 
     def embed(picture: Picture) -> str:
         return base64.b64encode((folder / "figures" / f"{picture.stem}.svg").read_bytes()).decode()

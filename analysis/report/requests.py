@@ -24,8 +24,8 @@ CHAIN = ["method", "rectifier"]
 def list_points(results: Results) -> pd.DataFrame:
     """Return one row for each method, rectifier and numbered split, means over seeds; the target model's come first.
 
-    Columns: split, number, method, rectifier, the goals, of own rows `request_01`, ... (the goal of removal on the rows
-    of each request so far), EARLIER and THEN. Empty unless the sweep has several such splits and no others.
+    Of own rows also `request_01`, ... (removal on the rows of each request so far), EARLIER and THEN. Empty unless
+    the sweep has several such splits and no others.
     """
     goals, runs = results.goals, results.runs.loc[evaluated(results.runs)]
     names = {"benchmark.split": "split", "rectifier.name": "rectifier"}

@@ -5,29 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from analysis import paper
-from analysis.figures import catalog, rectifiers, sensitivity, tradeoff, training
+from analysis.figures import catalog, tradeoff, training
 from analysis.figures.catalog import Picture, draw_splits, make_picture
-from analysis.labels import OTHER_REFERENCES, REFERENCES, describe_method
+from analysis.labels import OTHER_REFERENCES, REFERENCES
 from analysis.load.goal_columns import full_title
 from analysis.load.trials import CHOICE, settings
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
 from analysis.stats import attacks, rectifier_comparison, tidy
-from analysis.stats.importance import LEAST_SETTINGS, list_points, measure_importance
+from analysis.stats.importance import LEAST_SETTINGS, measure_importance
 from analysis.stats.sweep_results import Results
 from analysis.tables import detail_tables, paper_tables, rectifier_tables
 from analysis.tables.paper_tables import Sheet, make_sheet
 from analysis.tables.table_definitions import LAYOUTS, main_layout
 from trainables.storage.sweep_file import SweepFile
 
-MOST_PICTURES = 6
-"""Studies whose settings are drawn; importance.csv has all."""
 MOST_FAILURES = 50
 """Trials without a result that the page lists; failures.csv has all."""
 
@@ -54,16 +52,12 @@ class Report:
 
     @cached_property
     def comparison(self) -> rectifier_comparison.Comparison:
-        """Return what rectifiers change."""
         return rectifier_comparison.compare(self.results)
 
 
 def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
-    """Write tables/ and figures/ of all that the sweep has, and return its sections in the page's order.
-
-    `both`: with the paper's numbers beside the runs'.
-    """
-    parts = [_write_rectifiers, _write_attacks, _write_importance, _write_seeds]
+    """Write tables/ and figures/ of all that the sweep has, and return its sections in the page's order."""
+    parts = (_write_rectifiers, _write_attacks, _write_importance, _write_seeds)
     sections = [section for write in parts for section in write(report)]
     return [*sections, *_write_paper(report, sweep, both), *_write_training(report), *_write_lists(report)]
 
@@ -100,10 +94,7 @@ def _write_rectifiers(report: Report) -> list[Section]:
     found = [(goal, rectifier_tables.list_rectifiers(comparison, goal)) for goal in comparison.ranked]
     items = [TableItem(frame, title=full_title(goal)) for goal, frame in found]
     items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))
-    draw = partial(rectifiers.draw_differences, goals=comparison.goals)
-    points = rectifiers.difference_points(comparison)
-    pictures = save_pictures(report.folder, draw_splits("forest", points, draw, "rectifiers"))
-    return [Section("Which rectifier helps", tuple(items), pictures)]
+    return [Section("Which rectifier helps", tuple(items))]
 
 
 def _write_attacks(report: Report) -> list[Section]:
@@ -116,7 +107,7 @@ def _write_attacks(report: Report) -> list[Section]:
 
 
 def _write_importance(report: Report) -> list[Section]:
-    """Studies with enough settings to say which of them matter; pictures of those that varied several."""
+    """Studies with enough settings to say which of them matter."""
     shares, goals = measure_importance(report.results.runs), report.results.goals
     if shares.empty:
         return []
@@ -125,33 +116,21 @@ def _write_importance(report: Report) -> list[Section]:
         "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
         f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {LEAST_SETTINGS} settings are left out."
     )
-    pictures = []
-    for study, points in list_points(report.results.runs):
-        own = shares.loc[(shares[list(study)] == pd.Series(study)).all(axis=1)]
-        if own["setting"].nunique() > 1 and len(pictures) < MOST_PICTURES:
-            split, method, rectifier = map(str, study.values())
-            words = {"stem": f"settings-{split}-{method}-{rectifier}"}
-            words["study"] = f"{describe_method(method, rectifier)} on {split}"
-            pictures.append(make_picture("settings", sensitivity.draw_slices(points, goals, own), points, **words))
-    table = TableItem(detail_tables.list_importance(shares, goals), caption)
-    return [Section("Which setting matters", (table,), save_pictures(report.folder, pictures))]
+    return [Section("Which setting matters", (TableItem(detail_tables.list_importance(shares, goals), caption),))]
 
 
 def _write_seeds(report: Report) -> list[Section]:
     if report.results.seeds.empty:
         return []
     save_frame(report.folder, "seeds", report.results.seeds)
-    item = TableItem(detail_tables.list_seeds(report.results), detail_tables.explain_seeds(report.results))
+    item = TableItem(detail_tables.list_seeds(report.results), detail_tables.SEEDS_CAPTION)
     return [Section("Every seed", (item,))]
 
 
 def save_paper_parts(
     sweeps: dict[str, Results], folder: Path, both: bool, stem: str = ""
 ) -> tuple[list[Sheet], tuple[Picture, ...]]:
-    """Write into tables/ and figures/ what sweeps of one benchmark, by their labels, have of the paper's.
-
-    `stem` begins the names of the pictures' files.
-    """
+    """Write into tables/ and figures/ what sweeps of one benchmark, by their labels, have of the paper's."""
     sheets = paper_tables.make_sheets(sweeps, both)
     for sheet in sheets:
         sheet.save(folder / "tables")
@@ -197,10 +176,7 @@ def _write_training(report: Report) -> list[Section]:
 
 
 def _write_lists(report: Report) -> list[Section]:
-    """The chosen settings, trials without a result, reference models, and what the trials were run with.
-
-    tables/trials.csv has every trial.
-    """
+    """The chosen settings, trials without a result, reference models, and what the trials were run with."""
     results, runs, rule, folder = report.results, report.results.runs, report.results.rule, report.folder
     chosen, failures = detail_tables.list_chosen(results), detail_tables.list_failures(results)
     save_frame(folder, "chosen", chosen)

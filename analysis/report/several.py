@@ -62,11 +62,7 @@ def _write_texts(path: Path, lead: Sequence[str], sheets: Sequence[Sheet]) -> No
 
 
 def write_paper(names: Sequence[str], storage: str | Path, output: Path | None) -> Path:
-    """Write the paper's tables for sweeps, figures and a page of them, and return their folder.
-
-    Nothing is read from the storage, which need not exist. Raise InputError on a sweep that the paper has no table of,
-    or a storage that is no folder without an `output`.
-    """
+    """Write the paper's tables for sweeps, figures and a page of them, and return their folder."""
     sweeps = [match["name"] if (match := NAME_AND_HASH.fullmatch(name)) else name for name in names]
     known = sorted({name for layout in LAYOUTS.values() for name in layout.sweeps.values()})
     filled: dict[str, str] = {}

@@ -37,9 +37,9 @@ def is_reported(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.Series:
 def average(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
-    Averaged are what tables show, `removal` where that is of several goals, and what the selection rule goes by: the
-    first two over the trials of `is_reported`, the last over the rule's own seeds, where any trial has one.
-    `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds` lists those used.
+    What is shown is averaged over the trials of `is_reported`, what the rule goes by over the rule's own seeds, where
+    any trial has one. `id` is the lowest of its trials' ids, `planned` counts its trials of whatever status, `seeds`
+    lists those used.
     """
     goals = goals_of_runs(runs)
     able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
@@ -88,10 +88,8 @@ def _texts(numbers: pd.Series) -> str:
 def choose(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Selection) -> pd.DataFrame:
     """Return the configuration of `average` that the rule chooses of every study, in table order.
 
-    Adds `choice.original` (the original model's utility on the rows that are chosen on; NaN without that model),
-    `bar` (the share of it that is to be kept; NaN where it is not known or 0), `kept` (the configuration's is at or
-    above that), `original` (the utility that is reported of the original model) and `settings` (how many
-    configurations the study has).
+    Adds `choice.original` and `original` (the original model's utility on the rows that are chosen on, and reported),
+    `bar` (the share of it that is to be kept; NaN where it is not known or 0), `kept` and `settings` (their number).
     """
     configurations = means.copy()
     originals = references.loc[references["role"] == "original"].set_index("split")

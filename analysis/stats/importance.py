@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -24,54 +24,35 @@ COLUMNS = [*STUDY_COLUMNS, "metric", "setting", "importance", "settings"]
 def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each study, goal and setting that the study varied: `importance`, shares that sum to 1.
 
-    `runs` is what `load` returns. It is the share in what tells the best quarter of a study's settings, in that goal,
-    from all of them (PED-ANOVA, Watanabe et al., IJCAI 2023, arXiv 2304.10255). Studies with fewer than
-    LEAST_SETTINGS evaluated settings (means over seeds) are left out; `settings` says how many there are.
+    It is the share in what tells the best quarter of a study's settings, in that goal, from all of them (PED-ANOVA,
+    Watanabe et al., IJCAI 2023, arXiv 2304.10255). Studies with fewer than LEAST_SETTINGS settings are left out.
     """
     goals, rows = goals_of_runs(runs), []
-    for study, points in list_points(runs):
+    for study, varied, points in _list_points(runs):
         for goal in goals.compared:
             measured = points.dropna(subset=[goal.metric])
             if len(measured) < LEAST_SETTINGS or len(set(measured[goal.metric])) < 2:
                 continue
-            shares = _compare_best(measured, [goal.gain(value) for value in measured[goal.metric]])
+            shares = _compare_best(measured[varied], [goal.gain(value) for value in measured[goal.metric]])
             found = {**study, "metric": goal.metric, "settings": len(measured)}
             rows += [{**found, "setting": name, "importance": share} for name, share in shares.items()]
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return sort_studies(frame) if len(frame) else frame
 
 
-def list_points(runs: pd.DataFrame) -> list[tuple[dict[Hashable, Any], pd.DataFrame]]:
-    """Return the split, method and rectifier of each study, and its settings: what was varied, and their goals."""
+def _list_points(runs: pd.DataFrame) -> Iterator[tuple[dict[Hashable, Any], list[str], pd.DataFrame]]:
+    """Yield the split, method and rectifier of each study, what it varied, and its settings with their goals."""
     if not evaluated(runs).to_numpy().any():
-        return []
+        return
     goals, table = goals_of_runs(runs), settings(runs)
     means = average(runs).reindex(columns=[*STUDY_COLUMNS, "configuration", *(goal.metric for goal in goals.compared)])
-    found: list[tuple[dict[Hashable, Any], pd.DataFrame]] = []
     study: Any
     for study, rows in sort_studies(means).groupby(STUDY_COLUMNS, sort=False):
         values = table.loc[rows["configuration"]]
-        varied = [name for name in values if values[name].map(str).nunique() > 1]
+        varied = [str(name) for name in values if values[name].map(str).nunique() > 1]
         columns = {name: values[name].to_numpy() for name in varied}
         if varied:
-            found.append((dict(zip(STUDY_COLUMNS, study, strict=True)), rows.assign(**columns).reset_index(drop=True)))
-    return found
-
-
-def varied_settings(points: pd.DataFrame) -> list[str]:
-    """Return the settings of a study's points: the columns that `list_points` has added."""
-    return [str(name) for name in points if "." in str(name) and name not in STUDY_COLUMNS]
-
-
-def is_numeric(values: Any) -> bool:
-    """Return whether all values of a setting are numbers, none of them missing."""
-    numbers: Any = pd.to_numeric(values, errors="coerce")
-    return bool(numbers.notna().all() and values.map(type).ne(bool).all())
-
-
-def is_wide(values: Any) -> bool:
-    """Return whether numbers belong on a log scale."""
-    return bool(values.min() > 0 and values.max() >= LOG_RATIO * values.min())
+            yield dict(zip(STUDY_COLUMNS, study, strict=True)), varied, rows.assign(**columns).reset_index(drop=True)
 
 
 def _compare_best(points: pd.DataFrame, gains: Iterable[float]) -> dict[str, float]:
@@ -82,10 +63,12 @@ def _compare_best(points: pd.DataFrame, gains: Iterable[float]) -> dict[str, flo
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     columns: dict[str, Any] = {}
     distributions: dict[str, Any] = {}
-    for name in varied_settings(points):
-        if is_numeric(points[name]):
+    for name in map(str, points):
+        numbers: Any = pd.to_numeric(points[name], errors="coerce")
+        if numbers.notna().all() and points[name].map(type).ne(bool).all():
             values: Any = points[name].astype(float)
-            distributions[name] = FloatDistribution(values.min(), values.max(), log=is_wide(values))
+            wide = values.min() > 0 and values.max() >= LOG_RATIO * values.min()
+            distributions[name] = FloatDistribution(values.min(), values.max(), log=bool(wide))
         else:
             values = points[name].map(lambda value: value if isinstance(value, str) else setting_text(value))
             distributions[name] = CategoricalDistribution(sorted(values.unique()))

@@ -1,7 +1,4 @@
-"""Which rectifier helps: each against none over the seeds that both have, and the ranks of all.
-
-Seeds are those of `chosen_settings.is_reported`: with `selection.seeds` the ones that no setting was chosen on.
-"""
+"""Which rectifier helps: each against none over the reported seeds that both have, and the ranks of all."""
 
 from __future__ import annotations
 
@@ -42,9 +39,7 @@ MIXED = "forget_quality_at_"
 """The beginning of the metrics of mixtures."""
 RETAINED = {"ga": "gd", "npo": "npo_gd", "simnpo": "simnpo_gd"}
 RETAIN_TERM = "retain term"
-"""Objectives and their forms with a retain term, and what such a form is called beside rectifiers.
-
-Beside rectifiers that add the retain gradient (`adds_retain`) the plain objective alone would be no fair rival."""
+"""Beside rectifiers that add the retain gradient, an objective's form with a retain term is a fairer rival."""
 COLUMNS = [*FAMILY, "rectifier", "n", "none", "value", "difference", "low", "high", "sign"]
 """Of `Comparison.differences` where there is nothing to compare."""
 
@@ -64,10 +59,7 @@ class Comparison:
 
     @property
     def ranked(self) -> tuple[Goal, ...]:
-        """Return the goals that decide: of one rectifier the benchmark's.
-
-        Of several FQ at equal utility and extraction strength; without mixtures all.
-        """
+        """Return the goals that decide: the benchmark's, or of several rectifiers FQ at equal utility and ES."""
         if not self.several:
             return self.results.goals.compared
         mixed = tuple(goal for goal in self.goals if goal.metric.startswith(MIXED))
@@ -77,10 +69,9 @@ class Comparison:
     def differences(self) -> pd.DataFrame:
         """Return one row for each rectifier, goal, split, method and basis: what it changes against none.
 
-        n, value, none, difference, gains, ks_steps, rows_low, rows_high: of `compare_seeds`. low, high, p, effect: of
-        `measure_gains`, of a single rectifier those of `measure_by_t`. adjusted: p by Holm, of several rectifiers over
-        FAMILY, else over all. below: seeds at which a side's utility is below the rule's floor. sign: 1 better,
-        -1 worse, 0 neither, NaN without a test.
+        Columns of `compare_seeds` and of `measure_gains` or `measure_by_t`. adjusted: p by Holm, of several rectifiers
+        over FAMILY, else over all. below: seeds at which a side's utility is below the rule's floor.
+        sign: 1 better, -1 worse, 0 neither, NaN without a test.
         """
         rows = []
         for key, group in _groups(self.values):
@@ -138,10 +129,7 @@ class Comparison:
 
     @cached_property
     def costs(self) -> pd.DataFrame:
-        """Return `seconds` of a training step of each rectifier, split and method, medians over seeds.
-
-        slower: how many times as long as without a rectifier.
-        """
+        """Return `seconds` of a training step of each, medians over seeds; slower: how many times none's."""
         kept = ["split", "method", "rectifier"]
         own = self.values.loc[self.values["basis"] == OWN]
         found = own.groupby(kept, sort=False)["seconds"].median().reset_index()
@@ -158,9 +146,8 @@ def compare(results: Results) -> Comparison:
 def list_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
     """Return one row for each basis, split, method, rectifier and reported seed, and the goals that are its columns.
 
-    Goals are the benchmark's, extraction strength where it was measured, and FQ of UWC's mixture for each target, which
-    is NaN where the target was missed. Also id, `seconds` (of a training step) and `below` (the utility is below the
-    floor of the selection rule).
+    Goals are the benchmark's, extraction strength where it was measured, and FQ of UWC's mixture for each target, NaN
+    where that was missed. Also `seconds` of a training step and `below` (the utility is below the rule's floor).
     """
     runs = results.runs.loc[is_reported(results.runs, results.rule)].drop(columns="method")
     found = _find_settings(results).reset_index(names="order").merge(runs, on="configuration")
@@ -190,9 +177,8 @@ def list_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
 def _find_settings(results: Results) -> pd.DataFrame:
     """Return basis, split, method, rectifier and configuration of the chosen settings of objectives.
 
-    With EQUAL: all settings but the rectifier's own as chosen without one. There is no such basis where the chosen
-    settings are alike in these. Beside rectifiers that add the retain gradient, a method's form with a retain term is
-    one more.
+    With EQUAL: all settings but the rectifier's own as chosen without one, unless they are alike in these. Beside
+    rectifiers that add the retain gradient, a method's form with a retain term is one more.
     """
     chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_COLUMNS, "configuration"]]
     chosen = chosen.rename(columns=SHORT).assign(basis=OWN)

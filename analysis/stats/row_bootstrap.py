@@ -26,10 +26,7 @@ SAME = 1e-6
 
 
 def resample_trials(trials: pd.DataFrame, store: Storage, halves: bool = False) -> dict[str, Array]:
-    """Return `resample` of these rows of `runs.load` by their id, without those whose utility no rows give.
-
-    `halves`: of the second half of the rows, which is reported where settings were chosen on the first.
-    """
+    """Return `resample` of these rows of `runs.load` by their id; `halves`: of the second half of the rows."""
     found = {str(trial["id"]): _resample_trial(trial, store, halves) for trial in trials.to_dict("records")}
     return {key: utilities for key, utilities in found.items() if utilities is not None}
 
@@ -57,10 +54,9 @@ def harmonic_utility(parts: Sequence[Array]) -> float:
 
 
 def resample(parts: Sequence[Array]) -> Array:
-    """Return the utility over `RESAMPLES` resamples of rows, drawn within each set.
+    """Return the utility over `RESAMPLES` resamples of rows, drawn within each set, all numbers of a row together.
 
-    All numbers of a row are drawn together. Sets of as many rows are drawn alike in every trial, so that differences of
-    two trials are of the same rows.
+    Sets of as many rows are drawn alike in every trial: differences of two trials are of the same rows.
     """
     means = [_count_draws(len(part), place) @ part / len(part) for place, part in enumerate(parts)]
     return _harmonic(np.concatenate(means, axis=1))

@@ -26,10 +26,9 @@ def compare_seeds(
 ) -> dict[str, Any]:
     """Return what a goal is without (`none`) and with a rectifier (`value`), means over the `n` seeds that both have.
 
-    `plain`, `other`: trials by seed; without a seed in common the means are over all of each. difference: value - none,
-    gains: the list by seed. ks_steps: of FQ, by how many steps of 1/n the mean KS distance changes. rows_low,
-    rows_high: of the goal of retention (`kept`), the 95 % interval of the difference over the evaluation rows, where
-    `resampled` has all these trials.
+    Without a seed in common the means are over all of each. gains: the differences by seed. ks_steps: of FQ, by how
+    many steps of 1/n the mean KS distance changes. rows_low, rows_high: of the goal of retention (`kept`), the 95 %
+    interval of the difference over the evaluation rows.
     """
     seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index).sort_values()
     before, after = (plain.loc[seeds], other.loc[seeds]) if len(seeds) else (plain, other)
@@ -79,10 +78,9 @@ def find_direction(row: Mapping[Any, Any], goal: Goal) -> float:
 
 
 def find_sign(row: Mapping[Any, Any], goal: Goal, *, clear: bool) -> float:
-    """Return the direction of a change; 0 where it is too small to count, or seeds or rows leave the direction open.
+    """Return the direction of a change; 0 where it is too small to count, or seeds (not `clear`) or rows leave it open.
 
-    `clear`: whether the seeds do not. Rows do so where the KS distance changes by one step or less, and where their
-    interval of the utility's difference holds 0.
+    Rows do so where the KS distance changes by one step or less, or their interval of the utility's change holds 0.
     """
     least = float(10**-goal.digits)  # one in the last digit that a line of progress shows
     if not clear or round(abs(row["difference"]), DECIMALS) < least:

@@ -27,12 +27,10 @@ class Results:
 
     @cached_property
     def goals(self) -> Goals:
-        """Return the goals of the sweep's benchmark."""
         return goals_of_runs(self.runs)
 
     @cached_property
     def means(self) -> pd.DataFrame:
-        """Return `selection.average` of the trials."""
         return chosen_settings.average(self.runs, self.rule)
 
     @cached_property
@@ -55,11 +53,9 @@ class Results:
 
     @cached_property
     def seeds(self) -> pd.DataFrame:
-        """Return one row for each of `chosen_trials` that has a utility.
+        """Return each of `chosen_trials` with a utility: its setting, goals, KS distance and rows.
 
-        Columns: split, method, rectifier, gamma, tau, strength, seed, the goals, on TOFU `forget_quality_ks` (D) and
-        `forget_rows` (n), id, `low` and `high` (95 % bootstrap interval of the goal of retention over the evaluation
-        rows, NaN where these are not there).
+        low, high: 95 % bootstrap interval of the goal of retention over the evaluation rows.
         """
         metrics = [goal.metric for goal in self.goals.compared]
         beside = significance.KS if self.goals.removal.metric == "forget_quality" else []
@@ -75,10 +71,8 @@ class Results:
         return tidy.make_frame(self.runs, self.models, self.means, self.chosen, self.goals)
 
     def with_runs(self, runs: pd.DataFrame) -> Results:
-        """Return the results of these trials alone."""
         return replace(self, runs=runs)
 
 
 def read_results(sweep: SweepFile, storage: Storage) -> Results:
-    """Return the results of a sweep in a storage."""
     return Results(load(sweep.label, storage), references(sweep.label, storage), sweep.selection, storage)

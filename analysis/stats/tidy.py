@@ -29,15 +29,8 @@ def make_frame(
 ) -> pd.DataFrame:
     """Return one row for each setting and metric: `value`, `sd` (n - 1) and `n` over its seeds. Columns: COLUMNS.
 
-    From what `Results` has of these names. `gamma` and `tau` are texts (`none`, `%g`; empty where the rectifier has no
-    such setting), `strength` is a task vector's, NaN elsewhere. `chosen`: whether the setting is for its split, method
-    and rectifier. A setting of which nothing is measured yet has NaN and n = 0. `other` says what else the sweep varies
-    within a study (`training.lr=0.001`, mostly empty), `id` is the lowest of the setting's trials' ids. The reference
-    models are the methods `original` and `retain`.
-
-    Mixtures of UWC are rows with `target` (elsewhere NaN): the benchmark's metrics, `weight`, and the shares of seeds
-    that reached the target, whose utility is monotone, and that keep more without mixing (CHECKS).
-    `bold` is False: what is bold is for a renderer to find.
+    `gamma` and `tau` are texts (`none`, `%g`, empty). What is not measured yet has NaN and n = 0. `other` says what
+    else the sweep varies within a study. Mixtures of UWC are rows with `target`, `weight` and CHECKS.
     """
     found = _settings(runs, means)
     parts = [_melt_references(models, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
@@ -59,8 +52,8 @@ def make_frame(
 def join(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ()) -> pd.DataFrame:
     """Return the rows of several sweeps as one frame, `sweep` saying which each is of; of one sweep its own frame.
 
-    `frames` are by NAME or NAME-HASH. What several sweeps have, a method with a rectifier on a split of a backbone, is
-    of one of them: of one with results, then of one named in `first`, then of the one given earlier.
+    What several have, a method with a rectifier on a split of a backbone, is of one with results, then of one named in
+    `first`, then of the one given earlier.
     """
     if len(frames) == 1:
         return next(iter(frames.values()))

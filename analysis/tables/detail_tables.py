@@ -20,6 +20,11 @@ from trainables.config.settings import Selection
 from trainables.storage.names import EVALUATED
 
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
+SEEDS_CAPTION = (
+    f"95% of rows: percentile bootstrap interval of utility over {row_bootstrap.RESAMPLES:,} resamples of the "
+    "evaluation rows, which says nothing about other seeds. On TOFU, KS D: the distance between the two models' truth "
+    "ratios, over n rows of each."
+)
 ATTACKS_CAPTION = (
     "What an attack brings back of what was removed, by extraction strength (of sampled answers by ROUGE-L recall), "
     f"over the n attacked seeds; {DASH}: hardly anything was removed, or not attacked. docs/measuring.md explains them."
@@ -121,7 +126,6 @@ def list_open_unlearning(results: Results) -> pd.DataFrame:
 
 
 def list_seeds(results: Results) -> pd.DataFrame:
-    """Return `Results.seeds` as texts."""
     rows = []
     for row in results.seeds.to_dict("records"):
         line = {"Split": split_label(row["split"]), **describe_settings(row), "Seed": f"{row['seed']:g}"}
@@ -133,17 +137,6 @@ def list_seeds(results: Results) -> pd.DataFrame:
         line["95% of rows"] = f"{format_number(row['low'])} to {format_number(row['high'])}" if known else DASH
         rows.append(line | {"Trial": row["id"]})
     return _hide_strength(pd.DataFrame(rows, dtype="str"), results.runs)
-
-
-def explain_seeds(results: Results) -> str:
-    """Return what the columns of `list_seeds` mean."""
-    distance = " KS D: the distance between the two models' truth ratios, over n rows of each." * (
-        KS[0] in results.seeds
-    )
-    return (
-        f"95% of rows: percentile bootstrap interval of {results.goals.retention.short} over "
-        f"{row_bootstrap.RESAMPLES:,} resamples of the evaluation rows, which says nothing about other seeds.{distance}"
-    )
 
 
 def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
@@ -199,7 +192,6 @@ def _hide_strength(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def list_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:
-    """Return the reference models as texts."""
     numbers = {column.metric: column.head for column in goals.columns}
     names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}

@@ -26,10 +26,7 @@ TEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Cell:
-    """A printed number. `marks`: signs that the notes explain; `spread`: ` ± SD (n = N)`, or what there is of it.
-
-    `beside`: what stands in small type under the number.
-    """
+    """A printed number. `marks`: signs that the notes explain; `spread`: ` ± SD (n = N)`; `beside`: below it."""
 
     text: str
     bold: bool = False

@@ -27,7 +27,6 @@ class Sheet:
 
     @property
     def csv(self) -> pd.DataFrame:
-        """Return the numbers unrounded, one below another."""
         left_out = ["table", "chosen", "printed"]
         return self.numbers.drop(columns=left_out, errors="ignore").dropna(axis="columns", how="all")
 
@@ -47,10 +46,7 @@ def make_sheet(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> She
 
 
 def make_sheets(sweeps: Mapping[str, Results], beside: bool = False) -> list[Sheet]:
-    """Return the paper's tables that sweeps of one benchmark fill, by their labels: by what they varied, in its order.
-
-    The paper's numbers are put beside those of its own dialect only.
-    """
+    """Return the paper's tables that sweeps of one benchmark fill, by what they varied, in the paper's order."""
     beside = beside and all(tidy.in_paper_dialect(one.runs) for one in sweeps.values())
     layouts = {layout.table: layout for one in sweeps.values() for layout in fitting_layouts(one.frame)}
     free = LAYOUTS["tofu_retain_free"]
@@ -68,10 +64,7 @@ def make_sheets(sweeps: Mapping[str, Results], beside: bool = False) -> list[She
 
 
 def retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials without rectifier of methods that read no retain data; WGA's only without its retain term.
-
-    Of WGA's presets `open-unlearning` has a retain term; a stated `retain_coefficient` overrules the preset.
-    """
+    """Return the trials without rectifier of methods that read no retain data; WGA's only without its retain term."""
     objective = runs.reindex(columns=["objective.preset", "objective.retain_coefficient"])
     preset = (objective["objective.preset"] == "open-unlearning").astype(float)
     retains = (runs["method"] == "wga") & objective["objective.retain_coefficient"].astype(float).fillna(preset).gt(0)

@@ -18,10 +18,7 @@ from analysis.tables.table_definitions import Layout
 from trainables.config.method_tables import METHODS, RECTIFIERS
 
 KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
-"""The columns that tell the numbers of a table apart.
-
-`setting` is the value of gamma or tau in a table that varies it, empty in others.
-"""
+"""The columns that tell the numbers of a table apart; `setting` is the value of gamma or tau where that varies."""
 MISPRINT = "¶"
 """The sign of a number that the paper cannot mean as it prints it."""
 DOUBT = "†"
@@ -34,12 +31,10 @@ BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the 
 
 
 def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
-    """Return the rows of a tidy frame that the table shows, with KEY, `printed`, `bold` by the paper's rule, `paper`.
+    """Return the rows of a tidy frame that the table shows, with KEY, `printed` and `bold` by the paper's rule.
 
-    `paper` (without misprints of which the right value is known) and `difference` (ours less the paper's, as printed)
-    are NaN unless asked for, and where the paper has nothing for the same backbone, split, method, rectifier and
-    setting. `misprint` says what is wrong with the paper's printed value. `at` is the value of the setting that is
-    held while the axis varies.
+    With `beside`, `paper` (misprints mended where that is known) and `difference` (ours less it, as printed), NaN where
+    the paper has nothing for the same setting. `misprint` says what is wrong there. `at` is the setting that is held.
     """
     rows = _select(layout, frame)
     forms = {measure.metric: measure.form for measure in layout.measures}
@@ -98,7 +93,6 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
 
 
 def _read_printed(rows: pd.DataFrame) -> pd.Series:
-    """Return the numbers as they are printed."""
     return pd.Series(pd.to_numeric(rows["printed"], errors="coerce"))
 
 

@@ -28,8 +28,10 @@ def list_rectifiers(comparison: Comparison, goal: Goal) -> pd.DataFrame:
             key: Any = (*study, name)  # type: ignore[misc]
             value = float(np.mean(own[goal.metric]))
             line = _print_line(key, goal, value, changes.get(key, {}), ranks.get(key, {}))
-            rank = ranks.get(key, {}).get("rank", math.inf)
-            rows.append(((place, rank, -goal.gain(value)), line | _print_cost(costs[key[1:]])))
+            rank, cost = ranks.get(key, {}).get("rank", math.inf), costs[key[1:]]
+            slower = "" if pd.isna(cost["slower"]) else f" (x {cost['slower']:.2f})"
+            line["s a step"] = DASH if pd.isna(cost["seconds"]) else f"{cost['seconds']:.3g}{slower}"
+            rows.append(((place, rank, -goal.gain(value)), line))
     frame = pd.DataFrame([line for _, line in sorted(rows, key=lambda row: row[0])], dtype="str")
     if frame.empty:
         return frame
@@ -64,13 +66,7 @@ def _print_line(
     }
 
 
-def _print_cost(cost: dict[Any, Any]) -> dict[str, str]:
-    slower = "" if pd.isna(cost["slower"]) else f" (x {cost['slower']:.2f})"
-    return {"s a step": DASH if pd.isna(cost["seconds"]) else f"{cost['seconds']:.3g}{slower}"}
-
-
 def explain_rectifiers(comparison: Comparison) -> str:
-    """Return what the columns of `list_rectifiers` mean."""
     seeds = ", ".join(map(str, comparison.results.rule.seeds))
     chosen = f" Settings were chosen on seeds {seeds}, which count only where no others were run." * bool(seeds)
     return (

@@ -46,7 +46,6 @@ class Layout:
 
     @property
     def metrics(self) -> list[str]:
-        """Return the metrics, in the order of the table."""
         return [measure.metric for measure in self.measures]
 
     @property
@@ -57,6 +56,9 @@ class Layout:
 
 _FIELDS = tomllib.loads(Path(__file__).with_name("table_definitions.toml").read_text(encoding="utf-8"))
 LAYOUTS = {table: TypeAdapter(Layout).validate_python({"table": table, **given}) for table, given in _FIELDS.items()}
+LAYOUTS["tofu_uwc_npo"] = replace(
+    LAYOUTS["tofu_uwc_ga"], table="tofu_uwc_npo", caption="Table 10. TOFU at equal utility (UWC): NPO", methods=("npo",)
+)
 """All of the paper's tables, by their names in `analysis.paper`."""
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
 from collections.abc import Sequence
 
 from trainables.common import typed_paths
-from trainables.common.cli import default_storage
+from trainables.common.cli import DEFAULT_STORAGE, STORAGE_VARIABLE
 from trainables.common.redaction import redact
 from trainables.storage.folder_storage import Storage
 
@@ -28,7 +29,7 @@ def resume_command(command: str, storage: str | None = None) -> str:
 
 def storage_option(store: Storage) -> str:
     """Return the option that names this storage, empty for the default one."""
-    default = default_storage()
+    default = os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
     if store.location == default or store.root == typed_paths.expand(default).absolute():
         return ""
     place = store.location if store.is_remote else typed_paths.shorten(store.root)

@@ -29,10 +29,7 @@ FILE = ("objective.idk", "objective.idk_fingerprint")
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers from `low` to `high`, both included; whole ones if both ends are.
-
-    `log`: Optuna looks at their logarithm. Raises ValueError if the range is empty or has no logarithm.
-    """
+    """All numbers from `low` to `high`, both included; whole ones if both ends are. `log`: drawn on a log scale."""
 
     low: float
     high: float

@@ -1,7 +1,6 @@
-"""Backbones as data: where a model and its fine-tuned forms are on the hub, its template, its sizes, its learning rate.
+"""Backbones as data: where a model and its fine-tuned forms are on the hub, its template, sizes and learning rate.
 
-They stand in search_spaces/backbones/. Published checkpoints are used where their authors put some on the hub; other
-TOFU models are fine-tuned from the base model by TOFU's own recipe. `--set models=DIR` takes a folder instead of all.
+Published checkpoints are used where there are some; other TOFU models are fine-tuned by TOFU's own recipe.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ GATED = ("meta-llama/", "google/gemma")
 class Backbone(Value):
     """A base model, and its published forms by role (`full`, `retain95`, ... of TOFU; `target`, `retain` of MUSE).
 
-    `corpus`: the MUSE split that its forms are of, with which those of the same texts begin. `lr` is the paper's for
-    unlearning, or that of the framework which uses the model; `finetuning` the recipe of TOFU's models that nobody
-    published, none where they are not made here.
+    `corpus`: the MUSE split that its forms are of. `lr` is the paper's for unlearning, or that of the framework which
+    uses the model; `finetuning` the recipe of TOFU's models that nobody published.
     """
 
     name: str

@@ -23,10 +23,7 @@ RANGES: dict[str, Axis] = {
 
 
 def sweep(backbone: Backbone, *, name: str, ranks: int = 1) -> Sweep:
-    """Return open-unlearning's TOFU sweep on a backbone, each method alone and with GRU.
-
-    A setting is chosen on one half of the evaluation rows and reported on the other.
-    """
+    """Return open-unlearning's TOFU sweep on a backbone, each method alone and with GRU."""
     return Sweep(
         name=name,
         title=f"TOFU on {backbone.name} with open-unlearning's models and settings",

@@ -38,7 +38,7 @@ COMMON_AXES: dict[str, Axis] = {
 class Published(Value):
     """A published setting for some cells; a later one that fits a cell overrides an earlier one.
 
-    `gamma` and `tau` are GRU's, `strength` is the stg of TRU or the strength of TV, `normalise` is TRU's.
+    `gamma` and `tau` are GRU's, `strength` is the stg of TRU or the strength of TV.
     """
 
     method: MethodName | None = None
@@ -50,10 +50,7 @@ class Published(Value):
 
 
 class ModelTraining(Value):
-    """Making of target and retain models that no folder holds.
-
-    With `pretraining` a base model is trained first on `pretraining_configs`, then fine-tuned for each role.
-    """
+    """Making of models that no folder holds; with `pretraining` a base model is trained first and then fine-tuned."""
 
     architecture: tuple[tuple[str, bool | int | float], ...]
     vocabulary: int
@@ -78,15 +75,11 @@ class Search(Value):
     sampler: Literal["tpe", "gp", "random"] = "tpe"
     floor: Share | None = None
     goals: tuple[Text, ...] = ()
-    """Metrics that are searched for, retention among them; none: the benchmark's goals. Measures by their names
-    (`extraction_strength`), if `benchmark.measures` asks for them."""
+    """Metrics that are searched for, retention among them (asked for by `benchmark.measures`); none: the goals."""
 
 
 class Stress(Value):
-    """Attacks on the chosen trials at the sweep's end (trainables.robustness.attacks); none: none are made.
-
-    `lr`: of relearning.
-    """
+    """Attacks on the chosen trials at the sweep's end (trainables.robustness.attacks). `lr`: of relearning."""
 
     attacks: tuple[Text, ...] = ()
     lr: Positive | None = None
@@ -95,8 +88,7 @@ class Stress(Value):
 class Sweep(Value):
     """A named sweep: its axes, fixed settings, and where models and data come from.
 
-    One study for each split, method and rectifier; its points are the product of the other axes that these read
-    (search_spaces.schema.axes). A setting that is no axis has its fixed value in all trials.
+    One study for each split, method and rectifier; its points are the product of the other axes that these read.
     """
 
     name: str

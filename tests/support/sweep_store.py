@@ -188,6 +188,13 @@ def write_sweep(store: Path, trials: list[str], name: str = "tiny", digest: str 
     write(store / "sweeps" / f"{name}-{digest}.json", data)
 
 
+def make_sweep(store: Path, *trials: Mapping[str, Any], **given: Any) -> Results:
+    """Write trials, each by what `write_trial` takes, and their sweep, and return its results."""
+    ids = [write_trial(store, f"{place:012x}", **one) for place, one in enumerate(trials)]
+    write_sweep(store, ids, **given)
+    return read(store)
+
+
 def write_store(store: Path) -> Path:
     """Write the whole invented sweep: 36 trials, of which one failed, one diverged, one is missing."""
     trials = []

@@ -22,9 +22,7 @@ DEFAULT_STORAGE, STORAGE_VARIABLE = "runs", "UNLEARN_STORAGE"
 StorageOption = Annotated[
     str, typer.Option("--storage", envvar=STORAGE_VARIABLE, help="Folder or address (s3://...) of the results.")
 ]
-"""The option of every command that reads or writes results."""
 SweepArgument = Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")]
-"""The argument of every command that looks at a sweep of a storage."""
 UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 """Error numbers of a path that somebody named and that cannot be used."""
 SHOWN, LONGEST = 120, 3500
@@ -36,11 +34,6 @@ def make_app(main: Callable[..., None]) -> typer.Typer:
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
     app.command()(main)
     return app
-
-
-def default_storage() -> str:
-    """Return what a command takes for --storage if it is not given."""
-    return os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
 
 
 def spell_storage(storage: str) -> str:
@@ -59,11 +52,7 @@ def command(main: Callable[..., int]) -> Callable[..., None]:
 
 
 def guarded(main: Callable[[], int]) -> int:
-    """Run `main` and return the exit status.
-
-    InputError, an invalid configuration and a path that cannot be used become one message and status 2,
-    a diverged model and a full disk one message and status 1.
-    """
+    """Run `main`; return the exit status: 2 after bad input, 1 after a diverged model or a full disk."""
     try:
         return main()
     except InputError as error:

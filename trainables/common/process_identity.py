@@ -16,7 +16,6 @@ CLOCK_SECONDS = 60.0
 
 
 def describe_self() -> Identity:
-    """Return the identity of this process."""
     born = psutil.Process().create_time()
     return {"host": os.uname().nodename, "place": machine_id(), "pid": os.getpid(), "born": born}
 

@@ -42,20 +42,14 @@ def commit() -> tuple[str | None, bool]:
 
 
 def stamp(*names: str) -> dict[str, Any]:
-    """Return versions, commit and code of this process, as every result has them, and the date that templates are told.
-
-    `names` as `hash_code` takes them.
-    """
+    """Return versions, commit and code of this process, and the date that templates are told."""
     head, dirty = commit()
     found = {"versions": versions(), "commit": head, "dirty": dirty, "code": hash_code(*names)}
     return found | {"template_date": TEMPLATE_DATE}
 
 
 def hash_code(*names: str) -> str:
-    """Return twelve hex digits of the modules of NUMBERS, which make a trial's numbers from its configuration.
-
-    `names`: a trial's method and rectifier. If one is a file in trainables/methods/custom/, all files there count.
-    """
+    """Return twelve hex digits of the modules of NUMBERS; those in custom/ count if one of `names` is a file there."""
     plain, whole = _codes()
     return whole if any((ROOT / CUSTOM / f"{name}.py").exists() for name in names) else plain
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 class Example:
     """Token ids of one row; the label positions are `answer_start` to the end.
 
-    `lead`, `ending`: how many labels stand before and behind the answer itself, such as an answer tag and the tokens
-    that end a turn. Measures of the answer leave them out.
+    `lead`, `ending`: labels before and behind the answer itself (an answer tag, the tokens that end a turn), which
+    measures leave out.
     """
 
     input_ids: tuple[int, ...]
@@ -20,7 +20,6 @@ class Example:
 
     @property
     def answer_tokens(self) -> int:
-        """Return the number of labels."""
         return len(self.input_ids) - self.answer_start
 
 

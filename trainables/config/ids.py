@@ -21,10 +21,7 @@ def drop_planning(identified: dict[str, Any]) -> None:
 
 
 def hashed_part(value: Value) -> dict[str, Any]:
-    """Return the part of a value that is hashed: the chosen settings, without paths if a fingerprint names the content.
-
-    Defaults are left out, so that a setting added later leaves old results valid; a default is never changed.
-    """
+    """Return the chosen settings, without paths if a fingerprint names the content; a default is never changed."""
     chosen: dict[str, Any] = value.model_dump(mode="json", exclude_defaults=True)
     return without_paths(chosen)
 

@@ -25,7 +25,7 @@ reference_sums: S_i^0, one forward pass of the target model over the forget rows
 PUBLISHED_NEEDS = ("pairs", "frozen_on_forget", "retain_multiplier")
 """Further needs, of published objectives alone.
 
-pairs: each forget row once more with another answer, in one pass with it; S_i^0 of these too, another one each epoch.
+pairs: each forget row once more with another answer, in one pass with it, another one each epoch.
 frozen_on_forget: the frozen model reads the forget rows, beside the pass that there is anyhow.
 retain_multiplier: the retain term has a pass of its own, whose gradient is kept until its weight is known.
 """
@@ -233,8 +233,7 @@ _RECTIFIERS = (  # in the order of tables and legends
 def _read_custom_file(path: Path) -> Iterator[Row]:
     """Yield the rows of a file in custom/: a rectifier's if it has a class Rectifier, an objective's if a make.
 
-    A file with neither, or that cannot be parsed, has both rows, and is refused when it is used. LABEL, NEEDS and TAKES
-    are plain values; without them the most is assumed.
+    LABEL, NEEDS and TAKES are plain values; without them, or of a file that cannot be parsed, the most is assumed.
     """
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body

@@ -29,11 +29,7 @@ class Value(BaseModel):
 
 
 class Model(Value):
-    """A causal language model: a folder or a hub id.
-
-    `fingerprint` names what the weights are (content of the folder, or the recipe that makes them) and stands
-    for the path in every hash, so that a moved folder keeps its results.
-    """
+    """A causal language model: a folder or a hub id; `fingerprint` stands for the path in every hash."""
 
     path: Place
     revision: Text | None = None
@@ -72,11 +68,7 @@ class Shape(Value):
 
 
 class Rectifier(Value):
-    """Change of the objective's gradient before the optimizer.
-
-    Of the whole gradient, retain terms included: `none`; `clip`: clipping alone (the paper's ablation); `gru`; `agem`:
-    projection onto the normal plane of this step's retain gradient, the same as GRU with gamma 1 and no clipping. The
-    others combine the gradient of the forget terms with the retain gradient (methods.rectifiers.two_gradients).
+    """Change of the objective's gradient before the optimizer: a name of RECTIFIERS.
 
     `gamma` is the weight of the new retain gradient in the moving average (paper eq. 9); none means no average,
     the same as 1. `tau` is the clipping norm (eq. 10); none means no clipping.
@@ -122,10 +114,7 @@ class Rectifier(Value):
 
 
 class Objective(Value):
-    """Settings of the unlearning objective: a published preset, and over it what is stated here.
-
-    METHODS lists the presets' numbers and what each method reads; it ignores the rest.
-    """
+    """Settings of the unlearning objective over a preset; METHODS says which are read."""
 
     preset: Literal["paper", "authors", "open-unlearning"] = "paper"
     beta: Positive | None = None
@@ -176,12 +165,10 @@ class Benchmark(Value):
 
     @property
     def is_fictional(self) -> bool:
-        """Return whether its rows are made up from settings, when a trial needs them."""
         return (self.fingerprint or "").startswith(FICTIONAL)
 
     @property
     def places(self) -> dict[str, str]:
-        """Return part -> place of `sources`."""
         return dict(source.split("=", 1) for source in self.sources)
 
     @field_validator("measures")
@@ -223,9 +210,7 @@ class Training(Value):
     eval_every: Count | None = None
     """Evaluate every so many optimizer steps and after the last: the trial's selection rule then chooses the step."""
     stop_above: float | None = Field(default=None, gt=0)
-    """A retain loss above this bar is a collapsed model: training stops there, and the model is evaluated as it is.
-
-    It is looked at where it is measured: each step with a rectifier that has a retain pass, else by `observe`."""
+    """A retain loss above this bar, where that is measured (a retain pass, `observe`), ends the training: collapsed."""
     stop_below: Positive | None = None
     """The benchmark's utility (MU) below this bar, looked at by `eval_every`, is a collapsed model, too."""
 
@@ -252,8 +237,7 @@ class Resources(Value):
     gpu_name: Literal["A100", "H100", "H200", "L40S", "RTX4090"] | None = None
     """Whose rate the plan's hours go by; none: this machine's GPU, or else an A100."""
     micro_batch: Count | None = None
-    """Rows of one rank's forward pass; none: as many as fit a GPU (trainables.training.memory) or the caches of a CPU;
-    the result tells which."""
+    """Rows of one rank's forward pass; none: as many as fit (trainables.training.memory); the result tells which."""
     checkpoint_every: Count | None = None
     """Optimizer steps between checkpoints of a trial in progress."""
     evaluation_tokens: int = Field(default=4096, ge=256, le=10**9)
@@ -274,11 +258,10 @@ class Resources(Value):
 
 
 class TaskVector(Value):
-    """Length and making of a task vector.
+    """Length (`stg` of TRU, `strength` of TV) and making of a task vector.
 
-    `stg` is TRU's strength, `strength` that of TV. A vector is fine-tuned for `steps` full-batch iterations of
-    `optimizer` at `lr` (the paper's T and lr). TRU splits the forget set at random into `batches` equal batches and
-    brings every rectified vector to length 1: the `whole` vector, or each tensor of it (`per_tensor`).
+    A vector is fine-tuned for `steps` full-batch iterations of `optimizer` at `lr` (the paper's T and lr). TRU splits
+    the forget set at random into `batches` and brings every rectified vector to length 1 (`normalise`).
     """
 
     stg: Positive | None = None
@@ -291,9 +274,9 @@ class TaskVector(Value):
 
 
 class Calibration(Value):
-    """UWC: after unlearning, mix with the target model until MU is a given share of the target model's.
+    """UWC: after unlearning, mix with the target model until MU is each of these shares of the target model's.
 
-    `targets` are those shares; each is searched to within `tolerance` of MU in at most `evaluations` evaluations.
+    Each is searched to within `tolerance` of MU in at most `evaluations` evaluations.
     """
 
     targets: tuple[Share, ...] = ()
@@ -312,8 +295,7 @@ class Selection(Value):
     """Rule that chooses among a study's trials, or among a trial's steps (trainables.benchmarks.selection).
 
     `utility_floor`: the most removal among those that keep `share` of the target model's utility, else the most
-    utility. With `halves` it is chosen on one half of the evaluation rows and reported on the other, with `seeds` on
-    the trials of these seeds and reported on those of others, where there are any. None: on all that are reported.
+    utility. With `halves` or `seeds` it is chosen on one half of the rows, or these seeds, and reported on the others.
     """
 
     rule: Literal["utility_floor", "highest_removal", "highest_utility"] = "utility_floor"

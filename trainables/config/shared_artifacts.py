@@ -14,15 +14,13 @@ class Artifact(Value):
     """Something that trials share."""
 
     def id(self) -> str:
-        """Return the twelve hex digits that name it."""
         return digest(hashed_part(self))[:12]
 
 
 class Recipe(Artifact):
     """Making of a model: a base model fine-tuned, or an architecture trained from nothing, on named rows.
 
-    `architecture` holds keyword arguments of transformers' LlamaConfig; the tokenizer is then a byte-level BPE
-    of `vocabulary` entries learnt from the same data folder. `clip` is the clipping norm of fine-tuning.
+    `architecture`: arguments of transformers' LlamaConfig, with a byte-level BPE of `vocabulary` entries.
     """
 
     base: Model | None = None
@@ -42,10 +40,7 @@ class Recipe(Artifact):
 
 
 class Direction(Artifact):
-    """Making of a task vector: everything but its strength, so that all strengths share one.
-
-    `rectified`: TRU's mean of rectified unit vectors over `batches`; else the plain vector of the whole forget set.
-    """
+    """Making of a task vector without its strength; `rectified`: TRU's mean of rectified unit vectors."""
 
     rectified: bool
     target: Model

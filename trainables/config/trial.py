@@ -34,9 +34,7 @@ class Trial(Value):
     resources: settings.Resources = settings.Resources()
     seed: Seed = 0
     observe: Count | None = None
-    """Every so many steps a pass on further retain rows measures cos(g_u, g_r) and the retain loss.
-
-    It changes no number and is not in the id, unless `training.stop_above` is set, which goes by what it measures."""
+    """Every so many steps a pass on further retain rows measures cos(g_u, g_r) and the retain loss."""
     task_vector: settings.TaskVector | None = None
     """Of the methods tv and tru, and of no other."""
     calibration: settings.Calibration = settings.Calibration()
@@ -114,10 +112,7 @@ class Trial(Value):
 
 
 def check_runnable(trial: Trial) -> None:
-    """Raise InputError where `training.stop_above` is never looked at, and for unusable GPUs or parts.
-
-    No check of the value's own: results that were made without it are still read.
-    """
+    """Raise InputError for what a result may have but no run: `stop_above` never looked at, unusable GPUs or parts."""
     ranks, gpus = trial.resources.ranks, trial.resources.gpus
     if gpus > 1 or 0 < gpus < 1 < ranks:
         raise InputError(

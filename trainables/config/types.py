@@ -1,7 +1,4 @@
-"""Types of the fields of a configuration.
-
-Bounds are far beyond what anybody needs, and keep arithmetic on what people type finite.
-"""
+"""Types of the fields of a configuration; their bounds keep arithmetic on what people type finite."""
 
 from __future__ import annotations
 

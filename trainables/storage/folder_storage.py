@@ -23,9 +23,9 @@ NO_ROOM = 2**20
 
 
 class Storage:
-    """A folder: trials/, sweeps/, shared/, reports/ and mlflow.db, below `root`.
+    """A folder that all machines see: trials/, sweeps/, shared/, reports/ and mlflow.db, below `root`.
 
-    All machines see it, so that there is nothing to transfer. ObjectStorage overrides the methods that do nothing here.
+    ObjectStorage overrides the methods that do nothing here.
     """
 
     is_remote = False
@@ -66,7 +66,6 @@ class Storage:
         return str(self.root)
 
     def uri(self, path: Path) -> str:
-        """Return the address of something in the storage."""
         return path.as_uri()
 
     def local_path(self, place: str) -> str:
@@ -124,8 +123,8 @@ class Storage:
     def push(self, path: Path) -> None:
         """Send a file, or a folder that never changes."""
 
-    def push_parts(self, folder: Path) -> None:
-        """Send what this machine has of a folder that changes, or that several machines work on."""
+    def push_parts(self, path: Path) -> None:
+        """Send what this machine has of a folder that changes, or that several machines work on; or a file."""
 
     def try_push(self, path: Path) -> bool:
         """Send a file or a folder if the storage answers; whether it did."""

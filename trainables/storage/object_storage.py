@@ -1,7 +1,6 @@
 """A storage in a bucket, with a working copy on every machine, which may be deleted when nothing runs there.
 
-A trial is sent whole when it ends, result.json last; a checkpoint counts with meta.json, a folder that is made once
-with COMPLETE. Results are downloaded before a plan, a status and a report.
+A trial is sent whole when it ends; results are downloaded before a plan, a status and a report.
 """
 
 from __future__ import annotations
@@ -26,17 +25,7 @@ from trainables.common.errors import InputError, Unreachable
 from trainables.common.redaction import has_credentials
 from trainables.storage.atomic_files import publish, usable_folder
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import (
-    CONFIG,
-    ERROR,
-    EVALUATIONS,
-    LOST,
-    META,
-    PROGRESS,
-    RESULT,
-    RETRY,
-    WEIGHTS,
-)
+from trainables.storage.names import CONFIG, ERROR, EVALUATIONS, LOST, META, PROGRESS, RESULT, RETRY, WEIGHTS
 
 CACHE = Path("~/.cache/unlearning/storages")
 COMPLETE = ".complete"
@@ -59,8 +48,8 @@ PIECE = 8 * 2**20
 class ObjectStorage(Storage):
     """A storage below `base` in a file system of pyarrow.
 
-    `listed`: bytes and time of each object at the last download, and of what was sent since; look-ups there ask no
-    network. `downloaded`: those of the objects that this process has downloaded.
+    `listed`: bytes and time of each object at the last download, and of what was sent since. `downloaded`: those that
+    this process has downloaded.
     """
 
     is_remote = True
@@ -185,20 +174,20 @@ class ObjectStorage(Storage):
 
     def push(self, path: Path) -> None:
         mark = f"{self._name(path)}/{COMPLETE}"
-        if path.is_file():
-            self._put(path)
-        elif path.is_dir():
-            if self._read(mark) is None:
-                self.push_parts(path)
-                self._write(mark, b"")
-            (path / COMPLETE).touch()
-            self.listed[mark] = (0, None)
+        if not path.is_dir():
+            self.push_parts(path)
+            return
+        if self._read(mark) is None:
+            self.push_parts(path)
+            self._write(mark, b"")
+        (path / COMPLETE).touch()
+        self.listed[mark] = (0, None)
 
-    def push_parts(self, folder: Path) -> None:
-        _for_each(self._put, _shown_files(folder))
+    def push_parts(self, path: Path) -> None:
+        _for_each(self._put, _shown_files(path) if path.is_dir() else [path])
 
     def try_push(self, path: Path) -> bool:
-        return warn_if_unreachable(lambda: self.push_parts(path) if path.is_dir() else self.push(path))
+        return warn_if_unreachable(lambda: self.push_parts(path))
 
     def read_newest(self, path: Path) -> bytes | None:
         return self._read(self._name(path))

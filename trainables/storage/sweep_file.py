@@ -104,10 +104,7 @@ def read_sweep(path: Path) -> SweepFile:
 
 
 def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
-    """Return the sweeps called NAME, newest first, or the one NAME-HASH, as the last scan of the storage found them.
-
-    Raises InputError with the known ones if there is none, or if one cannot be read.
-    """
+    """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError if there is none."""
     names = list_names(store)
     found = [read_sweep(store.root / "sweeps" / f"{stem}.json") for stem in names if name in (stem, names[stem])]
     if not found:

@@ -52,10 +52,7 @@ def train_ranks(config: dict[str, Any]) -> None:
 
 
 def _find_outcome(failure: Exception) -> str:
-    """Return the outcome of a trial whose ranks Ray Train gave up on.
-
-    It is lost if any rank died: the others then often fail for want of it. Ray Train has no public type for that.
-    """
+    """Return the outcome of a trial whose ranks Ray Train gave up on: lost if any rank died."""
     from ray.train import ControllerError, WorkerGroupError
 
     from trainables.training.runtime import is_out_of_memory
@@ -69,10 +66,7 @@ def _find_outcome(failure: Exception) -> str:
 
 
 def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = "PACK") -> dict[str, Any]:
-    """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; return the result.
-
-    `strategy`: Ray's, for the placement of the ranks. Raises what Ray Train raises after its restarts.
-    """
+    """Run a trial as a Ray Train TorchTrainer; return the result. Raises what Ray Train raises after its restarts."""
     from ray.train import TrainingFailedError
 
     config = {"trial": trial.model_dump(mode="json"), "storage": store.location, "keep": keep}
@@ -107,10 +101,7 @@ def _fit(
     strategy: str,
     seconds: int = COLLECTIVE_SECONDS,
 ) -> None:
-    """Run `function` on every rank, and again each time that a node was lost.
-
-    Raises what Ray Train raises after its restarts if no node was lost.
-    """
+    """Run `function` on every rank, and again each time that a node was lost; else raise what Ray Train does."""
     from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -141,15 +132,13 @@ def _fit(
 
 def list_nodes() -> set[str]:
     """Return the ids of the nodes whose raylets answer, which Ray itself asks only half a minute later."""
-    known = [node for node in ray.nodes() if node["Alive"]]
+
+    def ask(node: dict[str, Any]) -> set[str]:
+        try:
+            socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), ANSWER_SECONDS).close()
+        except OSError:
+            return set()
+        return {node["NodeID"]}
+
     with ThreadPoolExecutor(max_workers=32) as threads:
-        answers = list(threads.map(_node_answers, known))
-    return {node["NodeID"] for node, answered in zip(known, answers, strict=True) if answered}
-
-
-def _node_answers(node: dict[str, Any]) -> bool:
-    try:
-        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), ANSWER_SECONDS).close()
-    except OSError:
-        return False
-    return True
+        return set[str]().union(*threads.map(ask, [node for node in ray.nodes() if node["Alive"]]))

@@ -28,7 +28,7 @@ REPORT_SECONDS = 2.0
 
 
 class TrialActor(tune.Trainable):
-    """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`."""
+    """Runs one-rank trials, one after another; configuration: a `trial` as JSON, `storage`, `keep`."""
 
     def setup(self, config: dict[str, Any]) -> None:
         provenance.stamp()
@@ -36,7 +36,6 @@ class TrialActor(tune.Trainable):
         self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next trial into this process."""
         self._take(new_config)
         return True
 
@@ -49,8 +48,7 @@ class TrialActor(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Go on for about two seconds, or to the end.
 
-        A trial that has a result by now does not run. One that another process runs, perhaps for a driver that was
-        killed, waits for that one's end.
+        A trial that has a result does not run; one that another process runs waits for that one's end.
         """
         from trainables.trial import progress, record
 
@@ -96,7 +94,6 @@ def find_end(trial: Trial, store: Storage) -> dict[str, Any] | None:
 
 
 def rank(config: dict[str, Any]) -> None:
-    """Run one rank of a trial."""
     provenance.stamp()
     cli.silence_libraries()
     store, wanted = open_unchecked(config["storage"]), Trial.model_validate(config["trial"])
@@ -116,7 +113,6 @@ def make_run(trial: Trial, store: Storage, given: dict[str, Any]) -> TrialRun:
 
 
 def direction_rank(config: dict[str, Any]) -> None:
-    """Run one rank that makes a direction."""
     cli.silence_libraries()
     direction, store = Direction.model_validate(config["direction"]), open_unchecked(config["storage"])
     _fetch_once(store, lambda: localize(direction, store))

@@ -59,10 +59,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
 def make_evaluation(
     model: dict[str, Any], benchmark: dict[str, Any], retain: str | None, root: str, resources: Resources
 ) -> dict[str, Any]:
-    """Evaluate a model unless that is done, in the precision and on the device of the trials it is compared with.
-
-    `retain`: the id of the retain model's evaluation, for FQ.
-    """
+    """Evaluate a model unless that is done, as the trials it is compared with; `retain`: an evaluation's id, for FQ."""
     store = open_unchecked(root)
     subject, on = localize(Model.model_validate(model), store), localize(Benchmark.model_validate(benchmark), store)
     key = evaluation_id(subject, on, retain, resources.precision)

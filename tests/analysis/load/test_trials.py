@@ -12,10 +12,8 @@ from analysis import runs
 from analysis.load import opening
 from analysis.stats import chosen_settings
 from tests.support import sweep_store
-from tests.support.sweep_store import GRU, Results, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, Results, make_sweep, write_sweep, write_trial
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model, Resources
-from trainables.config.trial import Trial
 
 store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
 
@@ -30,30 +28,9 @@ def test_load_keeps_every_trial(results: Results) -> None:
     assert (diverged["error.message"], diverged["error.step"]) == ("loss is <nan>", 12)
     assert (finished["benchmark.split"], finished["steps"], finished["seconds"]) == ("forget10", 31, 40.0)
     assert len(set(trials["configuration"])) == 18
-    assert set(runs.COLUMNS) - {"removal"} <= set(trials.columns)
     clipping = {(row["rectifier.name"], row["clipping"]) for row in trials.to_dict("records")}
     assert {("none", ""), ("gru", "none")} <= clipping
     assert ("gru", "") not in clipping
-
-
-def own(folder: str, seed: int, marks: str | None = "f00d") -> Trial:
-    """A trial on rows and models that lie in `folder`."""
-    sources = (f"forget={folder}/forget.jsonl", f"retain={folder}/retain.jsonl")
-    return Trial(
-        method="gd",
-        benchmark=Benchmark(name="own", data="own", split="own", sources=sources, fingerprint=marks),
-        target=Model(path=f"{folder}/model", tokenizer=f"{folder}/tokenizer", fingerprint=marks),
-        resources=Resources(checkpoint_every=10 if folder == "here" else None),
-        seed=seed,
-    )
-
-
-@pytest.mark.parametrize(("marks", "same"), [("f00d", True), (None, False)])
-def test_a_moved_folder_changes_no_configuration(marks: str | None, same: bool) -> None:
-    """As a trial's id has it: sources and tokenizer are places too, and how often is checkpointed changes nothing."""
-    here, there = (runs.canonical(own(place, 0, marks).model_dump(mode="json")) for place in ("here", "there"))
-    assert (here == there) is same
-    assert (own("here", 0, marks).id() == own("there", 0, marks).id()) is same
 
 
 CALIBRATED = sweep_store.calibrated(-5.0, 0.5)
@@ -132,28 +109,9 @@ def test_bad_input_is_named(copy: Path) -> None:
 def test_what_was_not_measured_is_never_the_best(tmp_path: Path) -> None:
     """The rule itself is tested with trainables.benchmarks.selection; here numbers that are missing are NaN."""
     points = [(None, 0.5), (-5.0, 0.46), (-9.0, 0.48), (-1.0, None), (-0.5, 0.44)]
-    trials = [
-        write_trial(tmp_path, f"{place:012x}", rectifier=GRU | {"gamma": place / 10}, fq=fq, mu=mu)
-        for place, (fq, mu) in enumerate(points)
-    ]
+    trials = [{"rectifier": GRU | {"gamma": place / 10}, "fq": fq, "mu": mu} for place, (fq, mu) in enumerate(points)]
     model = {"original": {"metrics": {"forget_quality": -20.0, "model_utility": 0.5}}}
-    write_sweep(tmp_path, trials, splits=("forget05",), models=model)
-    results = read(tmp_path)
+    results = make_sweep(tmp_path, *trials, splits=("forget05",), models=model)
     assert results.chosen[["gamma", "kept"]].values.tolist() == [[0.1, True]]  # of those that keep 0.45
     alone = replace(results, models=results.models.iloc[:0])
     assert alone.chosen[["gamma", "kept"]].values.tolist() == [[0.0, False]]  # no bar: the highest utility
-
-
-def test_seeds_are_averaged_before_the_choice(tmp_path: Path) -> None:
-    gru = {"rectifier": GRU, "mu": 0.85}
-    trials = [write_trial(tmp_path, f"{seed:012x}", fq=fq, seed=seed, **gru) for seed, fq in enumerate([-1, -9, -11])]
-    lucky = GRU | {"gamma": 0.05}
-    trials += [
-        write_trial(tmp_path, f"{9 + seed:012x}", fq=-6.0, mu=0.85, rectifier=lucky, seed=seed) for seed in (0, 1)
-    ]
-    trials.append(write_trial(tmp_path, "f" * 12, rectifier=lucky, seed=2, status="failed"))
-    write_sweep(tmp_path, trials)
-    chosen = read(tmp_path).chosen.to_dict("records")[0]
-    assert (chosen["gamma"], chosen["n"], chosen["planned"], chosen["settings"]) == (0.05, 2, 3, 2)
-    assert (chosen["seeds"], chosen["id"]) == ("0, 1", "000000000009")
-    assert chosen["forget_quality"] == -6.0

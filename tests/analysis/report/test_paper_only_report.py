@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from typer.testing import CliRunner
 
 from analysis import paper, report
@@ -26,12 +25,3 @@ def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None
     assert page.count("<img") == 2
     kept, printed = pd.read_csv(tmp_path / "out/tables/tofu_main.csv"), paper.load_table("tofu_main")
     assert kept["value"].tolist() == printed.loc[printed["backbone"] == "Llama-2-7B-chat", "value"].tolist()
-
-
-@pytest.mark.parametrize(
-    ("name", "words"), [("own", "no table of this sweep"), ("tofu_lama", "did you mean 'tofu_llama'")]
-)
-def test_a_sweep_that_the_paper_has_not(name: str, words: str) -> None:
-    done = CliRunner().invoke(report.app, [name, "--source", "paper"])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert words in done.stderr

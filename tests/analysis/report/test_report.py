@@ -96,6 +96,8 @@ def test_report_command(copy: Path) -> None:
     [
         (["tinny", "--storage", "STORE"], ["no sweep 'tinny' in ", "did you mean 'tiny'? known: tiny"]),
         (["tiny", "--storage", "STORE/nowhere"], ["--storage", "nowhere", "no such folder"]),
+        (["own", "--source", "paper"], ["no table of this sweep"]),
+        (["tofu_lama", "--source", "paper"], ["did you mean 'tofu_llama'"]),
         (
             ["tiny", "--storage", "STORE", "--output", "STORE/sweeps/tiny-0a1b2c3d.json"],
             ["--output", "cannot be written"],
@@ -108,16 +110,6 @@ def test_bad_input_exits_2(store: Path, arguments: list[str], words: list[str]) 
     assert len(done.stderr.splitlines()) == 1
     for word in words:
         assert word in done.stderr
-
-
-def test_references_without_an_evaluation(copy: Path) -> None:
-    for model in ("retain", "original"):
-        (copy / f"shared/evaluations/{model}-forget05/result.json").unlink()
-    folder = report.build("tiny", copy)
-    page = (folder / "index.html").read_text()
-    assert "forget05: the original model&#39;s evaluation original-forget05 is missing." in page
-    assert "forget05: the original model&#39;s MU is not known, so the highest MU was chosen." in page
-    assert re.search(r"\| Original +\| +— \| +— \| +-21.4000 \|", (folder / "tables/main.md").read_text())
 
 
 def test_what_is_not_known_is_said(tmp_path: Path) -> None:
@@ -143,20 +135,6 @@ def test_analysis_needs_no_machinery(root: Path) -> None:
     code = "import sys, analysis.report; print(*sorted({'torch', 'ray', 'mlflow', 'deepspeed'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-def test_failures_are_listed_up_to_a_number(tmp_path: Path) -> None:
-    failed = {"status": "failed", "error": {"kind": "failed", "message": "no room", "step": None}}
-    ids = [f"{place:012x}" for place in range(80)]
-    for trial in ids[60:]:
-        write_trial(tmp_path, trial, **failed, seed=int(trial, 16))
-    write_sweep(tmp_path, ids, splits=())
-    folder = report.build("tiny", tmp_path)
-    page = (folder / "index.html").read_text()
-    assert page.count("no result.json") == 30  # those with a cause come first
-    assert page.count("no room") == 20
-    assert "and 30 more (" in page
-    assert len(pd.read_csv(folder / "tables/failures.csv")) == 80
 
 
 def test_tables_without_rows_and_with_odd_texts_can_be_read(tmp_path: Path) -> None:

@@ -83,11 +83,3 @@ def test_the_report_has_the_part_where_there_are_several(tmp_path: Path) -> None
     assert set(rows["rectifier"]) == set(NAMES[1:])
     assert {"gains", "low", "adjusted", "effect", "slower"} <= set(rows)
     assert set(pd.read_csv(tmp_path / "report/tables/rectifier_ranks.csv")["rectifier"]) == set(NAMES)
-
-
-@pytest.mark.parametrize("names", [("none", "gru"), ("clip", "gru", "sago")])
-def test_one_rectifier_or_no_plain_method_has_no_such_part(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """What GRU alone changes is the verdict's, which is not said twice."""
-    results = write_arena(tmp_path, shifted(), names=names, seeds={1e-3: range(3)})
-    assert compare(results).several == ("none" not in names)
-    assert "Which rectifier helps" not in write_report(tmp_path)

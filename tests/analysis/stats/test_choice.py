@@ -1,6 +1,5 @@
 """Whom a report shows: the sweep's selection rule, halves of the rows, steps, in every part of the page."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,7 @@ from analysis import report
 from analysis.stats import chosen_settings
 from analysis.tables import detail_tables
 from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, report_tables, write_store
-from tests.support.sweep_store import (
-    GRU,
-    NONE,
-    Results,
-    read,
-    write_sweep,
-    write_trial,
-    write_vectors,
-)
+from tests.support.sweep_store import GRU, NONE, Results, make_sweep, read, write_sweep, write_trial
 from trainables.config.settings import Selection
 
 
@@ -106,25 +97,11 @@ def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gam
     assert words in chosen_settings.rule_text(results.goals, results.rule)
 
 
-def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:
-    """The highest utility: the lowest strength of TRU."""
-    store = write_vectors(tmp_path)
-    path = store / "sweeps/vectors-0dec0de5.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"selection": {"rule": "highest_utility"}}))
-    folder = report.build("vectors", store)
-    assert main_rows((folder / "tables/main.md").read_text())["TRU"][1] == "0.8900"
-    assert main_rows((folder / "tables/tofu_retain_free.md").read_text())["TRU"][1] == "**0.89**"
-    curves = pd.read_csv(folder / "figures/strength.csv").dropna(subset=["setting"])
-    chosen = curves.loc[curves["chosen"], ["method", "setting"]].drop_duplicates()
-    assert sorted(chosen.to_numpy().tolist()) == [["tru", 4.0], ["tv", 1.0]]
-
-
 def test_chosen_steps_and_trials_that_ended_early_are_shown(tmp_path: Path) -> None:
     error = {"kind": "collapsed", "message": "retain loss 9 is above training.stop_above=8", "step": 3}
     given = {"fq": -6.0, "mu": 0.1, "status": "collapsed", "error": error}
-    trials = [write_trial(tmp_path, f"{n}" * 12, **given, seed=1 - n, chosen_step=10 + 10 * n) for n in (0, 1)]
-    trials.append(write_trial(tmp_path, "f" * 12, rectifier=GRU, fq=-4.0, mu=0.5))
-    write_sweep(tmp_path, trials)
+    seeds = [given | {"seed": 1 - n, "chosen_step": 10 + 10 * n} for n in (0, 1)]
+    make_sweep(tmp_path, *seeds, {"rectifier": GRU, "fq": -4.0, "mu": 0.5})
     folder = report.build("tiny", tmp_path)
     assert main_rows((folder / "tables/main.md").read_text())["GA"][:2] == ["-6.0000", "0.1000"]
     assert pd.read_csv(folder / "figures/tradeoff.csv")["kind"].tolist().count("trial") == 3

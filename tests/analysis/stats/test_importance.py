@@ -1,4 +1,4 @@
-"""Which setting matters: a goal that one setting decides, and what is drawn of it."""
+"""Which setting matters: a goal that one setting decides."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pandas as pd
 import pytest
 
 from analysis import runs
-from analysis.figures import sensitivity
-from analysis.load.goal_columns import find_goals
 from analysis.stats import importance
 from tests.support.sweep_store import GRU, write_sweep, write_trial
 
@@ -43,16 +41,3 @@ def test_the_setting_that_decides_a_goal_has_most_of_its_importance(tmp_path: Pa
 @pytest.mark.parametrize(("count", "failed", "settings"), [(9, 0, set()), (14, 5, set()), (15, 5, {10}), (3, 3, set())])
 def test_few_settings_and_failures_say_nothing(tmp_path: Path, count: int, failed: int, settings: set[int]) -> None:
     assert set(importance.measure_importance(make_runs(tmp_path, count, failed))["settings"]) == settings
-
-
-def test_slices_show_each_goal_over_each_setting(tmp_path: Path) -> None:
-    made = make_runs(tmp_path, 24)
-    ((_, points),) = importance.list_points(made)
-    panels = sensitivity.draw_slices(points, find_goals("tofu"), importance.measure_importance(made)).axes
-    names = [axes.get_xlabel() for axes in panels]
-    assert set(names[:2]) == {"training.lr", "rectifier.gamma"}  # those that matter come first
-    assert names[3:] == names[:3]
-    rate, words = (panels[names.index(name)] for name in ("training.lr", "rectifier.tau"))
-    assert rate.get_xscale() == "log"
-    assert sorted(np.asarray(rate.lines[0].get_xdata())) == sorted(points["training.lr"])
-    assert [text.get_text() for text in words.get_xticklabels()] == ["1", "none"]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis import report
 from analysis.number_format import DASH
 from analysis.tables.markdown_latex import Cell, to_latex, to_markdown
 from analysis.tables.table_definitions import LAYOUTS, Layout
@@ -14,7 +13,7 @@ from search_spaces.schema import sweep as spaces
 from tests.analysis.tables.test_paper_tables import compiled
 from tests.support import sweep_store
 from tests.support.benchmark_store import write_store as write_benchmark
-from tests.support.sweep_store import GRU, NONE, Results, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, NONE, Results, make_sweep, read
 from tests.support.table_sheets import find_row, paper_sheets
 
 LLAMA = "Llama-2-7B-chat"
@@ -22,17 +21,14 @@ LLAMA = "Llama-2-7B-chat"
 
 def write_llama(store: Path, backbone: str = LLAMA) -> Results:
     """GA on both splits without and with GRU, two seeds; WGA without GRU on forget05; a failed NPO."""
-    trials = []
-    for split, shift in (("forget05", 0.0), ("forget10", 2.0)):
-        for rectifier, fq, mu in ((NONE, -16.0, 0.0), (GRU, -3.5, 0.5)):
-            for seed in (0, 1):
-                given = {"fq": fq + shift + seed, "mu": mu + seed / 10, "seed": seed, "split": split}
-                trials.append(write_trial(store, f"{len(trials):012x}", "ga", rectifier, **given))
-    trials.append(write_trial(store, "a" * 12, "wga", fq=-7.0, mu=0.4))
-    error = {"kind": "out_of_memory", "message": "too big"}
-    trials.append(write_trial(store, "b" * 12, "npo", status="out_of_memory", error=error))
-    write_sweep(store, trials, name="tofu_llama", backbone=backbone)
-    return read(store)
+    trials = [
+        {"rectifier": rectifier, "fq": fq + shift + seed, "mu": mu + seed / 10, "seed": seed, "split": split}
+        for split, shift in (("forget05", 0.0), ("forget10", 2.0))
+        for rectifier, fq, mu in ((NONE, -16.0, 0.0), (GRU, -3.5, 0.5))
+        for seed in (0, 1)
+    ]
+    wga, npo = {"method": "wga", "fq": -7.0, "mu": 0.4}, {"method": "npo", "status": "out_of_memory"}
+    return make_sweep(store, *trials, wga, npo, name="tofu_llama", backbone=backbone)
 
 
 def test_cells_from_runs_and_the_papers_beside(tmp_path: Path) -> None:
@@ -65,13 +61,12 @@ def test_another_model_or_dialect_has_nothing_of_the_papers_beside(tmp_path: Pat
 
 def write_line(store: Path, gamma: float) -> Results:
     """GA with GRU over tau at one gamma, and NPO at one tau only."""
+    points = (("ga", 0.001, 0.0), ("ga", 1.0, -1.0), ("ga", None, -2.0), ("npo", 1.0, -9.0))
     trials = [
-        write_trial(store, f"{place:012x}", "ga", GRU | {"gamma": gamma, "tau": tau}, fq=-float(place), mu=0.5)
-        for place, tau in enumerate((0.001, 1.0, None))
+        {"method": method, "rectifier": GRU | {"gamma": gamma, "tau": tau}, "fq": fq, "mu": 0.5}
+        for method, tau, fq in points
     ]
-    trials.append(write_trial(store, "a" * 12, "npo", GRU | {"gamma": gamma, "tau": 1.0}, fq=-9.0, mu=0.5))
-    write_sweep(store, trials, name="tofu_tau", splits=("forget05",), backbone=LLAMA)
-    return read(store)
+    return make_sweep(store, *trials, name="tofu_tau", splits=("forget05",), backbone=LLAMA)
 
 
 def test_a_line_over_tau(tmp_path: Path) -> None:
@@ -89,13 +84,12 @@ def test_a_line_over_tau(tmp_path: Path) -> None:
 
 def test_a_misprint_is_mended_beside_our_number(tmp_path: Path) -> None:
     """The paper prints 14.0316 for GD at tau 0.1, without the minus sign."""
-    lines = [(0.1, -13.0), (1.0, -15.0)]
     trials = [
-        write_trial(tmp_path, f"{place:012x}", "gd", GRU | {"gamma": 0.05, "tau": tau}, fq=fq, mu=0.5)
-        for place, (tau, fq) in enumerate(lines)
+        {"method": "gd", "rectifier": GRU | {"gamma": 0.05, "tau": tau}, "fq": fq, "mu": 0.5}
+        for tau, fq in ((0.1, -13.0), (1.0, -15.0))
     ]
-    write_sweep(tmp_path, trials, name="tofu_tau", splits=("forget05",), backbone=LLAMA)
-    (found,) = paper_sheets(read(tmp_path), with_paper=True)
+    results = make_sweep(tmp_path, *trials, name="tofu_tau", splits=("forget05",), backbone=LLAMA)
+    (found,) = paper_sheets(results, with_paper=True)
     cells = find_row(found.table, "GD w/ GRU, FQ ↑")
     assert [cell.beside for cell in cells] == ["paper -14.0316¶, +1.0316", "paper -15.1577, +0.1577"]
     assert any("the paper prints: 14.0316 (the minus sign is missing" in note for note in found.table.notes)
@@ -103,8 +97,8 @@ def test_a_misprint_is_mended_beside_our_number(tmp_path: Path) -> None:
 
 def write_ablation(store: Path) -> str:
     clip = {"name": "clip", "gamma": None, "tau": 100.0}
-    trials = [write_trial(store, f"{n}", "ga", r, fq=-9.0, mu=0.1) for n, r in enumerate((NONE, clip, GRU))]
-    write_sweep(store, trials, name="tofu_ablation", splits=(), backbone=LLAMA)
+    trials = [{"rectifier": rectifier, "fq": -9.0, "mu": 0.1} for rectifier in (NONE, clip, GRU)]
+    make_sweep(store, *trials, name="tofu_ablation", splits=(), backbone=LLAMA)
     return "tofu_ablation"
 
 
@@ -144,10 +138,3 @@ def test_sweeps_are_those_that_fill_the_table(layout: Layout) -> None:
         assert sweep.backbone is not None
         assert sweep.backbone.name == backbone
         assert set(layout.methods) <= set(sweep.axes["method"])
-
-
-def test_the_report_with_both(tmp_path: Path) -> None:
-    write_llama(tmp_path)
-    folder = report.build("tofu_llama", tmp_path, source=report.Source.BOTH)
-    for file in ("index.html", "tables/tofu_main.md"):
-        assert "paper -16.9281, +1.4281" in (folder / file).read_text()

@@ -1,7 +1,6 @@
 """The main table of an invented sweep: numbers, what is bold, Markdown, LaTeX and CSV, the chosen settings."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from analysis.tables import detail_tables, table_definitions
 from analysis.tables.markdown_latex import to_markdown
 from analysis.tables.paper_tables import make_sheet
 from tests.support import sweep_store
-from tests.support.sweep_store import GRU, NONE, Results, grid, read, write_sweep, write_trial
+from tests.support.sweep_store import GRU, NONE, Results, grid, make_sweep
 from tests.support.table_sheets import main_sheet
 
 store, results = sweep_store.tiny_store, sweep_store.tiny_results
@@ -32,10 +31,8 @@ def test_markdown(results: Results) -> None:
 @pytest.fixture(scope="module")
 def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, pd.DataFrame]:
     """A sweep of GA without and with GRU, and its tidy frame, the values of which tests replace."""
-    place = tmp_path_factory.mktemp("pair")
-    write_trial(place, "0" * 12, fq=-1.0, mu=0.5)
-    write_sweep(place, ["0" * 12, write_trial(place, "1" * 12, rectifier=GRU, fq=-1.0, mu=0.5)], splits=())
-    results = read(place)
+    trials = [{"rectifier": rectifier, "fq": -1.0, "mu": 0.5} for rectifier in (NONE, GRU)]
+    results = make_sweep(tmp_path_factory.mktemp("pair"), *trials, splits=())
     return results, results.frame
 
 
@@ -65,21 +62,17 @@ def test_bold(
 
 def test_rectifiers_beside_gru_have_rows_of_their_own(tmp_path: Path) -> None:
     """The user's own too: `mine` has no entry in any table of names."""
-    kinds: list[dict[str, Any]] = [{"name": name} for name in ("none", "clip", "agem", "pcgrad", "blur", "gru", "mine")]
-    trials = [write_trial(tmp_path, f"{n}", rectifier=NONE | kind, fq=-1.0, mu=0.5) for n, kind in enumerate(kinds)]
-    write_sweep(tmp_path, trials[::-1], splits=("forget05",))
-    labels = main_sheet(read(tmp_path)).table.cells.index
+    names = ("mine", "gru", "blur", "pcgrad", "agem", "clip", "none")
+    trials = [{"rectifier": NONE | {"name": name}, "fq": -1.0, "mu": 0.5} for name in names]
+    labels = main_sheet(make_sweep(tmp_path, *trials, splits=("forget05",))).table.cells.index
     rest = ["clip", "A-GEM", "PCGrad", "BLUR", "GRU", "mine"]
     assert list(labels) == ["Original", "Retrain", "GA", *(f"w/ {name}" for name in rest)]
 
 
 def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
-    trials = [
-        write_trial(tmp_path, f"{place:012x}", fq=-5.0, mu=0.1 * place, lr=lr) for place, lr in enumerate([1e-3, 1e-4])
-    ]
-    trials.append(write_trial(tmp_path, "f" * 12, "npo", GRU | {"tau": 0.5}, fq=-4.0, mu=0.85))
-    write_sweep(tmp_path, trials)
-    chosen = detail_tables.list_chosen(read(tmp_path))
+    trials = [{"fq": -5.0, "mu": mu, "lr": lr} for lr, mu in ((1e-3, 0.0), (1e-4, 0.1))]
+    npo = {"method": "npo", "rectifier": GRU | {"tau": 0.5}, "fq": -4.0, "mu": 0.85}
+    chosen = detail_tables.list_chosen(make_sweep(tmp_path, *trials, npo))
     assert chosen["training.lr"].tolist() == ["0.0001", "0.001"]
     assert chosen[["Method", "gamma", "tau"]].values.tolist() == [["GA", "—", "—"], ["NPO w/ GRU", "0.8", "0.5"]]
     assert chosen["Keeps 90% of MU"].tolist() == ["no (11.1%)", "yes (94.4%)"]

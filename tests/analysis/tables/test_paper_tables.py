@@ -136,10 +136,3 @@ def compiled(folder: Path, texts: list[str]) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout[-2000:]
     return done.stdout
-
-
-def test_html_has_the_rows_and_what_is_bold() -> None:
-    table = paper_table("tofu_main")
-    assert 'colspan="4">Phi-1.5</th>' in table.html
-    assert table.html.count("<tr") == 3 + len(table.cells)
-    assert table.html.count("<strong>") == sum(cell.bold for cell in table.cells.to_numpy().flat)

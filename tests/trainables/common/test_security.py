@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from analysis.load import opening
-from tests.support import small_sweep
 from tests.support.sweep_store import write_sweep
-from trainables import run
 from trainables.common.errors import InputError
-from trainables.config.settings import Benchmark, Model, Training
-from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 
 # Names and paths
@@ -41,29 +35,6 @@ def test_report_of_a_file_that_calls_itself_otherwise_is_refused(tmp_path: Path)
     file.write_text(json.dumps({**document, "name": "../../../outside"}))
     with pytest.raises(InputError, match="outside-0a1b2c3d inside; give the file that name again"):
         opening.find_sweep(file.stem, tmp_path / "runs")
-
-
-def test_trial_with_paths_everywhere_writes_into_the_storage_alone(trial_inputs: Any, tmp_path: Path) -> None:
-    """Relative places, and fingerprints that would lead out if they named files."""
-    small_sweep.cut_short(trial_inputs.data, tmp_path / "data")
-    shutil.copytree(trial_inputs.target, tmp_path / "model")
-    odd = "../../../outside"
-    config = Trial(
-        method="ga",
-        benchmark=Benchmark(
-            data=f"{tmp_path}/model/../data", split=trial_inputs.split, limit=2, fingerprint=f"fictional:{odd}"
-        ),
-        target=Model(path=f"{tmp_path}/data/../model", fingerprint=f"recipe:{odd}"),
-        retain_evaluation=None,
-        training=Training(max_steps=1, batch_size=2, max_length=64),
-    )
-    (tmp_path / "config.json").write_text(config.model_dump_json())
-    before = set(tmp_path.rglob("*"))
-    assert run.run(tmp_path / "config.json", str(tmp_path / "a" / "b" / "runs")) == 0
-    written = set(tmp_path.rglob("*")) - before
-    place = tmp_path / "a" / "b" / "runs" / "trials" / config.id()
-    assert place / "result.json" in written
-    assert {path for path in written if path.is_file() and place not in path.parents} == set()
 
 
 # What is read

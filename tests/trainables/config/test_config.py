@@ -85,6 +85,9 @@ def test_observing_is_in_the_id_of_what_it_stops_alone() -> None:
 
 SAME: dict[str, Any] = {
     **dict.fromkeys(("benchmark.data", "target.path", "retain_evaluation.path"), "elsewhere/folder"),
+    "benchmark.sources": ("forget=elsewhere/forget.jsonl",),
+    "target.tokenizer": "elsewhere/tokenizer",
+    "resources.checkpoint_every": 10,
     "training.lr": "0.0004",
     "rectifier.tau": 1,
     "training.epochs": 5,

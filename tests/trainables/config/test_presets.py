@@ -64,20 +64,10 @@ def test_published_numbers(line: str) -> None:
 
 
 STATED: dict[str, Any] = {
-    "beta": 0.3,
-    "margin": 0.2,
-    "forget_coefficient": 0.7,
-    "retain_coefficient": 0.0,
-    "kl_coefficient": 3.0,
+    **dict.fromkeys(("beta", "margin", "forget_coefficient", "kl_coefficient", "steering", "dual_rate"), 0.7),
+    **dict.fromkeys(("retain_coefficient", "layer", "alpha", "beta2", "retain_bound", "dual_warmup"), 0),
     "kl_reduction": "attended",
-    "layer": 0,
-    "steering": 11.0,
-    "alpha": 0.0,
     "rmu_reduction": "labels",
-    "beta2": 0.0,
-    "retain_bound": 0.0,
-    "dual_rate": 7.0,
-    "dual_warmup": 0.0,
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import boto3
 import pytest
@@ -177,21 +176,6 @@ def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str,
 
 
 # Addresses
-
-
-def test_an_address_with_its_server_in_it(object_store: dict[str, str], tmp_path: Path, monkeypatch: Any) -> None:
-    for name, value in object_store.items():
-        if name != "AWS_ENDPOINT_URL":
-            monkeypatch.setenv(name, value)
-    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
-    server = object_store["AWS_ENDPOINT_URL"].removeprefix("http://")
-    found = open_storage(f"s3://bucket/asked?endpoint_override={server}&scheme=http&region=us-east-1")
-    path = found.sweep("tiny", "0" * 8)
-    atomic_files.write_json(path, {})
-    found.push(path)
-    assert found.uri(path) == "s3://bucket/asked/sweeps/tiny-00000000.json"
-    found.sync_trials()
-    assert found.exists(path)
 
 
 def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
