@@ -21,7 +21,7 @@ from trainables.storage.names import EVALUATED, STOPPED
 
 HALVES = "metrics on either half of the evaluation rows, which the selection rule asks for"
 ATTACKS_CAPTION = (
-    "What an attack brings back of what was removed, by extraction strength (of sampled answers by ROUGE-L recall), "
+    "What an attack brings back of what was removed, by extraction strength, "
     f"over the n attacked seeds; {DASH}: hardly anything was removed, or not attacked. docs/measuring.md explains them."
 )
 OPEN_UNLEARNING_CAPTION = (

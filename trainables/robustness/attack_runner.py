@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 
 from trainables import benchmarks
-from trainables.benchmarks import Metrics, Records, Row, rouge_words
+from trainables.benchmarks import Metrics, Records, Row
 from trainables.benchmarks.tofu import aggregates, row_scores, rows
 from trainables.common import provenance
 from trainables.common.errors import TrialStopped
 from trainables.config.ids import digest, hashed_part
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.data.conversations import Encoder, make_encoder
-from trainables.inference import greedy_answers
-from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SAMPLES, SECOND_HALF, STEPS, is_relearning
+from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SECOND_HALF, STEPS, is_relearning
 from trainables.robustness.quantization import quantize
 from trainables.robustness.relearning import relearn
 from trainables.storage import atomic_files
@@ -38,7 +37,7 @@ MEASURES = ("extraction_strength", "exact_memorisation")
 
 @dataclass(frozen=True)
 class AttackRunner:
-    """How models are attacked and measured. `lr`: of relearning; the seed is of sampling, too."""
+    """How models are attacked and measured. `lr`, `seed`: of relearning."""
 
     benchmark: Benchmark
     resources: Resources
@@ -73,8 +72,6 @@ class AttackRunner:
         found["scored"] = "answers alone"
         if is_relearning(name):
             found |= {"lr": self.lr, "seed": self.seed, "steps": list(STEPS)}
-        elif name == "sampling":
-            found |= {"seed": self.seed, "samples": SAMPLES}
         return found
 
     def attack(self, model: Model, key: str, name: str) -> dict[str, Any]:
@@ -104,12 +101,9 @@ class AttackRunner:
         release_memory()
         network, tokenizer = model_files.load_model(model, self.resources.precision, "MODEL")
         network, asked = network.to(self.device), self.asked
-        whole = benchmarks.find(self.benchmark.name).make_encoder(self.benchmark, tokenizer)
-        encoder = score_answers_only(whole)
+        encoder = score_answers_only(rows.dialect_encoder(self.benchmark, tokenizer))
         if is_relearning(name):
             return self._relearn(network, encoder, str(ATTACKS[name].learns))
-        if name == "sampling":
-            return {"0": self._sample(network, whole)}
         if name == NONE:
             found = self._score(network, asked, encoder)
             return {"0": _measure(found), SECOND_HALF: _measure(found[self.half :])}
@@ -123,27 +117,6 @@ class AttackRunner:
         else:
             quantize(network, name)
         return {"0": _measure(self._score(network, asked, encoder))}
-
-    def _sample(self, network: Any, encoder: Encoder) -> Metrics:
-        """Return also ROUGE-L recall of greedy answers, and of the best of SAMPLES sampled ones of each row."""
-        rules = rows.RULES[self.benchmark.dialect]
-        found = self._score(network, self.asked, encoder, generate=True)
-        prompts = encoder.encode_prompts([row["question"] for row in self.asked])
-        texts = greedy_answers.generate(
-            network,
-            encoder.tokenizer,
-            [prompt for prompt in prompts for _ in range(SAMPLES)],
-            ends=encoder.ends,
-            token_budget=self.resources.evaluation_tokens,
-            new_tokens=row_scores.GENERATED_TOKENS,
-            total=rules.generated_includes_prompt,
-            seed=self.seed,
-        )
-        answers = [encoder.strip_end(row["answer"]) for row in self.asked for _ in range(SAMPLES)]
-        overlaps = map(rouge_words.scorer("rougeL").score, answers, map(encoder.strip_lead, texts))
-        best = np.array([one["rougeL"].recall for one in overlaps]).reshape(-1, SAMPLES).max(1)
-        greedy = float(np.mean([row["rougeL_recall"] for row in found]))
-        return _measure(found) | {"greedy_rouge": greedy, "rouge": float(best.mean())}
 
     def _relearn(self, network: Any, encoder: Encoder, learns: str) -> dict[str, Metrics]:
         chosen, length = benchmarks.find(self.benchmark.name), rows.RULES[self.benchmark.dialect].max_length
@@ -163,11 +136,11 @@ class AttackRunner:
         relearn(network, encoder.tokenizer, examples, **settings, measure=measure)
         return found
 
-    def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder, generate: bool = False) -> Records:
+    def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder) -> Records:
         benchmark = self.benchmark.model_copy(update={"measures": MEASURES})
-        budget = self.resources.evaluation_tokens
-        words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": generate}
-        return row_scores.evaluate(network, encoder.tokenizer, benchmark, token_budget=budget, **words)
+        words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": False}
+        words["token_budget"] = self.resources.evaluation_tokens
+        return row_scores.evaluate(network, encoder.tokenizer, benchmark, **words)
 
 
 def _measure(records: Records) -> Metrics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.robustness.attacks import ATTACKS, NONE, SECOND_HALF, is_relearning
+from trainables.robustness.attacks import ATTACKS, MEASURE, NONE, SECOND_HALF, is_relearning
 from trainables.storage.atomic_files import parse_object
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK
@@ -38,24 +38,21 @@ def list_attacks(model: Results, target: Results, retain: Results | None) -> lis
         made = [one for one in attacked if one and one["points"]]
         if len(made) < len(attacked):
             continue
-        rate, measure = made[0]["settings"].get("lr"), attack.measure
-        base = NONE, SECOND_HALF if attack.learns == "first half" else "0", measure
-        if attack.kind == "answers":
-            base = name, "0", f"greedy_{measure}"
-        before, full, unseen = (_read(one, *base) for one in (model, target, retain))
+        rate, rows = made[0]["settings"].get("lr"), SECOND_HALF if attack.learns == "first half" else "0"
+        before, full, unseen = (_read(one, NONE, rows) for one in (model, target, retain))
         for step in sorted(made[0]["points"], key=int):
-            after, learnt = _read(model, name, step, measure), _read(retain, name, step, measure)
+            after, learnt = _read(model, name, step), _read(retain, name, step)
             row = {"attack": name, "step": int(step), "lr": rate, "title": attack.title}
             row["title"] += f" (lr {rate:g}), step {step}" if rate else ""
             row |= {"before": before, "after": after, "retain_before": unseen, "retain": learnt}
-            row["target"] = full if is_relearning(name) else _read(target, name, step, measure)
+            row["target"] = full if is_relearning(name) else _read(target, name, step)
             gain = (learnt or 0.0) - (unseen or 0.0)
             found.append(row | {"share": share(before or 0.0, after or 0.0, full or 0.0, gain)})
     return found
 
 
-def _read(results: Results | None, name: str, point: str, measure: str) -> float | None:
-    return float(results[name]["points"][point][measure]) if results else None
+def _read(results: Results | None, name: str, point: str) -> float | None:
+    return float(results[name]["points"][point][MEASURE]) if results else None
 
 
 def read_attacks(key: str, started: str | None, store: Storage) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -90,41 +90,6 @@ def test_models_with_a_window_a_penalty_or_no_positions() -> None:
     assert generate_each_alone(penalised, prompts, limits) != generate_each_alone(LLAMA, prompts, limits)
 
 
-@torch.no_grad()
-def sample_alone(model: Any, prompt: list[int], limit: int, end: int, numbers: list[float]) -> list[int]:
-    """Nucleus sampling token by token, without a cache; `numbers`: a uniform one for each new token."""
-    ids = list(prompt)
-    while len(ids) < len(prompt) + limit:
-        shares = model(input_ids=torch.tensor([ids])).logits[0, -1].double().softmax(-1).tolist()
-        nucleus: list[int] = []
-        for token in sorted(range(VOCABULARY), key=lambda token: -shares[token]):
-            nucleus.append(token)
-            if sum(shares[token] for token in nucleus) >= 0.9:
-                break
-        left = numbers[len(ids) - len(prompt)] * sum(shares[token] for token in nucleus)
-        while (left := left - shares[nucleus[0]]) >= 0:
-            nucleus.pop(0)
-        if nucleus[0] == end:
-            break
-        ids.append(nucleus[0])
-    return ids[len(prompt) :]
-
-
-@pytest.mark.parametrize("family", ["Llama", "OPT"])
-def test_sampled_rows_depend_on_no_other_row(family: str) -> None:
-    model = network(family)
-    prompts, limits = ragged_prompts(12, seed=7)
-    draws = torch.rand(12, 31, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    end = frequent_token(model, prompts)
-    rows = zip(prompts, limits, draws.tolist(), strict=True)
-    expected = [sample_alone(model, prompt, limit, end, numbers) for prompt, limit, numbers in rows]
-    settings: dict[str, Any] = {"ends": {end}, "pad": 2, "draws": draws}
-    for budget in (150, 10**6):
-        assert generation.continue_prompts(model, prompts, limits, token_budget=budget, **settings) == expected
-    assert expected != generate(model, prompts, limits, budget=300, end=end)
-    assert any(0 < len(ids) < limit for ids, limit in zip(expected, limits, strict=True))
-
-
 # Tokens that scoring has shown to be the likeliest are not generated again
 
 
