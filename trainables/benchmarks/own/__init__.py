@@ -38,8 +38,6 @@ SPLIT = DATA = "own"
 """There is one split, but for requests in a row, and in the place of a data set's id stands a word: the files are in
 `benchmark.sources`."""
 TEMPLATE = "plain"
-FETCHED = "hub:"
-"""In front of a task's name: where its own questions lie that were fetched from the hub; no choice of a person's."""
 LEAST_KNOWN = 0.1
 """The target model's extraction strength of the forget rows below which there is nothing to remove."""
 BYTES_PER_TOKEN, TEMPLATE_TOKENS = 4, 16
@@ -80,7 +78,7 @@ class OwnBenchmark(base.BenchmarkBase):
                 f"benchmark.sources: own needs {wanted} (of trainables.evaluate: --source {missing[0]}=FILE)"
             )
         for part in at:
-            if part.removeprefix(FETCHED) not in (*row_files.list_parts(benchmark), *benchmark.tasks):
+            if part not in (*row_files.list_parts(benchmark), *benchmark.tasks):
                 hint = closest(part, (*row_files.FILES, *benchmark.tasks))
                 raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
 
@@ -103,15 +101,9 @@ class OwnBenchmark(base.BenchmarkBase):
         )
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
-        """Return the questions of tasks that come from the hub: from lm-eval's own place, or from another one."""
-        at, found = _task_places(benchmark), []
-        for task in benchmark.tasks:
-            setting, holds = f"benchmark.sources={task}=DIR", (f"the files of {task}'s questions",)
-            if task in at:
-                found.append(HubRequirement("datasets", at[task], None, task, setting, holds))
-            else:
-                found.append(HubRequirement("tasks", task, None, FETCHED + task, setting, holds))
-        return tuple(one for one in found if not typed_paths.is_folder(one.id))
+        """Return the questions that a person placed on the hub: lm-eval fetches all others itself."""
+        at = _task_places(benchmark)
+        return tuple(each for task in at for each in raw_rows.hub_requirements(at[task], (), None, task))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         """Name what the files and the tasks' folders hold."""
@@ -185,8 +177,7 @@ class OwnBenchmark(base.BenchmarkBase):
 
         Raises TrialStopped if a loss or a log-likelihood is not finite.
         """
-        fetched = {part.removeprefix(FETCHED): place for part, place in benchmark.places.items()}
-        tasks = lm_eval_adapter.load_tasks(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
+        tasks = lm_eval_adapter.load_tasks(benchmark.tasks, _task_places(benchmark), benchmark.shots)
         encoder = self.make_encoder(benchmark, tokenizer)
         records = row_scores.score_sets(network, encoder, benchmark, token_budget=token_budget)
         found = row_scores.aggregate(benchmark, records)
@@ -223,8 +214,7 @@ def _lengths(row: row_files.Row, max_length: int) -> list[int]:
 
 def _task_places(benchmark: Benchmark) -> dict[str, str]:
     """Return the folder or hub id of each task whose questions a person placed."""
-    given, rows = benchmark.places.items(), row_files.list_parts(benchmark)
-    return {part: place for part, place in given if part not in rows and not part.startswith(FETCHED)}
+    return {part: place for part, place in benchmark.places.items() if part in benchmark.tasks}
 
 
 def _task_files(task: str, place: str) -> list[Path] | None:
