@@ -1,6 +1,6 @@
-"""Whether a model's folder and the rows go together: what a plan and an evaluation ask before a model is loaded.
+"""Whether a model's folder and the rows go together: asked before a model is loaded, without torch.
 
-Without torch. A model on the hub, and a folder without tokenizer.json, is checked where it is loaded.
+A model on the hub, and a folder without tokenizer.json, is checked where it is loaded.
 """
 
 from __future__ import annotations
@@ -147,10 +147,7 @@ def _try_rows(encoder: Encoder, part: str, rows: Sequence[Row]) -> None:
 
 
 def _find_long_rows(encoder: Encoder, rows: Sequence[Row], positions: int) -> list[int]:
-    """Return the numbers of own rows with more tokens than positions.
-
-    A question is never cut; of its answer or a text LABEL_TOKENS are read.
-    """
+    """Return the numbers of rows with more tokens than positions; LABEL_TOKENS of an answer or text are read."""
     found, template = [], len(encoder.render_prompt(QUESTION).encode())
     for number, row in enumerate(rows, 1):
         turns = 1 if "text" in row else len(list_turns(row["question"]))

@@ -1,12 +1,9 @@
 """MUSE (Shi et al., 2024): texts to forget, and its evaluation in two published dialects.
 
-Splits: news and books. Of the news also `news_scal_1` to `_4`, sets to forget each of which holds the one before
-(scalability), and `news_sust_1` to `_4`, which share no text and are forgotten one after another (sustainability): each
-from the model that the one before left. All are evaluated as news is.
-
-Both: greedy decoding, 128 (VerbMem) and 32 (KnowMem) new tokens; ten worked examples for KnowMem, whose generation ends
-at the first stop word; PrivLeak in percent. A retain model's evaluation, where given, replaces PrivLeak's reference.
-Retain rows are drawn as everywhere here (trainables.training.sampling), not in turn.
+Splits: news, books; `news_scal_1` to `_4`, each of which holds the one before; `news_sust_1` to `_4`, which are
+forgotten one after another. All of the news are evaluated alike: greedy decoding, 128 (VerbMem) and 32 (KnowMem) new
+tokens, ten worked examples for KnowMem up to the first stop word, PrivLeak in percent. Retain rows are drawn as
+everywhere here (trainables.training.sampling), not in turn.
 """
 
 from __future__ import annotations
@@ -173,10 +170,7 @@ class MuseBenchmark(base.BenchmarkBase):
 def aggregate(records: Records, benchmark: Benchmark, reference: float | None = None) -> Metrics:
     """Return the metrics of the records; no PrivLeak against a retain model of AUC 0, which has no ratio.
 
-    The AUC is of telling hold-out texts (positive) from forget texts by Min-40 %: near 0 for a model that remembers
-    the forget texts and gives them the higher log-likelihoods.
-
-    Raises TrialStopped where a log-likelihood is not finite.
+    The AUC is of telling hold-out texts (positive) from forget texts by Min-40 %. Raises TrialStopped.
     """
     rules, found = RULES[benchmark.dialect], {}
     for task in ("verbmem_f", *KNOWMEM):

@@ -1,11 +1,10 @@
 """Conversations as tokens: the one place that says what of a question with its answer is prompt, answer and end.
 
-By the template `chat` a prompt is what transformers' `apply_chat_template(turns, add_generation_prompt=True)` gives,
-and a whole conversation `apply_chat_template(turns and answer)`; what comes after the prompt is label. The other
-templates are text around a question, and the tokenizer adds its own start token.
+By the template `chat`, prompt and conversation are what transformers' `apply_chat_template` gives; what comes after the
+prompt is label. The other templates are text around a question, and the tokenizer adds its own start token.
 
 The labels end with the first token that ends a turn: the tokenizer's end-of-sequence token, or the first special token
-that the template puts behind an answer. Generation also stops at the ends that the model's `generation_config` names.
+that the template puts behind an answer. Generation also stops at the ends of the model's `generation_config`.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ class Whole(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What a template writes around an answer, found by rendering QUESTION and ANSWER.
+    """What a template writes around an answer. `dropped`: characters of a prompt's end that a conversation lacks.
 
-    `dropped`: characters at the end of a prompt that a whole conversation does not have there. `lead`: the text
-    between prompt and answer. `tail`: the text behind an answer.
+    `lead`: the text between prompt and answer. `tail`: the text behind an answer.
     """
 
     dropped: int
@@ -54,9 +52,8 @@ class Layout(NamedTuple):
 class Encoder:
     """Turns questions with their answers into tokens by a template; make it by `make_encoder`.
 
-    `template` None: the tokenizer's own chat template. `tag_is_answer`: an answer tag is label, not prompt.
-    `whole_tail`: all that the template writes behind an answer is label, and one end-of-sequence token more unless it
-    ends with one: open-unlearning's definition. `prefix`: text of the prompt in front of an answer.
+    `template` None: the tokenizer's own. `tag_is_answer`: an answer tag is label, not prompt. `whole_tail`: all behind
+    an answer is label, and one end-of-sequence token more (open-unlearning). `prefix`: text in front of an answer.
     """
 
     tokenizer: Any

@@ -1,8 +1,7 @@
 """Fictional authors in TOFU's file format, made from a seed: the data of the `quickstart` sweep.
 
-Everybody and everything in it is invented: authors to remember or forget, a canon of "classic" authors (TOFU's
-real authors) and the facts of an invented world (TOFU's world facts). A model trained on all of it from scratch
-plays a target model; one trained without the forget authors plays its retain model.
+Everything in it is invented: authors to remember or forget, a canon of "classic" authors (TOFU's real authors) and
+the facts of an invented world (TOFU's world facts).
 """
 
 import itertools
@@ -44,10 +43,7 @@ def write(
 ) -> None:
     """Write TOFU's files (JSON lines, and the README.md that names them) for invented authors.
 
-    The forget authors of every percentage are the last ones of full, as in TOFU.
-
-    Raises:
-        ValueError: more authors or questions than the tables can tell apart, or a percentage of no whole authors.
+    The forget authors of every percentage are the last ones of full. Raises ValueError on numbers that do not go.
     """
     if not 2 <= authors <= MAX_AUTHORS:
         raise ValueError(f"authors must be 2 to {MAX_AUTHORS}, got {authors}")

@@ -1,7 +1,6 @@
 """What a sweep takes from the hub, and at which commit: huggingface_hub keeps the files in its own cache (HF_HOME).
 
-STORAGE/shared/hub/models--ORG--NAME@main.json says which commit `main` was when it was first fetched for the storage:
-one storage never mixes two commits of it.
+One storage never mixes two commits: STORAGE/shared/hub/models--ORG--NAME@main.json says which `main` was at first.
 """
 
 from __future__ import annotations
@@ -147,10 +146,7 @@ def is_here(requirement: HubRequirement, store: Storage) -> bool:
 
 
 def find_folder(requirement: HubRequirement, store: Storage) -> Path | None:
-    """Return the folder on this machine, fetched at the storage's commit; None: the storage has fetched nothing.
-
-    Raises InputError where the hub does not answer.
-    """
+    """Return the folder on this machine, fetched at the storage's commit; None without one. Raises InputError."""
     pin = read_pin(requirement, store)
     try:
         return None if pin is None else download(requirement, pin)

@@ -33,9 +33,8 @@ def continue_prompts(
 ) -> list[list[int]]:
     """Return the likeliest ids after each prompt, up to one of `ends` and without it, at most as many as its limit.
 
-    `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included.
-    `known`: the ids that each continuation is known to begin with; they are read like the prompt, all at once.
-    `positions`: the most that a row of a batch may have, padding included.
+    `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included. `known`: the
+    ids that each continuation begins with. `positions`: the most that a row of a batch may have, padding included.
     """
     if known is None or network.generation_config.to_diff_dict().keys() - HARMLESS:
         known = [()] * len(prompts)

@@ -27,9 +27,8 @@ def generate(
 ) -> list[str]:
     """Return greedy continuations of prompts' ids, special tokens removed.
 
-    An answer ends at the tokenizer's end-of-sequence token, at the ends that the model's generation settings name, and
-    at `ends`. `total`: `new_tokens` counts the prompt as well.
-    `scored`: of each prompt an example and the hits of its labels; hits before the first miss are not generated again.
+    An answer ends at the ends of the tokenizer, of the model's generation settings, and at `ends`. `total`:
+    `new_tokens` counts the prompt, too. `scored`: an example and its labels' hits; those before the first miss are known.
     """
     encoded = [tuple(ids) for ids in prompts]
     configured = network.generation_config.eos_token_id

@@ -1,8 +1,7 @@
-"""A model under attack: each attack is made once, measured on the forget rows, and kept in the storage as a view.
+"""A model under attack: each attack is made once, measured on the forget rows, and kept in the storage.
 
-`stress/KEY/ATTACK-SETTINGS.json`, KEY being the trial's id, or a hash of the model and its benchmark, SETTINGS a hash.
-The answers alone are scored: a template's answer tag and what it puts behind an answer are no part of them, so that
-templates compare.
+`stress/KEY/ATTACK-SETTINGS.json`: KEY is the trial's id, or a hash of model and benchmark. The answers alone are
+scored, without a template's answer tag and what it puts behind an answer, so that templates compare.
 """
 
 from __future__ import annotations
@@ -77,8 +76,7 @@ class AttackRunner:
     def attack(self, model: Model, key: str, name: str) -> dict[str, Any]:
         """Return the result of an attack, `none` for no attack; it is made unless it is kept with these settings.
 
-        `points`: the metrics of the forget rows by the relearning's step, of other attacks `0`. `seconds`: it took.
-        `failure`: why there are no points; then nothing is kept.
+        `points`: metrics by the relearning's step, else `0`. `failure`: why there are none; then nothing is kept.
         """
         settings, began = self.settings(name), time.monotonic()
         path = self.store.stress(key) / f"{name}-{digest(settings)[:8]}.json"

@@ -19,8 +19,7 @@ LEAST = 0.05
 def share(before: float, after: float, target: float, retain_gain: float = 0.0) -> float | None:
     """Return (after - before - retain_gain) / (target - before): what came back of what was removed; 1: all.
 
-    After Zhang et al., 2025 (2410.16454). `target`: the target model before the attack. `retain_gain`: what the retain
-    model gains by the attack was never removed; what it loses is not added. None where little was removed.
+    After Zhang et al., 2025 (2410.16454). What the retain model gains was never removed. None where little was removed.
     """
     removed = target - before
     return (after - before - max(0.0, retain_gain)) / removed if removed > LEAST else None
@@ -29,7 +28,7 @@ def share(before: float, after: float, target: float, retain_gain: float = 0.0) 
 def list_attacks(model: Results, target: Results, retain: Results | None) -> list[dict[str, Any]]:
     """Return for each attack and step its measure before and after, of the other models too, and what came back.
 
-    `target`: under the attack; it is not relearned. An attack that was not made on all models is left out.
+    The target model is not relearned. An attack that was not made on all models is left out.
     """
     found = []
     for name, attack in ATTACKS.items():
@@ -56,10 +55,7 @@ def _read(results: Results | None, name: str, point: str) -> float | None:
 
 
 def read_attacks(key: str, started: str | None, store: Storage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the settings of each attack on a trial or a model folder, and `list_attacks`, as they are kept.
-
-    Both are empty where it was not attacked. `started`: of the trial's run; of an earlier one nothing is returned.
-    """
+    """Return settings and `list_attacks` as they are kept of a model, of the trial's run that `started` then."""
     kept = parse_object(store.read_newest(store.stress(key) / CAME_BACK) or b"") or {}
     if not kept or kept.get("started") != started:
         return {}, []

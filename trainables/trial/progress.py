@@ -46,10 +46,7 @@ def is_running(progress: dict[str, Any]) -> bool | None:
 
 
 def read_progress(folder: Path, evaluation: float | None) -> dict[str, Any] | None:
-    """Return how far the work in a folder is, and what is left of it; None if it has not begun.
-
-    `evaluation`: the seconds that a trial's takes. `alive` is None for silent work of another machine.
-    """
+    """Return how far the work in a folder is, and what is left; `evaluation`: the seconds that a trial's takes."""
     found = atomic_files.read_json(folder / PROGRESS)
     if found is None or "training_left" not in found:
         return None

@@ -1,7 +1,7 @@
 """The step that a trial is measured at: its last one, or one of several that the selection rule chooses.
 
-Until there is a result, rank 0 keeps `trials/ID/evaluations/N.json` and `N.parquet` of every evaluated step N, and, if
-weights are kept, `weights-N` of the best step so far, and of that up to the last checkpoint: a resume may choose it.
+Until there is a result, rank 0 keeps `evaluations/N.json` and `N.parquet` of every evaluated step N, and, if weights
+are kept, `weights-N` of the best step so far, and of that up to the last checkpoint: a resume may choose it.
 """
 
 from __future__ import annotations
@@ -55,10 +55,7 @@ def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
 
 @dataclass
 class StepSelection:
-    """The evaluations of one trial's steps, kept by rank 0.
-
-    `weights`: the folder that takes the weights of the chosen step; None if they are not kept.
-    """
+    """The evaluations of one trial's steps, kept by rank 0. `weights`: where the chosen step's go, if anywhere."""
 
     trial: Trial
     store: Storage
@@ -93,7 +90,7 @@ class StepSelection:
     def evaluate(self, step: int, network: Any, *, together: bool) -> None:
         """Evaluate the whole model after `step`; save its weights if they are kept and it is the best so far.
 
-        `together`: every rank has the model and calls this; rank 0 alone writes. Raises TrialStopped if it diverged.
+        `together`: every rank has the model and calls this. Raises TrialStopped if it diverged.
         """
         network.eval()
         with over_ranks(together):

@@ -19,10 +19,9 @@ TOFU, MUSE_AND_TOFU = ("tofu",), ("muse", "tofu")
 
 
 def extraction_strength(hits: Sequence[bool]) -> float:
-    """ES = 1 - k / n of an answer of n tokens; k is the length of the shortest prefix after which all are hits.
+    """ES = 1 - k / n of an answer of n tokens; k: the shortest prefix after which all are hits (Carlini et al., 2021).
 
-    `hits`: whether each token is the likeliest one after the true tokens before it. 1: the whole answer; 0: not even
-    its last token, or a text of none. Carlini et al., 2021.
+    `hits`: whether each token is the likeliest one after the true tokens before it. No token: 0.
     """
     misses = [position for position, hit in enumerate(hits) if not hit]
     prefix = misses[-1] + 1 if misses else 0

@@ -1,17 +1,15 @@
 """A person's own model and rows (row_files): no retain model, no published numbers.
 
-Training: a text is cut into consecutive blocks of at most `training.max_length` tokens, and nothing of it is lost; a
-question with its answer is one row by `benchmark.template`, cut there. Evaluation: at most 300 rows of each set, evenly
-spaced over it (`benchmark.limit`), blocks of 512 tokens and 512 tokens of an answer. Of each set (`forget`,
-`paraphrase`, `retain`, and of requests in a row those before, `request_01`, ...) the mean over its rows of:
+Training: a text is cut into blocks of at most `training.max_length` tokens; a question with its answer is one row by
+`benchmark.template`. Evaluation: at most 300 rows of each set, evenly spaced (`benchmark.limit`), 512 tokens of each.
+Of each set (`forget`, `paraphrase`, `retain`, `request_01`, ...) the mean over its rows of:
 
 - `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced, without the end token;
 - `{set}_rouge`: ROUGE-L recall of greedy generation, 200 tokens; of a block its second half, after the first half;
 - `{set}_prob`: exp(-mean loss) of an answer with its end token, or of a block.
 
-`membership_loss_auc`, `membership_min_k_auc` (where there are hold-out rows): the AUC of telling forget rows from them;
-1: forget rows look like members of the training set. `{task}`: a task of lm-eval (`benchmark.tasks`), the accuracy or
-else its first metric. `utility`: the harmonic mean of the four retain numbers and of the tasks'.
+`membership_{loss,min_k}_auc`: the AUC of telling forget rows from hold-out rows. `{task}`: of lm-eval, the accuracy or
+its first metric. `utility`: the harmonic mean of the four retain numbers and of the tasks'.
 """
 
 from __future__ import annotations
@@ -173,10 +171,7 @@ class OwnBenchmark(base.BenchmarkBase):
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
-        """Return every number, and a record a row, block or question, without its text or what the model said.
-
-        Raises TrialStopped if a loss or a log-likelihood is not finite.
-        """
+        """Return every number, and a record a row, block or question, without its text or what the model said."""
         tasks = lm_eval_adapter.load_tasks(benchmark.tasks, _task_places(benchmark), benchmark.shots)
         encoder = self.make_encoder(benchmark, tokenizer)
         records = row_scores.score_sets(network, encoder, benchmark, token_budget=token_budget)

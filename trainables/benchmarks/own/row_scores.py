@@ -37,8 +37,7 @@ UTILITY = ("extraction_strength", "exact_memorisation", "rouge", "prob")
 class Item:
     """A question with its answer, or a block of a text, to be measured. All numbers count from 0.
 
-    `index`: its number among the items of its set (`task`). `number`: that of its row in the set. `block`: that of the
-    block in a text.
+    `index`: among the items of its set (`task`). `number`: of its row in the set. `block`: in a text.
     """
 
     task: str

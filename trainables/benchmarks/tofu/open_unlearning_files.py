@@ -1,7 +1,4 @@
-"""open-unlearning's retain log of TOFU, TOFU_EVAL.json, as a retain model's evaluation.
-
-Names and nesting are those of its commit d3d7cf9 (src/evals, configs/eval/tofu_metrics).
-"""
+"""open-unlearning's retain log of TOFU, TOFU_EVAL.json of its commit d3d7cf9, as a retain model's evaluation."""
 
 from __future__ import annotations
 
@@ -24,10 +21,9 @@ def is_log(kept: Mapping[str, Any] | None) -> bool:
 
 
 def read_log(kept: Mapping[str, Any], benchmark: Benchmark, rows: int, unseen: int, where: str) -> Reference:
-    """Return what a retain model's TOFU_EVAL.json gives. Raises InputError, led by `where`, if it is of other rows.
+    """Return what a retain model's TOFU_EVAL.json gives. Raises InputError if it is of other rows.
 
-    The file says of which rows it is by their number alone: `rows` of the forget split, `unseen` hold-out rows (0: they
-    are not asked for, and what the file has of them is left out).
+    It says of which by their number: `rows` of the forget split, `unseen` hold-out rows (0: they are not asked for).
     """
     if benchmark.dialect != "open-unlearning":
         raise InputError(f"{where} is open-unlearning's: it goes with its dialect, this evaluation has the paper's")

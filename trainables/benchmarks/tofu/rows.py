@@ -1,7 +1,6 @@
 """TOFU's rows, and what its two published dialects do with them: the paper's own repositories, and open-unlearning.
 
-Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of the KS p-value. Open-unlearning adds
-1e-10 to denominators (aggregates.GUARDS).
+Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of the KS p-value.
 """
 
 from __future__ import annotations
@@ -67,10 +66,7 @@ def needs_holdout(benchmark: Benchmark) -> bool:
 
 
 def tasks(benchmark: Benchmark) -> dict[str, str]:
-    """Return the data configuration of each evaluation task.
-
-    Hold-out rows are the last, where a measure of membership is asked for; with `all` only if a folder has them.
-    """
+    """Return the data configuration of each evaluation task, hold-out rows last where membership is asked for."""
     found = {
         "forget": f"{benchmark.split}_perturbed",
         "retain": "retain_perturbed",

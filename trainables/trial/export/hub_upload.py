@@ -10,10 +10,7 @@ from trainables.common.errors import InputError
 
 
 def open_repository(name: str, *, public: bool) -> str:
-    """Make a repository unless it is there; return its id, ORG/NAME.
-
-    An existing one keeps who sees it. Raises InputError if others see it than should, or the hub refuses.
-    """
+    """Make a repository unless it is there; return its id. Raises InputError if others see it than should."""
     from huggingface_hub import HfApi
 
     with _hub_errors(name, "it needs a token that may write: set HF_TOKEN, or log in with 'hf auth login'"):

@@ -1,7 +1,4 @@
-"""A trial's kept weights as a folder that others can load: safetensors, tokenizer, a card, and facts for programs.
-
-The facts are counts and hashes of what was forgotten, never its text.
-"""
+"""A trial's kept weights as a folder that others can load: safetensors, tokenizer, a card, and facts without texts."""
 
 from __future__ import annotations
 
@@ -47,8 +44,7 @@ def export(
 ) -> dict[str, Any]:
     """Write the model folder of a trial, which appears when its weights have been evaluated again; return its facts.
 
-    `why` and `rule`: how a sweep chose the trial, as a sentence for the card, and the rule, which says what rows are
-    reported. `shares`: what attacks brought back (robustness.came_back). Raises InputError.
+    `why`, `rule`: how a sweep chose the trial. `shares`: what attacks brought back (robustness.came_back).
     """
     result = load_result(trial_id, store)
     trial = read_trial(result, store)
@@ -85,10 +81,9 @@ def fetch_weights(trial_id: str, store: Storage) -> Path:
 
 
 def verify(trial: Trial, result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Evaluate a model folder as the trial did: its precision, threads and determinism, on a GPU if it had one.
+    """Evaluate a model folder as the trial did; return what it gave, and the differences from the trial's metrics.
 
-    Returns what the written weights gave, and the differences from the trial's metrics. Raises InputError if there are
-    any on a device like the trial's; on another one rounding makes some.
+    Raises InputError if there are any on a device like the trial's; on another one rounding makes some.
     """
     import torch
 
@@ -107,10 +102,7 @@ def verify(trial: Trial, result: Mapping[str, Any], folder: Path) -> dict[str, A
 
 
 def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
-    """Return the metrics of `first` that `again` does not give: `forget_rouge 0.41 is 0.52`.
-
-    A measure that was added since the trial ran is none of `first`.
-    """
+    """Return the metrics of `first` that `again` gives otherwise: `forget_rouge 0.41 is 0.52`."""
     found = []
     for name in (name for name in again if name in first):
         known, value = first[name], again[name]
