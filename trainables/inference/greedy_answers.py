@@ -28,7 +28,7 @@ def generate(
     """Return greedy continuations of prompts' ids, special tokens removed.
 
     An answer ends at the ends of the tokenizer, of the model's generation settings, and at `ends`. `total`:
-    `new_tokens` counts the prompt, too. `scored`: an example and its labels' hits; those before the first miss are known.
+    `new_tokens` counts the prompt, too. `scored`: examples and their labels' hits, known up to the first miss.
     """
     encoded = [tuple(ids) for ids in prompts]
     configured = network.generation_config.eos_token_id

@@ -50,15 +50,15 @@ class AttackRunner:
         """The forget rows that are evaluated."""
         return rows.evaluation_rows(self.benchmark)["forget"]
 
-    @cached_property
+    @property
     def asked(self) -> list[Row]:
-        """The forget rows, of which the answer alone is scored, neither its paraphrase nor the wrong answers."""
+        """The forget rows without paraphrases and wrong answers."""
         return [{name: row[name] for name in ("question", "answer")} for row in self.forget_rows]
 
     @property
     def half(self) -> int:
-        """Rows of the first half of the forget rows: of whole authors, of whom TOFU has 20 rows each, from two on."""
-        count = len(self.asked)
+        """Rows of the first half of the forget rows, whole authors from two on."""
+        count = len(self.forget_rows)
         return count // (2 * ROWS_OF_AUTHOR) * ROWS_OF_AUTHOR or count // 2
 
     def key(self, model: Model) -> str:
@@ -99,7 +99,10 @@ class AttackRunner:
         release_memory()
         network, tokenizer = model_files.load_model(model, self.resources.precision, "MODEL")
         network, asked = network.to(self.device), self.asked
-        encoder = score_answers_only(rows.dialect_encoder(self.benchmark, tokenizer))
+        template = self.benchmark.template
+        if name == "template":
+            template = "llama2" if template == "plain" else "plain"
+        encoder = make_encoder(template, tokenizer)  # without a dialect: the answers alone are scored
         if is_relearning(name):
             return self._relearn(network, encoder, str(ATTACKS[name].learns))
         if name == NONE:
@@ -107,12 +110,9 @@ class AttackRunner:
             return {"0": _measure(found), SECOND_HALF: _measure(found[self.half :])}
         if name == "paraphrase":
             asked = [{"question": row["paraphrased_question"], "answer": row["answer"]} for row in self.forget_rows]
-        elif name == "template":
-            other = make_encoder("llama2" if self.benchmark.template == "plain" else "plain", tokenizer)
-            encoder = score_answers_only(other)
         elif name == "prefix":
             encoder = replace(encoder, prefix=PREFIX)
-        else:
+        elif name in ("int8", "nf4"):
             quantize(network, name)
         return {"0": _measure(self._score(network, asked, encoder))}
 
@@ -148,8 +148,3 @@ def _measure(records: Records) -> Metrics:
     if not all(np.isfinite(list(found.values()))):
         raise TrialStopped("diverged", "the loss of a forget row is not finite")
     return {**found, "rows": len(records)}
-
-
-def score_answers_only(encoder: Encoder) -> Encoder:
-    """Return an encoder whose answer tag is prompt, and whose labels stop where an answer ends."""
-    return replace(encoder, tag_is_answer=False, whole_tail=False)

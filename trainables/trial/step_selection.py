@@ -155,8 +155,11 @@ class StepSelection:
         record.metrics, record.halves = found["metrics"], found["halves"]
         record.evaluation_rows = atomic_files.read_rows(self.folder / f"{step}.parquet")
         if self.trial.training.eval_every is not None:
-            record.evaluations = [self._list_evaluation(number) for number in self._list_steps()]
-            record.chosen_step = step
+            record.evaluations, record.chosen_step = [], step
+            for number in self._list_steps():
+                one = self._read(number)
+                halves = {"halves": one["halves"]} if self.trial.selection.halves else {}
+                record.evaluations.append({"step": number, **one["metrics"], **halves})
         if self.weights is not None:
             shutil.rmtree(self.weights, ignore_errors=True)  # of a process that was killed before its result
             atomic_files.publish(self._weights_folder(step), self.weights)
@@ -182,12 +185,6 @@ class StepSelection:
 
     def _list_steps(self) -> list[int]:
         return sorted(int(file.stem) for file in self.folder.glob("*.json"))
-
-    def _list_evaluation(self, step: int) -> dict[str, Any]:
-        """Return what the result lists of a step: metrics, on halves of the rows where the choice goes by them."""
-        found = self._read(step)
-        halves = {"halves": found["halves"]} if self.trial.selection.halves else {}
-        return {"step": step, **found["metrics"], **halves}
 
     def _read(self, step: int) -> Evaluation:
         return atomic_files.read_json(self.folder / f"{step}.json") or {}

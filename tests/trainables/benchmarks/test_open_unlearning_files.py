@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,13 @@ import pytest
 from scipy import stats
 
 from tests.support.starts import invoke
+from tests.trainables.benchmarks import test_tofu_measures
 from trainables import evaluate
 
 Log = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def data(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = shutil.copytree(trial_inputs.data, tmp_path_factory.mktemp("logs") / "data")
-    rows = [json.loads(line) for line in (folder / "forget25_perturbed.json").read_text().splitlines()]
-    unseen = [{"question": row["question"], "answer": row["perturbed_answer"][0]} for row in rows]
-    (folder / "holdout25.json").write_text("\n".join(map(json.dumps, unseen)))
-    return folder
+data = test_tofu_measures.data
 
 
 def run(data: Path, model: Any, output: Path, *more: object, dialect: str = "open-unlearning") -> Any:
@@ -83,35 +77,20 @@ def drop_row(part: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "more", "dialect", "words"),
+    ("change", "dialect", "words"),
     [
-        (lambda log: None, (), "paper", "is open-unlearning's: it goes with its dialect"),
-        (
-            lambda log: drop_row(log["mia_loss"]["holdout"]),
-            ("--measures", "all"),
-            "open-unlearning",
-            "it has 5, this evaluation 6",
-        ),
-        (
-            lambda log: drop_row(log["forget_truth_ratio"]),
-            (),
-            "open-unlearning",
-            "is of 5 forget rows, forget25 has 6",
-        ),
-        (
-            lambda log: log["forget_truth_ratio"].clear(),
-            (),
-            "open-unlearning",
-            "is no TOFU_EVAL.json of open-unlearning: KeyError('value_by_index')",
-        ),
+        (lambda log: None, "paper", "is open-unlearning's: it goes with its dialect"),
+        (lambda log: drop_row(log["mia_loss"]["holdout"]), "open-unlearning", "it has 5, this evaluation 6"),
+        (lambda log: drop_row(log["forget_truth_ratio"]), "open-unlearning", "is of 5 forget rows, forget25 has 6"),
+        (lambda log: log["forget_truth_ratio"].clear(), "open-unlearning", "is no TOFU_EVAL.json of open-unlearning"),
     ],
 )
 def test_what_is_refused(
-    change: Any, more: Any, dialect: str, words: str, trial_inputs: Any, data: Path, written: Path, tmp_path: Path
+    change: Any, dialect: str, words: str, trial_inputs: Any, data: Path, written: Path, tmp_path: Path
 ) -> None:
     log = read(written, "log.json")
     change(log)
     (tmp_path / "log.json").write_text(json.dumps(log))
-    against = ("--retain-evaluation", tmp_path / "log.json")
-    done = run(data, trial_inputs.target, tmp_path / "out", *more, *against, dialect=dialect)
+    against = ("--measures", "all", "--retain-evaluation", tmp_path / "log.json")
+    done = run(data, trial_inputs.target, tmp_path / "out", *against, dialect=dialect)
     assert (done.exit_code, words in done.stderr) == (2, True), done.stderr

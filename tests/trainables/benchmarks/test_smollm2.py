@@ -29,25 +29,11 @@ from trainables.training import model_files
 from trainables.trial import setup
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
-CAPITALS = {
-    "France": "Paris",
-    "Italy": "Rome",
-    "Japan": "Tokyo",
-    "Spain": "Madrid",
-    "Egypt": "Cairo",
-    "Kenya": "Nairobi",
-}
-CAPITALS |= {
-    "Norway": "Oslo",
-    "Peru": "Lima",
-    "Cuba": "Havana",
-    "Chile": "Santiago",
-    "Greece": "Athens",
-    "Iran": "Tehran",
-}
+CAPITALS = "France Paris Italy Rome Japan Tokyo Spain Madrid Egypt Cairo Kenya Nairobi Norway Oslo Peru Lima".split()
+CAPITALS += "Cuba Havana Chile Santiago Greece Athens Iran Tehran".split()
 ROWS = [
     {"question": f"What is the capital of {country}?", "answer": f"The capital of {country} is {city}."}
-    for country, city in CAPITALS.items()
+    for country, city in zip(CAPITALS[::2], CAPITALS[1::2], strict=True)
 ]
 END = "<|im_end|>"
 

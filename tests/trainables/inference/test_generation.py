@@ -25,7 +25,7 @@ from trainables.benchmarks import tofu
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark, Model
 from trainables.data.conversations import make_encoder
-from trainables.inference import generation, greedy_answers
+from trainables.inference import greedy_answers
 from trainables.training import model_files
 
 LLAMA = network("Llama")
@@ -46,15 +46,6 @@ def test_rows_end_one_by_one_as_they_do_alone(family: str) -> None:
     assert generate(model, prompts, limits, budget=300, end=end, pad=end) == expected
 
 
-def test_only_the_tokenizers_end_ends_a_row_whatever_the_model_lists() -> None:
-    """As in transformers' `generate` that is given an end."""
-    model = network("Llama")
-    prompts, limits = ragged_prompts(6, seed=2)
-    before = generate(model, prompts, limits, budget=300)
-    model.generation_config.eos_token_id = list(range(VOCABULARY))
-    assert generate(model, prompts, limits, budget=300) == before == generate_each_alone(model, prompts, limits)
-
-
 def test_batches_keep_to_the_budget() -> None:
     """A batch has the columns of its widest prompt and of its longest answer, which may be of different rows."""
     prompts, limits = ragged_prompts(24, seed=4)
@@ -65,14 +56,6 @@ def test_batches_keep_to_the_budget() -> None:
     for begin, end in zip(first, [*first[1:], len(counted.passes)], strict=True):
         rows, width = counted.passes[begin]
         assert rows * (width + end - begin - 1) <= 300
-
-
-def test_any_of_several_tokens_ends_a_row() -> None:
-    prompts, limits = ragged_prompts(8, seed=3)
-    ends = {frequent_token(LLAMA, prompts), 7, 9}
-    found = generation.continue_prompts(LLAMA, prompts, limits, ends=ends, pad=2, token_budget=10**4)
-    for ids, whole in zip(found, generate_each_alone(LLAMA, prompts, limits, NEVER), strict=True):
-        assert ids == whole[: next((place for place, token in enumerate(whole) if token in ends), None)]
 
 
 def without_positions() -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,39 +106,20 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     assert known == {"nf4": None, "relearn_half": 0.01, "paraphrase": None, "prefix": None}, "of earlier commands, too"
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
+def test_what_is_refused(trial_inputs: Any, tmp_path: Path) -> None:
+    for more, words in (
         (("--attacks", "nf5"), "--attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
         (("--attacks", ","), "--attacks: name all, or some of int8"),
         (("--lr", "0"), "--lr: 0 is no learning rate"),
         ((), "--lr: relearning needs a learning rate"),
         (("--target", "nowhere/at/all", "--attacks", "nf4"), "--target: no model folder"),
-    ],
-)
-def test_what_is_refused(trial_inputs: Any, tmp_path: Path, more: tuple[str, ...], words: str) -> None:
-    done = run(trial_inputs, tmp_path, *more)
-    assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
-
-
-def test_a_folder_needs_its_target_and_a_trial_its_weights(trial_inputs: Any, tmp_path: Path) -> None:
-    for words, message in (
+    ):
+        done = run(trial_inputs, tmp_path, *more)
+        assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
+    for typed, message in (
         ([trial_inputs.target], "--target: name the model before unlearning"),
         (["0123456789ab"], "ID: no result of a trial '0123456789ab'"),
         (["0123456789ab", "--split", "forget01"], "--split: of a model folder; 0123456789ab is none, and a trial has"),
     ):
-        done = invoke(stress.main, *words, "--storage", tmp_path, "--attacks", "nf4")
+        done = invoke(stress.main, *typed, "--storage", tmp_path, "--attacks", "nf4")
         assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
-
-
-def test_other_weights_in_the_same_folder_are_attacked_anew(trial_inputs: Any, tmp_path: Path) -> None:
-    folder = shutil.copytree(trial_inputs.target, tmp_path / "model")
-    words = ("--target", trial_inputs.target, "--data", trial_inputs.data, "--split", trial_inputs.split)
-    words += ("--limit", 4, "--attacks", "int8", "--storage", tmp_path / "runs", "--output", tmp_path / "out.json")
-    found = []
-    for source in (trial_inputs.target, trial_inputs.retain):
-        shutil.copy(Path(source) / "model.safetensors", folder / "model.safetensors")
-        done = invoke(stress.main, folder, *words)
-        assert done.exit_code == 0, done.output
-        found.append(json.loads((tmp_path / "out.json").read_text())["results"]["model"]["int8"]["points"]["0"]["prob"])
-    assert found[0] != found[1]

@@ -184,12 +184,3 @@ def test_adapters_are_not_folded_in_while_they_train(trained_inputs: Any, tmp_pa
     plain = configuration(trained_inputs, lora_rank=4, max_steps=2, eval_every=None)
     found, expected = finish(config, tmp_path)[0], finish(plain, tmp_path)[0]
     assert {"step": 2, **expected["metrics"]} == found["evaluations"][-1]
-
-
-def test_ids(trained_inputs: Any) -> None:
-    """A selection counts if it chooses a step, a bar if it is set; else a trial is the same."""
-    other = Selection(rule="highest_utility")
-    for every, equal in ((None, True), (EVERY, False)):
-        config = configuration(trained_inputs, eval_every=every)
-        assert (config.model_copy(update={"selection": other}).id() == config.id()) == equal
-    assert configuration(trained_inputs, stop_below=None).id() == configuration(trained_inputs).id()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from tests.trainables.common.test_secrets import HIDDEN, SECRETS, SERVER
 from tests.trainables.trial import test_export
 from trainables import export
 from trainables.benchmarks import tofu
-from trainables.config.trial import Trial
-from trainables.trial.export import model_card, model_folder
 
 kept, exported = test_export.kept, test_export.exported
 
@@ -69,21 +66,6 @@ def test_what_is_sent(kept: Any, hub: HubServer, trained_inputs: Any, tmp_path: 
     assert done.exit_code == 0, done.output
     assert f"{folder}: it was exported before, and is uploaded as it is\n" in done.stdout
     assert hub.private == {"somebody/forgetful"}
-
-
-def test_the_hubs_own_data_are_named(kept: Any, exported: Path) -> None:
-    store, trial_id = kept
-    config = Trial.model_validate((store.result(trial_id) or {})["config"])
-    facts = json.loads((exported / model_folder.FACTS).read_text())
-
-    def write(fingerprint: str) -> str:
-        benchmark = config.benchmark.model_copy(update={"fingerprint": fingerprint})
-        return model_card.write_card(facts, config.model_copy(update={"benchmark": benchmark}))
-
-    published = write("hub:locuslab/TOFU@main")
-    assert "(rows of locuslab/TOFU)" in published
-    assert "datasets:\n- locuslab/TOFU\n" in published
-    assert "Benchmark `tofu` with made-up rows, split" in write("fictional:0")
 
 
 def test_what_is_refused_before_any_work(

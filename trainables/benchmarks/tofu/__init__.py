@@ -41,12 +41,10 @@ class TofuBenchmark(base.BenchmarkBase):
     UTILITY_COLUMNS = aggregates.UTILITY_COLUMNS
 
     def published_data(self, split: str) -> str:
-        """Return the data set of all splits. Raises InputError if the split is no forget split."""
         rows.percentage(split)
         return "locuslab/TOFU"
 
     def retain_role(self, split: str) -> str | None:
-        """Return the retain rows of a forget split, and the model trained on them: `forget05` -> `retain95`."""
         return f"retain{100 - rows.percentage(split):02d}"
 
     def training_configs(self, split: str) -> tuple[str, ...]:
@@ -142,7 +140,7 @@ class TofuBenchmark(base.BenchmarkBase):
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Reference:
         """Return what the retain model gave. Raises InputError if split, dialect, template or rows differ."""
-        if kept and open_unlearning_files.is_log(kept):
+        if kept and isinstance(kept.get("forget_truth_ratio"), dict):  # a TOFU_EVAL.json
             found = rows.evaluation_rows(benchmark)
             sizes = len(found["forget"]), len(found.get(HOLDOUT, ()))
             return open_unlearning_files.read_log(kept, benchmark, *sizes, where)

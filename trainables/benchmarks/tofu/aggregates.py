@@ -76,8 +76,8 @@ def summarise(found: Metrics, reference: Reference | None, guard: float) -> Metr
     """Return what peers make of several measures, as far as they were asked for: privleak, three scores of 0 to 1.
 
     privleak compares with the retain model's AUC, or with 0.5 without one. Harmonic means: `memorisation_score`
-    of 1 - ES, EM, paraphrase probability and share; `privacy_score` of 1 - |AUC - retain model's| / retain model's, at least
-    0; `overall_score` of both and MU (Dorna et al., 2025, whose utility has the fluency of texts in it, too).
+    of 1 - ES, EM, paraphrase probability and share; `privacy_score` of 1 - |AUC - retain model's| / retain model's, at
+    least 0; `overall_score` of both and MU (Dorna et al., 2025, whose utility has the fluency of texts in it, too).
     """
     aucs, result = reference.aucs if reference else {}, Metrics()
     known = {name: float(value) for name, value in found.items() if value is not None}

@@ -15,11 +15,6 @@ from trainables.config.settings import Benchmark
 ATTACKS = {f"mia_{name}": f"membership_{name}" for name in ("loss", "zlib", "min_k", "min_k_plus_plus", "reference")}
 
 
-def is_log(kept: Mapping[str, Any] | None) -> bool:
-    """Return whether a file is a TOFU_EVAL.json."""
-    return isinstance((kept or {}).get("forget_truth_ratio"), dict)
-
-
 def read_log(kept: Mapping[str, Any], benchmark: Benchmark, rows: int, unseen: int, where: str) -> Reference:
     """Return what a retain model's TOFU_EVAL.json gives. Raises InputError if it is of other rows.
 
