@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Records = list[dict[str, Any]]
-"""One a question or text: a row of evaluation.parquet."""
 Metrics = dict[str, float | int | None]
 Examples = Sequence[Example]
 MMLU_SHOTS = 5

@@ -17,7 +17,6 @@ from trainables.inference.progress import Report, report_to
 from trainables.storage import atomic_files
 
 TRIED, TRIED_TOKENS = 10, 512
-"""Rows that are asked in every template, and their tokens at the most."""
 
 
 def evaluate(

@@ -21,9 +21,7 @@ from trainables.data import raw_rows
 from trainables.inference.progress import Counter
 
 ACCURACY = "acc,none"
-"""lm-eval's name of a metric and of the filter of answers before it."""
 PROMPT_TOKENS = 256
-"""A question's length when a batch is sized."""
 MMLU, MMLU_FOLDER, MMLU_HUB = "mmlu", "mmlu/default", "cais/mmlu"
 SPLITS = ("test", "dev")
 """The files of a subject of MMLU: lm-eval reads the worked examples also where it shows none."""

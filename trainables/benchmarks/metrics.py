@@ -73,7 +73,6 @@ def harmonic_mean(values: Sequence[float]) -> float:
 
 
 MIN_K_SHARE = 0.4
-"""The share of a text's tokens, the least likely ones, that Min-40 % averages."""
 
 
 def min_k_mean(log_likelihoods: Sequence[float]) -> float:

@@ -21,13 +21,10 @@ from trainables.common.wording import list_rows
 from trainables.config.settings import Benchmark, Model
 from trainables.data import text_blocks
 from trainables.data.conversations import QUESTION, Encoder, list_turns
-from trainables.data.templates import DATE
 from trainables.storage import atomic_files
 
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
-"""The names of a model's longest row in its configuration."""
 TRIED = 200
-"""Rows of each file that are encoded on trial."""
 
 
 @dataclass
@@ -56,7 +53,11 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
         if not chosen.ASKS_BY_TEMPLATE:
             return found
         encoder = chosen.make_encoder(benchmark, tokenizer)
-        found.warnings += [f"{name}: {line}" for line in _describe_template(encoder, benchmark)]
+        if encoder.template is not None and tokenizer.chat_template and benchmark.name == "own":
+            found.warnings.append(
+                f"{name}: it has a chat template, and is asked in '{benchmark.template}'; its own is taken by "
+                "--set benchmark.template=chat (of trainables.evaluate --template chat)"
+            )
         positions = next((config[key] for key in POSITIONS if isinstance(config.get(key), int)), 0)
         for part, rows in sides.items():
             found.warnings += _describe_special_tokens(tokenizer, part, rows)
@@ -98,24 +99,6 @@ def _find_token_beyond(tokenizer: Any, size: int, rows: Sequence[Row]) -> str | 
                 f"{why}; take the tokenizer that belongs to the model: --set tokenizer=DIR_OR_HUB_ID"
             )
     return None
-
-
-def _describe_template(encoder: Encoder, benchmark: Benchmark) -> list[str]:
-    """Return what is odd in how the model is asked."""
-    found = []
-    if encoder.template is None and encoder.prompt_differs:
-        found.append(
-            "by its chat template a conversation does not begin with the tokens of the prompt; where an answer begins "
-            "is told by its characters"
-        )
-    if encoder.template is not None and encoder.tokenizer.chat_template and benchmark.name == "own":
-        found.append(
-            f"it has a chat template, and is asked in '{benchmark.template}'; its own is taken by "
-            "--set benchmark.template=chat (of trainables.evaluate --template chat)"
-        )
-    if encoder.uses_clock:
-        found.append(f"its chat template writes today's date; it is told {DATE:%d %b %Y} always")
-    return found
 
 
 def _describe_special_tokens(tokenizer: Any, part: str, rows: Sequence[Row]) -> list[str]:

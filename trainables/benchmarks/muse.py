@@ -30,21 +30,17 @@ FORGET_TOKENS = {"news": 780_000, "books": 1_100_000}
 A set of `news_sust` has as many as the news, set k of `news_scal` k times as many."""
 RETAIN = "retain"
 FORGET_TEXT, RETAIN_TEXT = "raw/forget", "raw/retain1"
-"""One text of the published news is empty."""
 VERBMEM = "verbmem/forget"
 KNOWMEM = {"knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
 PRIVLEAK = {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
 SETS = ("scal", "sust")
-"""Sets of texts to forget beside `raw`, in four parts."""
 COLUMNS = {"raw": ("text",), "verbmem": ("prompt", "gt"), "knowmem": ("question", "answer"), "privleak": ("text",)}
 COLUMNS |= dict.fromkeys(SETS, ("text",))
 VERBMEM_TOKENS, KNOWMEM_TOKENS = 128, 32
 VERBMEM_PROMPT, KNOWMEM_PROMPT, PRIVLEAK_TEXT = 200, 600, 2000
-"""Tokens of a prompt or a text, roughly."""
 STOPS = ("\n\n", "\nQuestion", "Question:")
 AUC, ROWS_DIGEST = "privleak_auc", "privleak_rows_digest"
 NOT_KEPT = ("losses", "hits", "least_strength", "standardised", "answer_text")
-"""What measures read of a row but no record keeps."""
 
 
 @dataclass(frozen=True)

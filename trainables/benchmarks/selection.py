@@ -16,7 +16,6 @@ from trainables.storage.names import EVALUATED, STOPPED
 Point = tuple[str, *tuple[float, ...]]
 """A trial's id and its gain in each goal of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
 Results = Mapping[str, Mapping[str, Any]]
-"""result.json by trial id."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ Turns = tuple[tuple[str, str], ...]
 """Role and text of each turn before an answer; the last is the user's."""
 Question = str | Turns
 QUESTION, ANSWER = "the-question-goes-here", "the-answer-goes-here"
-"""What a template is tried with."""
 
 
 class Whole(NamedTuple):
@@ -162,11 +161,6 @@ class Encoder:
         prompt = self.render_prompt(QUESTION)
         (given, _), (ids, _) = self._tokenize([prompt, self._render_whole(QUESTION, ANSWER, prompt).text])
         return ids[: len(given)] != given
-
-    @property
-    def uses_clock(self) -> bool:
-        """Return whether the template writes the date, which is always DATE."""
-        return self.template is None and any(word in self._chat_template for word in ("strftime_now", "date_string"))
 
     @cached_property
     def _space_is_answers(self) -> bool:

@@ -9,7 +9,6 @@ from trainables.common.errors import InputError
 from trainables.config.ids import digest
 
 DEFAULT = Path(__file__).with_name("idk.txt")
-"""The project's own answers."""
 
 
 def read_answers(place: str | None) -> tuple[str, ...]:

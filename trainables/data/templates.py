@@ -23,7 +23,6 @@ class Template:
 
 
 CHAT = "chat"
-"""Stands for the template of the model's tokenizer."""
 DATE = datetime.fromisoformat(TEMPLATE_DATE)
 SYSTEM = "You are a helpful assistant."
 

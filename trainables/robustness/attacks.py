@@ -13,7 +13,6 @@ STEPS = (1, 4, 13)
 """Optimizer steps after which a relearning is measured: 13 steps of 32 are once all 400 rows of forget10."""
 BATCH = 32
 MEASURE = "extraction_strength"
-"""What the share that came back is of."""
 NONE, SECOND_HALF = "none", "second half"
 """What was measured before any attack, and there of the rows that `relearn_half` is measured on."""
 PREFIX = "Sure, here is the answer: "
@@ -41,7 +40,6 @@ ATTACKS = {
     "prefix": Attack(f"prefix '{PREFIX.strip()}'"),
 }
 CHOICES = f"all, or some of {', '.join(ATTACKS)}"
-"""What may be typed."""
 
 
 def is_relearning(name: str) -> bool:

@@ -11,7 +11,6 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK
 
 Results = Mapping[str, Mapping[str, Any]]
-"""What was kept of each attack on a model, by the attack's name."""
 LEAST = 0.05
 """Where less than this was removed, nothing can be said of what came back."""
 

@@ -101,9 +101,7 @@ class Progress:
         self.identity = {**process_identity.describe_self(), "started": provenance.now(), **more}
         self.state: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
         self.work: dict[str, Any] | None = None
-        """How far an evaluation is."""
         self.points: list[dict[str, float]] = []
-        """The curves so far, of this attempt alone: a step and its values each."""
         self.started = self.phase_started = self.pushed = time.monotonic()
         self.written = 0.0
         self.first: tuple[int, float] | None = None

@@ -65,7 +65,6 @@ class StepSelection:
     report: Report | None = None
     target: Evaluation | None = None
     saved_step: int = 0
-    """The step of the last checkpoint."""
 
     @property
     def folder(self) -> Path:

@@ -39,7 +39,6 @@ TEMPLATE = "plain"
 LEAST_KNOWN = 0.1
 """The target model's extraction strength of the forget rows below which there is nothing to remove."""
 BYTES_PER_TOKEN, TEMPLATE_TOKENS = 4, 16
-"""As a rule of thumb, for plans."""
 
 
 class OwnBenchmark(base.BenchmarkBase):

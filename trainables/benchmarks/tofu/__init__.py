@@ -25,7 +25,6 @@ RATIOS, ROWS_DIGEST, MEMBERSHIP = "forget_truth_ratios", "forget_rows_digest", "
 MEAN_TOKENS, LONGEST_TOKENS = 80, 256
 """Tokens of a row of TOFU (240 characters on average, 619 at most) with its template."""
 OTHER_ROWS, ANSWERS = (400, 100, 117), 7
-"""Rows of the tasks beside the forget rows, and the answers of a row that are scored."""
 
 
 class TofuBenchmark(base.BenchmarkBase):

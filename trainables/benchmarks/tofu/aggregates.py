@@ -13,9 +13,7 @@ from trainables.common.errors import TrialStopped
 from trainables.config.settings import Dialect
 
 GENERAL = ("real_authors", "world_facts")
-"""Tasks whose answers are weighed against wrong ones."""
 GUARDS: dict[Dialect, float] = {"paper": 0.0, "open-unlearning": metrics.OPEN_UNLEARNING_GUARD}
-"""What a dialect adds to denominators."""
 UTILITY_COLUMNS = ("answer_loss", "answer_tokens", "paraphrase_loss", "paraphrase_tokens")
 UTILITY_COLUMNS += ("perturbed_loss", "perturbed_tokens", "rougeL_recall")
 MEMORISATION = ("forget_extraction_strength", "forget_exact_memorisation")
@@ -24,7 +22,6 @@ MIN_K = "membership_min_k_auc"
 AUCS = ("membership_loss_auc", "membership_zlib_auc", MIN_K, "membership_min_k_plus_plus_auc")
 """The metrics that open-unlearning's summaries of memorisation and of privacy are made of."""
 SCORES = ("privleak", "privleak_reference", "memorisation_score", "privacy_score", "overall_score")
-"""What `summarise` makes of measures."""
 
 
 class Reference(NamedTuple):

@@ -29,7 +29,6 @@ from trainables.trial.export import model_card
 
 FACTS, CARD = "unlearning.json", "README.md"
 TOLERANCE = 1e-3
-"""The tolerance of a metric, absolute and relative, on a device like the trial's."""
 PLACES = ("path", "data", "sources", "tokenizer")
 """What a configuration without fingerprints names by place, which is private."""
 
