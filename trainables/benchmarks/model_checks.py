@@ -61,7 +61,9 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
         positions = next((config[key] for key in POSITIONS if isinstance(config.get(key), int)), 0)
         for part, rows in sides.items():
             found.warnings += _describe_special_tokens(tokenizer, part, rows)
-            _try_rows(encoder, part, rows)
+            asked = {f"{part} row {number}": row for number, row in enumerate(rows[:TRIED], 1) if "text" not in row}
+            pairs = [(row["question"], row["answer"]) for row in asked.values()]
+            encoder.encode(pairs, max_length=sys.maxsize, names=[*asked])  # a template may lose a part, or refuse
             if benchmark.name == "own" and positions and (long := _find_long_rows(encoder, rows, positions)):
                 found.problems.append(
                     f"{part}: more tokens than the {positions} positions of {name}: {list_rows(long)}; shorten "
@@ -121,12 +123,6 @@ def _text_of(row: Row) -> str:
     if "text" in row:
         return row["text"]
     return "\n".join([*(text for _, text in list_turns(row["question"])), row["answer"]])
-
-
-def _try_rows(encoder: Encoder, part: str, rows: Sequence[Row]) -> None:
-    """Encode the first rows. Raises InputError where the template loses a part of one, or refuses it."""
-    asked = {f"{part} row {number}": row for number, row in enumerate(rows[:TRIED], 1) if "text" not in row}
-    encoder.encode([(row["question"], row["answer"]) for row in asked.values()], max_length=sys.maxsize, names=[*asked])
 
 
 def _find_long_rows(encoder: Encoder, rows: Sequence[Row], positions: int) -> list[int]:

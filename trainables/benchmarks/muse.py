@@ -25,9 +25,7 @@ from trainables.data import raw_rows, text_blocks
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
 """MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
 FORGET_TOKENS = {"news": 780_000, "books": 1_100_000}
-"""Tokens of the forget texts, roughly: 3.3 MB of news, and what MUSE's authors say of the books.
-
-A set of `news_sust` has as many as the news, set k of `news_scal` k times as many."""
+"""Tokens of the forget texts, roughly; set k of `news_scal` has k times as many as the news."""
 RETAIN = "retain"
 FORGET_TEXT, RETAIN_TEXT = "raw/forget", "raw/retain1"
 VERBMEM = "verbmem/forget"

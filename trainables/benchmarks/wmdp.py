@@ -191,5 +191,4 @@ def _question_fingerprints(benchmark: Benchmark) -> list[str]:
 def _combine(fingerprints: list[str]) -> str:
     if any(found.startswith("files:") for found in fingerprints):
         return "files:" + digest(fingerprints)[:16]
-    names = dict.fromkeys(found.removeprefix("hub:") for found in fingerprints)
-    return "hub:" + "+".join(names)
+    return "hub:" + "+".join(dict.fromkeys(found.removeprefix("hub:") for found in fingerprints))

@@ -33,8 +33,7 @@ from trainables.data import raw_rows, text_blocks
 from trainables.data.hub_folders import HubRequirement, hub_id_of
 
 SPLIT = DATA = "own"
-"""There is one split, but for requests in a row, and in the place of a data set's id stands a word: the files are in
-`benchmark.sources`."""
+"""There is one split, but for requests in a row, and no data set but the files in `benchmark.sources`."""
 TEMPLATE = "plain"
 LEAST_KNOWN = 0.1
 """The target model's extraction strength of the forget rows below which there is nothing to remove."""

@@ -101,10 +101,13 @@ def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Ro
     return read_row_file("forget", at["forget"]), read_row_file("retain", at["retain"])
 
 
+def _read_further_rows(benchmark: Benchmark) -> Sequence[Row]:
+    return read_row_file("eval", benchmark.places["eval"]) if "eval" in benchmark.places else ()
+
+
 def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     """Return the rows of each set: forget, paraphrase, retain, holdout, requests before; some may be empty."""
-    forget, retain = read_training_rows(benchmark)
-    further = read_row_file("eval", benchmark.places["eval"]) if "eval" in benchmark.places else ()
+    (forget, retain), further = read_training_rows(benchmark), _read_further_rows(benchmark)
     given = {name: [row for row in further if row.set == name] for name in EVAL_SETS}
     paraphrases = [row.paraphrase for row in forget if row.paraphrase is not None]
     return {
@@ -133,8 +136,7 @@ def check_files(benchmark: Benchmark) -> None:
 
 def describe_overlap(benchmark: Benchmark) -> str | None:
     """Return which rows contradict their set: forget rows that are retained, hold-out rows that a model may know."""
-    forget, retain = read_training_rows(benchmark)
-    further = read_row_file("eval", benchmark.places["eval"]) if "eval" in benchmark.places else ()
+    (forget, retain), further = read_training_rows(benchmark), _read_further_rows(benchmark)
     kept = _find_same(forget, [*retain, *(row for row in further if row.set == "retain")])
     holdout = [number for number, row in enumerate(further, 1) if row.set == "holdout"]
     known = {*_find_same(further, [*forget, *retain])} & {*holdout}
