@@ -42,9 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {"own": OWN, "muse": {"split": "news"}, "w
     ("name", "settings", "words"),
     [
         ("muse", {"split": "new"}, r"benchmark\.split: unknown split 'new'; did you mean 'news'\? known: news, books"),
-        ("muse", {"shots": 5}, r"benchmark\.shots: muse has no such setting"),
         ("muse", {"sources": ("mmlu=somewhere",)}, r"benchmark\.sources: muse has no"),
-        ("wmdp", {"tasks": ("mmlu",)}, r"benchmark\.tasks: wmdp has no"),
         ("own", {"holdout": "holdout05"}, r"benchmark\.holdout: own has no"),
         ("wmdp", {"split": "chem"}, r"benchmark\.split: unknown split 'chem'; known: bio, cyber, bio_cyber"),
         ("wmdp", {"sources": ("mmul=a/b",)}, r"benchmark\.sources: unknown part 'mmul'; did you mean 'mmlu'\?"),
@@ -54,7 +52,6 @@ SETTINGS: dict[str, dict[str, Any]] = {"own": OWN, "muse": {"split": "news"}, "w
         ("own", {"dialect": "open-unlearning"}, "own has no dialects"),
         ("own", {"sources": (*OWN["sources"], "mmlu=here")}, "'mmlu' is neither rows nor a task of benchmark.tasks"),
         ("own", {"sources": ()}, "own needs forget=FILE, retain=FILE"),
-        ("own", {"shots": 6}, "MMLU has 5 worked examples"),
         ("own", {"tasks": ("arc_easy", "mmlu_stem")}, r"no task 'mmlu_stem' \(of its groups, mmlu alone is taken\)"),
     ],
 )

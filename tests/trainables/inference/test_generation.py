@@ -94,15 +94,6 @@ def test_a_row_that_is_known_to_its_end_is_not_read_again() -> None:
     assert counted.passes == []
 
 
-def test_what_is_known_is_left_out_where_a_model_does_not_choose_the_likeliest() -> None:
-    model = network("Llama")
-    model.generation_config.repetition_penalty = 5.0
-    prompts, limits = ragged_prompts(6, seed=6)
-    known = [[VOCABULARY - 1]] * 6
-    plain = generate(model, prompts, limits, budget=4096)
-    assert generate(model, prompts, limits, budget=4096, known=known) == plain
-
-
 @pytest.fixture(scope="module")
 def taught(trained_inputs: Any) -> tuple[Any, Any]:
     return model_files.load_model(Model(path=str(trained_inputs.target)))

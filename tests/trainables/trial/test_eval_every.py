@@ -78,16 +78,6 @@ def test_interrupted_between_evaluations(trained_inputs: Any, watched: Any, tmp_
     same(store, watched[1], config)
 
 
-def test_weights_that_were_not_wanted_before(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:
-    """The best step was evaluated without its weights: the trial starts again, and is what it would have been."""
-    config = configuration(trained_inputs)
-    assert finish(config, tmp_path, stop_after=5, keep=False)[0] == {}
-    resumed, store = finish(config, tmp_path)
-    assert (resumed["status"], resumed["training"]["resumed_at"]) == ("finished", None)
-    assert resumed["evaluations"] == watched[0]["evaluations"]
-    same(store, watched[1], config)
-
-
 def test_what_a_resume_falls_back_on_stays(
     trained_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
