@@ -167,11 +167,6 @@ class Encoder:
         """Return whether a space at the end of our own template's prompt belongs to an answer's first token."""
         return self.template is not None and not self.whole_tail and self.prompt_differs
 
-    @cached_property
-    def _added(self) -> tuple[int, int]:
-        """Return how many tokens the tokenizer adds before and behind a text."""
-        return count_added(self.tokenizer)
-
     @property
     def _chat_template(self) -> str:
         found = self.tokenizer.chat_template
@@ -222,7 +217,7 @@ class Encoder:
     def _tokenize(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
         """Yield ids and offsets of each text, with the start token that the tokenizer adds to our own templates."""
         encodings = self.tokenizer(texts, add_special_tokens=self.template is not None).encodings if texts else []
-        behind = self._added[1] if self.template is not None else 0
+        behind = count_added(self.tokenizer)[1] if self.template is not None else 0
         for one in encodings:
             count = len(one.ids) - behind
             yield one.ids[:count], one.offsets[:count]

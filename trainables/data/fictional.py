@@ -44,10 +44,8 @@ def write(
 
     The forget authors of every percentage are the last ones of full. Raises ValueError on numbers that do not go.
     """
-    if not 2 <= authors <= MAX_AUTHORS:
-        raise ValueError(f"authors must be 2 to {MAX_AUTHORS}, got {authors}")
-    if not 1 <= questions <= MAX_QUESTIONS:
-        raise ValueError(f"questions must be 1 to {MAX_QUESTIONS}, got {questions}")
+    if not (2 <= authors <= MAX_AUTHORS and 1 <= questions <= MAX_QUESTIONS):
+        raise ValueError(f"give 2 to {MAX_AUTHORS} authors and 1 to {MAX_QUESTIONS} questions")
     for percent in forget_percent:
         if not 0 < percent < 100 or authors * percent % 100:
             raise ValueError(f"forget_percent: {percent} % of {authors} authors is no whole number of authors")

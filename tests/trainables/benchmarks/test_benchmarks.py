@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,13 +57,6 @@ def test_settings_of_other_benchmarks_are_refused(name: str, settings: dict[str,
     benchmarks.find(name).check_settings(benchmark)
     with pytest.raises(InputError, match=words):
         benchmarks.find(name).check_settings(benchmark.model_copy(update=settings))
-
-
-def test_benchmarks_are_quick_to_import(root: Path) -> None:
-    words = "import sys; from trainables import benchmarks; names = benchmarks.benchmark_names(); "
-    words += f"[benchmarks.find(name) for name in names]; print([n for n in {HEAVY} if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", words], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 def test_measures_are_of_the_rows_that_have_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,14 +63,6 @@ def test_one_row_a_text_is_cut_at_the_length() -> None:
         text_blocks.TextRows(tiny.tokenizer(), [""], 5)[0]
 
 
-def test_training_rows_of_both_dialects(data: Path) -> None:
-    tokenizer = tiny.tokenizer()
-    for dialect, cut in zip(DIALECTS, (text_blocks.wrap_texts, text_blocks.retokenize_blocks), strict=True):
-        sides = MUSE.training_examples(on(data, dialect), tokenizer, 50)
-        for side, config in zip(sides, ("raw/forget", "raw/retain1"), strict=True):
-            assert side == cut(tokenizer, [row["text"] for row in raw_rows.load_rows(str(data), config, ())], 50)
-
-
 def greedy(network: Any, tokenizer: Any, prompt: str, count: int) -> str:
     ids = families.generate_alone(network, tokenizer(prompt)["input_ids"], count)
     return tokenizer.decode(ids, skip_special_tokens=True)

@@ -135,13 +135,6 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     assert (first["forget_rows"], first["holdout_rows"]) == (3, 2)
 
 
-@pytest.mark.parametrize(("task", "words"), [("mmlu", "no folder of a subject"), ("arc_easy", "no file of questions")])
-def test_a_folder_without_questions_is_told(files: dict[str, Path], task: str, words: str, tmp_path: Path) -> None:
-    benchmark = on(files, tasks=(task,), places=(f"{task}={tmp_path}",))
-    with pytest.raises(InputError, match=f"^benchmark.sources {task}: .* has {words}"):
-        OWN.check_rows(benchmark)
-
-
 @pytest.mark.slow
 def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> None:
     """ARC-easy's own definition on made-up rows in its columns; names that lm-eval has not, and what is best low."""

@@ -118,9 +118,7 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
     assert {value for name, value in retain.items() if name.startswith("forget_quality")} == {None}
 
 
-def test_it_tells_how_far_it_is_and_what_was_asked_for(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_tells_how_far_it_is_and_what_was_asked_for(run: Run, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(evaluate, "TELL_SECONDS", 0.0)
     asked = "extraction_strength,exact_memorisation,paraphrase_prob,paraphrase_share"
     done = run(measures=asked, limit=3)

@@ -127,7 +127,7 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
     doctored(kept, tmp_path / "unknown", config=known | {"method": "nobodys"})
     doctored(kept, tmp_path / "changed", config=config_of(kept, "benchmark", fingerprint="files:0"))
     for name, storage, output, message in (
-        (trial_id[:-1] + "x", store.root, "model", f"did you mean '{trial_id}'?"),
+        (trial_id[:-1] + "x", store.root, "model", "; a report lists the ids"),
         (trial_id, store.root, "taken", "exists; give a new folder"),
         ("../../elsewhere", "nowhere", "model", "'../../elsewhere' names nothing in"),
         (trial_id, "bare/runs", "model", "were not kept; run it again with python -m trainables.run "),

@@ -25,8 +25,7 @@ def upload(folder: Path, name: str) -> str:
     """Send an exported folder to a repository, where it replaces files of the same names; return the address."""
     from huggingface_hub import HfApi
 
-    again = f"hf upload {name} '{folder}'"
-    with _hub_errors(name, f"the model is in '{folder}'; to try again: {again}"):
+    with _hub_errors(name, f"the model is in '{folder}'; to try again: hf upload {name} '{folder}'"):
         found = HfApi().upload_folder(repo_id=name, folder_path=folder)
     return str(found.repo_url)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import shutil
 import uuid
@@ -22,7 +21,7 @@ from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, EVALUATED, RESULT, WEIGHTS
+from trainables.storage.names import CONFIG, EVALUATED, WEIGHTS
 from trainables.training import model_files
 from trainables.trial import setup, step_selection
 from trainables.trial.export import model_card
@@ -105,10 +104,8 @@ def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]
     found = []
     for name in (name for name in again if name in first):
         known, value = first[name], again[name]
-        same = known == value
-        if isinstance(known, float) and isinstance(value, float):
-            same = math.isclose(known, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-        if not same:
+        close = None not in (known, value) and math.isclose(known, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        if known != value and not close:
             found.append(f"{name} {known} is {value}")
     return found
 
@@ -127,10 +124,7 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
     store.sync_trials([trial_id])
     result = store.result(trial_id)
     if result is None:
-        known = [path.parent.name for path in store.root.glob(f"trials/*/{RESULT}")]
-        near = difflib.get_close_matches(trial_id, known, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'? " if near else ""
-        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {hint}a report lists the ids")
+        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; a report lists the ids")
     if result["status"] not in EVALUATED:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
     return result
