@@ -82,7 +82,7 @@ def main(
         atomic_files.write_rows(rows_file, records)
     made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.stamp()}
     atomic_files.write_json(output, {**evaluation.document(asked, found, records), **made})
-    _print_metrics(asked, found, output, compared=reference is not None)
+    _print_metrics(asked, found, output)
     return 0
 
 
@@ -115,11 +115,8 @@ def _check_model(subject: Model, asked: Benchmark) -> Model:
     return subject
 
 
-def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path, *, compared: bool) -> None:
-    """Print the measures that were asked for, then the goals; `compared`: with a retain evaluation."""
-    if compared and aggregates.MIN_K in found and "privleak" not in found:
-        lacks = "--retain-evaluation has no membership; make it again with --measures membership_min_k"
-        print(f"warning: privleak is left out: {lacks}", file=sys.stderr)
+def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path) -> None:
+    """Print the measures that were asked for, then the goals."""
     goals = {goal.metric: goal for goal in benchmarks.find(benchmark.name).GOALS}
     asked = [goal.metric for goal in benchmarks.list_goals(benchmark).values() if goal.metric not in goals]
     for name in (*asked, *(name for name in aggregates.SCORES if asked and name in found)):

@@ -23,7 +23,6 @@ def main(
     push: Annotated[
         str | None, typer.Option(metavar="ORG/NAME", help="Upload the folder to the Hugging Face hub, private.")
     ] = None,
-    public: Annotated[bool, typer.Option("--public", help="With --push: make the repository public.")] = False,
 ) -> int:
     """Export a trial's weights with a model card, and verify them by evaluating them again.
 
@@ -31,14 +30,12 @@ def main(
     """
     if output is None and push is None:
         raise InputError("--output: give a new folder, or --push ORG/NAME")
-    if public and push is None:
-        raise InputError("--public: goes with --push ORG/NAME")
     from trainables.trial.export import hub_upload, model_folder
 
     store = open_storage(location, writable=False)
     folder = typed_paths.expand(str(output)).absolute() if output else store.root / "exports" / trial_id
     model_folder.load_result(trial_id, store)
-    repository = hub_upload.open_repository(push, public=public) if push else None
+    repository = hub_upload.open_repository(push) if push else None
     cli.silence_libraries()
     if output is None and atomic_files.read_json(folder / model_folder.FACTS):
         print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
@@ -47,7 +44,7 @@ def main(
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
         print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")
     if repository:
-        print(f"uploaded: {hub_upload.upload(folder, repository)}, {'public' if public else 'private'}")
+        print(f"uploaded: {hub_upload.upload(folder, repository)}, private")
     return 0
 
 

@@ -26,7 +26,7 @@ def main(
     lr: Annotated[
         float | None, typer.Option(help="Learning rate of relearning: that which trained the target model.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of relearning and sampling.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of relearning.", min=0)] = 0,
     target: Annotated[str | None, folder(help="The model before unlearning.")] = None,
     retain: Annotated[str | None, folder(help="The retain model: what it gains did not come back.")] = None,
     split: Annotated[str | None, folder(help="Forget split of TOFU; none: forget05.")] = None,
@@ -64,7 +64,7 @@ def main(
 
 def _print_shares(shares: list[dict[str, Any]]) -> None:
     """Print a line for each attack and step."""
-    print("\nextraction strength of the forget rows (of sampled answers: ROUGE-L recall)")
+    print("\nextraction strength of the forget rows")
     print(f"{'attack':62} {'before':>7} {'after':>7} {'target':>7} {'retain':>7} {'came back':>10}")
     for row in shares:
         values = [f"{row[name]:7.3f}" if row[name] is not None else f"{'–':>7}" for name in COLUMNS]

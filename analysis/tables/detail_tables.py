@@ -26,7 +26,7 @@ SEEDS_CAPTION = (
     "ratios, over n rows of each."
 )
 ATTACKS_CAPTION = (
-    "What an attack brings back of what was removed, by extraction strength (of sampled answers by ROUGE-L recall), "
+    "What an attack brings back of what was removed, by extraction strength, "
     f"over the n attacked seeds; {DASH}: hardly anything was removed, or not attacked. docs/measuring.md explains them."
 )
 OPEN_UNLEARNING_CAPTION = (

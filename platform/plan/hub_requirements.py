@@ -56,12 +56,10 @@ def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Stor
 
 def describe_requirement(requirement: HubRequirement) -> str:
     """Return where a requirement comes from, how to get it without a network, and which licence to accept."""
-    lines = [f"{requirement.label} from the hub; {OFFLINE}:", requirement.option]
-    if requirement.kind != "tasks":
-        options = " --repo-type dataset" if requirement.repo_type == "dataset" else ""
-        options += f" --revision {requirement.revision}" if requirement.revision else ""
-        download = f"hf download {requirement.id}{options} (where there is a network; then copy HF_HOME)"
-        lines[1] = f"{download}, or {requirement.option}"
+    options = " --repo-type dataset" if requirement.repo_type == "dataset" else ""
+    options += f" --revision {requirement.revision}" if requirement.revision else ""
+    download = f"hf download {requirement.id}{options} (where there is a network; then copy HF_HOME)"
+    lines = [f"{requirement.label} from the hub; {OFFLINE}:", f"{download}, or {requirement.option}"]
     if requirement.gated:
         lines.append(requirement.gated)
     elif requirement.kind in ("models", "tokenizers") and requirement.id.startswith(backbones.GATED):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from platform.plan import hub_requirements
-from trainables.benchmarks import lm_eval_adapter
 from trainables.common.errors import InputError, first_line
 from trainables.data.hub_folders import HubRequirement, download, is_here, read_pin, write_pin
 from trainables.storage.folder_storage import Storage
@@ -36,34 +35,29 @@ def fetch(required: Sequence[HubRequirement], store: Storage, print_line: Callab
 
 def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[str], None]) -> None:
     """Fetch a requirement at the storage's commit, or at the one that its revision names now."""
-    repository = requirement.id if requirement.kind != "tasks" else lm_eval_adapter.source_of(requirement.id)
-    if repository is None:
-        print_line(f"{requirement.label}: lm-eval fetches them itself, on each machine")
-        return
-    pin = read_pin(requirement, store)
-    commit = pin[1] if pin else look_up_commit(requirement, repository)
-    print_line(f"fetching {repository} at {commit[:12]}")
-    folder = download(requirement, repository, commit)
+    commit = read_pin(requirement, store) or look_up_commit(requirement)
+    print_line(f"fetching {requirement.id} at {commit[:12]}")
+    folder = download(requirement, commit)
     if requirement.kind == "models" and not any(folder.glob("model*.safetensors")):
         raise InputError(
-            f"{requirement.field}: {repository} has no model.safetensors on the hub, and nothing else is loaded; save "
-            f"it as safetensors and give that folder: {requirement.option}"
+            f"{requirement.field}: {requirement.id} has no model.safetensors on the hub, and nothing else is loaded; "
+            f"save it as safetensors and give that folder: {requirement.option}"
         )
-    write_pin(requirement, repository, commit, store)
+    write_pin(requirement, commit, store)
 
 
-def look_up_commit(requirement: HubRequirement, repository: str) -> str:
+def look_up_commit(requirement: HubRequirement) -> str:
     """Return the commit that a requirement's revision names now; without a network, the one in the cache."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     revision = requirement.revision or "main"
     try:
-        info = HfApi().repo_info(repository, repo_type=requirement.repo_type, revision=revision)
+        info = HfApi().repo_info(requirement.id, repo_type=requirement.repo_type, revision=revision)
     except HfHubHTTPError:  # an answer, and no cache to go by
         raise
     except OSError:
-        return download(requirement, repository, revision, only_cached=True).name
+        return download(requirement, revision, only_cached=True).name
     return str(info.sha)
 
 

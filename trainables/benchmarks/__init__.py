@@ -1,7 +1,6 @@
 """TOFU, MUSE, WMDP and a person's own rows: each is a file or a folder here, found by its name.
 
-A new benchmark is one file: a subclass of a benchmark (docs/decisions/0005). Importing one brings neither torch nor
-transformers nor lm-eval: plans, listings and status read them too.
+A new benchmark is one file: a subclass of a benchmark (docs/decisions/0005). Plans read them, too: without torch.
 """
 
 from __future__ import annotations
@@ -64,10 +63,7 @@ def list_goals(benchmark: Benchmark) -> dict[str, Goal]:
 
 
 def choose_goals(benchmark: Benchmark, names: Sequence[str]) -> tuple[Goal, ...]:
-    """Return the goals of a search: those named, retention last; the benchmark's where none is.
-
-    Raises InputError naming what is not measured, or if retention is not among them.
-    """
+    """Return the goals of a search, retention last: those named, else the benchmark's. Raises InputError."""
     own, known = find(benchmark.name).GOALS, list_goals(benchmark)
     for name in names:
         if name not in known:
@@ -81,10 +77,7 @@ def choose_goals(benchmark: Benchmark, names: Sequence[str]) -> tuple[Goal, ...]
 
 
 def goal_gains(name: str, metrics: Mapping[str, Any], goals: Sequence[Goal] = ()) -> tuple[float, ...] | None:
-    """Return the goals' values turned so that more is better, retention last; None where one is missing.
-
-    `goals`: others than the benchmark's.
-    """
+    """Return the goals' values turned so that more is better, retention last; None where one is missing."""
     goals = goals or find(name).GOALS
     if any(metrics.get(goal.metric) is None for goal in goals):
         return None

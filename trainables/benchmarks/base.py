@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Records = list[dict[str, Any]]
-"""One a question or text: a row of evaluation.parquet."""
 Metrics = dict[str, float | int | None]
 Examples = Sequence[Example]
 MMLU_SHOTS = 5
@@ -64,11 +63,9 @@ class EvaluationSize:
 
 
 class BenchmarkBase(ABC):
-    """A benchmark: its rows, its measures and its dialects. A subclass is in the file or folder of its name.
+    """A benchmark: its rows, its measures and its dialects; a subclass is in the file or folder of its name.
 
-    It holds no state: every method is given the settings of a trial's benchmark. A `reference` is what its metrics need
-    of the retain model's evaluation. The defaults are those of a benchmark that is one data set, without settings of
-    its own and without a retain model.
+    It holds no state. A `reference` is what its metrics need of the retain model's evaluation.
     """
 
     GOALS: ClassVar[tuple[Goal, ...]]
@@ -78,7 +75,7 @@ class BenchmarkBase(ABC):
     TAKES: ClassVar[tuple[str, ...]] = ()
     """Which of `holdout`, `sources`, `shots` and `tasks` it has."""
     TARGET: ClassVar[str] = "target"
-    """The role of the target model: a folder of `models`, or the rows it is fine-tuned on."""
+    """The role of the target model, and the rows it is fine-tuned on."""
     UTILITY_COLUMNS: ClassVar[tuple[str, ...]] = ()
     """What `utility_parts` reads of a record, beside its task."""
     FORGET_TASK: ClassVar[str] = "forget"
@@ -137,10 +134,7 @@ class BenchmarkBase(ABC):
         return None
 
     def nothing_to_remove(self, metrics: Metrics) -> str | None:
-        """Return why no trial can be recommended by the target model's metrics: it knew nothing of the rows to forget.
-
-        None: it may have known them.
-        """
+        """Return why the target model's metrics say that it knew nothing of the rows to forget; None: it may have."""
         return None
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
@@ -198,9 +192,9 @@ class BenchmarkBase(ABC):
         """Return the metrics of `every_other(records, which)`, against that half of the reference."""
 
     def utility_parts(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
-        """Return what the goal of retention is made of: (rows, numbers) of each set of rows, in the records' order.
+        """Return what the goal of retention, a harmonic mean, is made of: (rows, numbers) of each set of rows.
 
-        The goal is the harmonic mean of the means of all numbers. Empty where it is made of more than records.
+        Empty where it is made of more than records.
         """
         return []
 

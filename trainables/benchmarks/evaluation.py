@@ -17,7 +17,6 @@ from trainables.inference.progress import Report, report_to
 from trainables.storage import atomic_files
 
 TRIED, TRIED_TOKENS = 10, 512
-"""Rows that are asked in every template, and their tokens at the most."""
 
 
 def evaluate(
@@ -29,10 +28,7 @@ def evaluate(
     token_budget: int,
     report: Report | None = None,
 ) -> tuple[Metrics, Records]:
-    """Return all metrics, those of added measures included, and the records they are made of.
-
-    `report` is called with how far it is.
-    """
+    """Return all metrics, those of added measures included, and their records; `report`: called with how far it is."""
     chosen = benchmarks.find(benchmark.name)
     with report_to(report):
         metrics, records = chosen.measure(network, tokenizer, benchmark, reference, token_budget=token_budget)
@@ -44,10 +40,7 @@ def evaluate(
 
 
 def advise_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics: Metrics) -> str | None:
-    """Return that another template is likely the model's, where its answers to the forget rows are poor by one measure.
-
-    Up to TRIED rows are asked in every template. None: nothing speaks for another one.
-    """
+    """Return that another template is likely the model's, where its answers to the forget rows are poor; else None."""
     chosen = benchmarks.find(benchmark.name)
     known = [metrics.get(f"forget_{name}") for name in ("rouge", "prob", "extraction_strength")]
     if not chosen.ASKS_BY_TEMPLATE or min((value for value in known if value is not None), default=1.0) >= 0.3:

@@ -1,8 +1,6 @@
 """Questions asked by lm-eval of a live model: its task definitions, its prompts, its scores.
 
-A folder can stand in for the hub: the definition stays lm-eval's, its data set is then the folder's file. Only the
-definitions beside a task's own are looked through: all of lm-eval's take half a minute. Plans read the names of its
-tasks from its files, in half a second, without importing it.
+A folder can stand in for the hub. Only the definitions beside a task's own are read: all of them take half a minute.
 """
 
 from __future__ import annotations
@@ -23,25 +21,21 @@ from trainables.data import raw_rows
 from trainables.inference.progress import Counter
 
 ACCURACY = "acc,none"
-"""lm-eval's name of a metric and of the filter of answers before it."""
 PROMPT_TOKENS = 256
-"""A question's length when a batch is sized: so many fit a pass's budget of tokens."""
 MMLU, MMLU_FOLDER, MMLU_HUB = "mmlu", "mmlu/default", "cais/mmlu"
 SPLITS = ("test", "dev")
 """The files of a subject of MMLU: lm-eval reads the worked examples also where it shows none."""
 FILES = ("train", "validation", "test", "dev")
-"""What a folder may hold for a task."""
 NAMED = re.compile(rb"""^["']?(task|group|class)["']?:[ \t]*["']?([^\s"'#\[{]+)""", re.MULTILINE)
 """A definition's name in its YAML file: members of a group are below an empty `task:`; a class has both names."""
 
 
 @cache
 def _definitions(folder: str) -> Any:
-    """Return the definitions in a folder of lm-eval's, or in any other one."""
+    """Return the definitions in a folder of lm-eval's tasks."""
     import lm_eval.tasks
 
-    place = Path(lm_eval.tasks.__file__).parent / folder
-    return lm_eval.tasks.TaskManager(include_path=place, include_defaults=False)
+    return lm_eval.tasks.TaskManager(include_path=_tasks_folder() / folder, include_defaults=False)
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -54,28 +48,20 @@ def check_names(names: Sequence[str]) -> None:
         raise InputError(f"benchmark.tasks: lm-eval has no task '{name}' (of its groups, mmlu alone is taken); {hint}")
 
 
+def _tasks_folder() -> Path:
+    package = importlib.util.find_spec("lm_eval")
+    return Path(str(package and package.origin)).parent / "tasks"
+
+
 @cache
 def definition_files() -> Mapping[str, Path]:
     """Return the YAML file of every task that lm-eval defines, without importing it."""
-    package = importlib.util.find_spec("lm_eval")
     found: dict[str, Path] = {}
-    for file in (Path(str(package and package.origin)).parent / "tasks").rglob("*.yaml"):
+    for file in _tasks_folder().rglob("*.yaml"):
         named = dict(NAMED.findall(file.read_bytes()))
         if b"task" in named and (b"class" in named or b"group" not in named):
             found[named[b"task"].decode()] = file
     return found
-
-
-def source_of(task: str) -> str | None:
-    """Return the data set that lm-eval asks for; None where it is more than that."""
-    if task == MMLU:
-        return MMLU_HUB
-    settings = _define(task)
-    more = set(settings.get("dataset_kwargs") or ()) - {"trust_remote_code"}
-    place = settings.get("dataset_path") or ""
-    if more or settings.get("task") != task or {"class", "custom_dataset"} & settings.keys():
-        return None
-    return None if place in ("", "json", "parquet", "csv", "text") else place
 
 
 def find_subjects(place: str) -> list[str] | None:
@@ -89,10 +75,7 @@ def find_subjects(place: str) -> list[str] | None:
 
 
 def load_tasks(names: Sequence[str], places: Mapping[str, str], shots: int) -> list[Any]:
-    """Return lm-eval's tasks. `places`: another folder or hub id for some; `shots`: worked examples of MMLU.
-
-    Raises InputError where questions are missing, or the metric that counts is best low.
-    """
+    """Return lm-eval's tasks. `places`: another folder or hub id for some; `shots`: worked examples of MMLU."""
     return [
         _load_mmlu(places.get(name, MMLU_HUB), shots) if name == MMLU else _load_task(name, places.get(name))
         for name in names
@@ -121,11 +104,10 @@ def _load_mmlu(place: str, shots: int) -> Any:
 
 
 def _load_task(task: str, place: str | None) -> Any:
-    """Return any task of lm-eval with its own number of worked examples."""
-    settings = {"task": task}
+    """Return any task of lm-eval with its own number of worked examples. Raises InputError on a metric best low."""
+    definitions, settings = _definitions(str(definition_files()[task].parent)), {"task": task}
     if place is not None:
-        settings |= _place_settings(task, place, _define(task).get("dataset_name") or "")
-    definitions = _definitions(str(definition_files()[task].parent))
+        settings |= _place_settings(task, place, definitions.task_index[task].cfg.get("dataset_name") or "")
     (loaded,) = _load(task, definitions, [settings])
     higher = loaded.higher_is_better()
     metric = "acc" if "acc" in higher else next(iter(higher))
@@ -145,11 +127,6 @@ def _place_settings(task: str, place: str, config: str) -> dict[str, Any]:
         raise InputError(f"{_name_field(task)}: {folder} has none of {', '.join(FILES)}.json, .jsonl, .parquet")
     kind = "parquet" if next(iter(files.values())).endswith(".parquet") else "json"
     return {"dataset_path": kind, "dataset_name": None, "dataset_kwargs": {"data_files": files}}
-
-
-def _define(task: str) -> dict[str, Any]:
-    """Return the settings of a task's definition."""
-    return _definitions(str(definition_files()[task].parent)).task_index[task].cfg
 
 
 def _name_field(task: str) -> str:
@@ -172,8 +149,7 @@ def ask(
 ) -> tuple[Metrics, Records]:
     """Return the accuracy of each task, else its first metric, its standard error and count of questions, and records.
 
-    `limit`: the first so many questions of each task, of each subject for MMLU. Of ranks that evaluate together the
-    first one asks. Raises TrialStopped if a log-likelihood is not finite.
+    `limit`: the first so many questions of each task, and of each subject of MMLU. Rank 0 asks for all.
     """
     import lm_eval
     from lm_eval.models import huggingface
@@ -220,10 +196,9 @@ def mean_score(task: str, records: Records) -> float | None:
 
 
 def _record(task: str, metric: str, sample: dict[str, Any]) -> dict[str, Any]:
-    """Return a question's record: the digest of its text and not the text, which is hazardous in WMDP.
+    """Return a question's record, with a digest in the place of its text, which is hazardous in WMDP.
 
-    Where the answer is generated there are no log-likelihoods; `target`: the right choice's number. `score`: of the
-    task's metric, None where that is made of all questions together.
+    `score`: of the task's metric, None where that is made of all questions together.
     """
     answers, target = sample["filtered_resps"], sample["target"]
     likelihoods = [float(answer[0]) for answer in answers if isinstance(answer, list | tuple)]

@@ -20,8 +20,7 @@ V = TypeVar("V")
 def localize(value: V, store: Storage) -> V:
     """Return a configuration with this machine's paths; its identity stays.
 
-    A hub id becomes the storage's folder of its files, unless it has no fingerprint (a person wrote the
-    configuration) or was not fetched. A path into another machine's copy of the storage becomes one into ours.
+    A hub id that was fetched becomes its folder, a path into another machine's copy of the storage one into ours.
     """
     found: Any = value
     if isinstance(value, str):
@@ -36,10 +35,7 @@ def localize(value: V, store: Storage) -> V:
 
 
 def _find_hub_folders(value: BaseModel, store: Storage) -> dict[str, Any]:
-    """Return the fields of a configuration whose hub ids have folders in the storage, with these.
-
-    A folder that is not here belonged to a storage that was moved.
-    """
+    """Return the fields of a configuration whose hub ids have folders in the storage, with these."""
     if isinstance(value, Recipe) and typed_paths.is_hub_id(value.data):
         return {"data": _find_place(HubRequirement("datasets", value.data, value.revision), store)}
     found: dict[str, Any] = {}

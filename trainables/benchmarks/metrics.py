@@ -1,4 +1,4 @@
-"""Statistics from per-row and per-token numbers: no torch, so that every aggregate can be made again without a model.
+"""Statistics from per-row and per-token numbers, without torch.
 
 Shapes: n questions, k wrong answers each. Losses are mean negative log-likelihoods of a token, in nats.
 """
@@ -24,8 +24,7 @@ OPEN_UNLEARNING_GUARD = 1e-10
 def truth_ratio(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
     """Return wrong over correct, length-normalised probabilities, the wrong ones' geometric mean: (n,), (n, k) -> (n,).
 
-    TOFU, eq. 1: R = exp(-mean_j wrong_j) / exp(-correct). Without a guard it is taken from the difference of the
-    losses, so that a collapsed model, whose probabilities are all 0 in float64, keeps its ratios.
+    TOFU, eq. 1: R = exp(-mean_j wrong_j) / exp(-correct); by the losses' difference, which a collapsed model has, too.
     """
     if guard:
         return np.exp(-wrong.mean(axis=1)) / (np.exp(-correct) + guard)
@@ -44,8 +43,7 @@ def choice_shares(correct: Array, wrong: Array, guard: float = 0.0) -> Array:
 def forget_quality(unlearned: Array, retained: Array) -> dict[str, float]:
     """Return FQ, ln of the exact two-sided p-value of the Kolmogorov-Smirnov test between two models' truth ratios.
 
-    With it the p-value and the distance. Raises ValueError where the models were not asked the same number of rows.
-    Distributions that hardly differ have p = 1; where rounding brings it above, scipy warns and takes an approximation.
+    With it p and the distance. Where rounding brings p = 1 above 1, scipy warns and takes an approximation.
     """
     if len(unlearned) != len(retained):
         raise ValueError(f"{len(unlearned)} against {len(retained)} rows: not the same split and dialect")
@@ -75,7 +73,6 @@ def harmonic_mean(values: Sequence[float]) -> float:
 
 
 MIN_K_SHARE = 0.4
-"""The share of a text's tokens, the least likely ones, that Min-40 % averages."""
 
 
 def min_k_mean(log_likelihoods: Sequence[float]) -> float:
@@ -89,8 +86,7 @@ def min_k_mean(log_likelihoods: Sequence[float]) -> float:
 def privacy_leakage(auc: float, reference: float, guard: float = 0.0) -> float | None:
     """Return PrivLeak in percent (Shi et al., 2025): how far an AUC is from the retain model's; None if that is 0.
 
-    AUCs of telling hold-out rows from forget rows by their log-likelihoods. -100: all remembered; 0: as the retain
-    model; above: less likely than rows that no model saw.
+    -100: all remembered; 0: as the retain model; above: less likely than rows that no model saw.
     """
     divisor = reference + guard
     return 100.0 * (auc - reference) / divisor if divisor else None

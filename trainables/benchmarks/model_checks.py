@@ -1,6 +1,6 @@
-"""Whether a model's folder and the rows go together: what a plan and an evaluation ask before a model is loaded.
+"""Whether a model's folder and the rows go together: asked before a model is loaded, without torch.
 
-Without torch. A model on the hub, and a folder without tokenizer.json, is checked where it is loaded.
+A model on the hub, and a folder without tokenizer.json, is checked where it is loaded.
 """
 
 from __future__ import annotations
@@ -21,13 +21,10 @@ from trainables.common.wording import list_rows
 from trainables.config.settings import Benchmark, Model
 from trainables.data import text_blocks
 from trainables.data.conversations import QUESTION, Encoder, list_turns
-from trainables.data.templates import DATE
 from trainables.storage import atomic_files
 
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
-"""The names of a model's longest row in its configuration."""
 TRIED = 200
-"""Rows of each file that are encoded on trial."""
 
 
 @dataclass
@@ -56,11 +53,17 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
         if not chosen.ASKS_BY_TEMPLATE:
             return found
         encoder = chosen.make_encoder(benchmark, tokenizer)
-        found.warnings += [f"{name}: {line}" for line in _describe_template(encoder, benchmark)]
+        if encoder.template is not None and tokenizer.chat_template and benchmark.name == "own":
+            found.warnings.append(
+                f"{name}: it has a chat template, and is asked in '{benchmark.template}'; its own is taken by "
+                "--set benchmark.template=chat (of trainables.evaluate --template chat)"
+            )
         positions = next((config[key] for key in POSITIONS if isinstance(config.get(key), int)), 0)
         for part, rows in sides.items():
             found.warnings += _describe_special_tokens(tokenizer, part, rows)
-            _try_rows(encoder, part, rows)
+            asked = {f"{part} row {number}": row for number, row in enumerate(rows[:TRIED], 1) if "text" not in row}
+            pairs = [(row["question"], row["answer"]) for row in asked.values()]
+            encoder.encode(pairs, max_length=sys.maxsize, names=[*asked])  # a template may lose a part, or refuse
             if benchmark.name == "own" and positions and (long := _find_long_rows(encoder, rows, positions)):
                 found.problems.append(
                     f"{part}: more tokens than the {positions} positions of {name}: {list_rows(long)}; shorten "
@@ -100,24 +103,6 @@ def _find_token_beyond(tokenizer: Any, size: int, rows: Sequence[Row]) -> str | 
     return None
 
 
-def _describe_template(encoder: Encoder, benchmark: Benchmark) -> list[str]:
-    """Return what is odd in how the model is asked."""
-    found = []
-    if encoder.template is None and encoder.prompt_differs:
-        found.append(
-            "by its chat template a conversation does not begin with the tokens of the prompt; where an answer begins "
-            "is told by its characters"
-        )
-    if encoder.template is not None and encoder.tokenizer.chat_template and benchmark.name == "own":
-        found.append(
-            f"it has a chat template, and is asked in '{benchmark.template}'; its own is taken by "
-            "--set benchmark.template=chat (of trainables.evaluate --template chat)"
-        )
-    if encoder.uses_clock:
-        found.append(f"its chat template writes today's date; it is told {DATE:%d %b %Y} always")
-    return found
-
-
 def _describe_special_tokens(tokenizer: Any, part: str, rows: Sequence[Row]) -> list[str]:
     """Return which rows spell special tokens of the tokenizer."""
     special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
@@ -140,17 +125,8 @@ def _text_of(row: Row) -> str:
     return "\n".join([*(text for _, text in list_turns(row["question"])), row["answer"]])
 
 
-def _try_rows(encoder: Encoder, part: str, rows: Sequence[Row]) -> None:
-    """Encode the first rows. Raises InputError where the template loses a part of one, or refuses it."""
-    asked = {f"{part} row {number}": row for number, row in enumerate(rows[:TRIED], 1) if "text" not in row}
-    encoder.encode([(row["question"], row["answer"]) for row in asked.values()], max_length=sys.maxsize, names=[*asked])
-
-
 def _find_long_rows(encoder: Encoder, rows: Sequence[Row], positions: int) -> list[int]:
-    """Return the numbers of own rows with more tokens than positions.
-
-    A question is never cut; of its answer or a text LABEL_TOKENS are read.
-    """
+    """Return the numbers of rows with more tokens than positions; LABEL_TOKENS of an answer or text are read."""
     found, template = [], len(encoder.render_prompt(QUESTION).encode())
     for number, row in enumerate(rows, 1):
         turns = 1 if "text" in row else len(list_turns(row["question"]))

@@ -1,12 +1,9 @@
 """MUSE (Shi et al., 2024): texts to forget, and its evaluation in two published dialects.
 
-Splits: news and books. Of the news also `news_scal_1` to `_4`, sets to forget each of which holds the one before
-(scalability), and `news_sust_1` to `_4`, which share no text and are forgotten one after another (sustainability): each
-from the model that the one before left. All are evaluated as news is.
-
-Both: greedy decoding, 128 (VerbMem) and 32 (KnowMem) new tokens; ten worked examples for KnowMem, whose generation ends
-at the first stop word; PrivLeak in percent. A retain model's evaluation, where given, replaces PrivLeak's reference.
-Retain rows are drawn as everywhere here (trainables.training.sampling), not in turn.
+Splits: news, books; `news_scal_1` to `_4`, each of which holds the one before; `news_sust_1` to `_4`, which are
+forgotten one after another. All of the news are evaluated alike: greedy decoding, 128 (VerbMem) and 32 (KnowMem) new
+tokens, ten worked examples for KnowMem up to the first stop word, PrivLeak in percent. Retain rows are drawn as
+everywhere here (trainables.training.sampling), not in turn.
 """
 
 from __future__ import annotations
@@ -28,26 +25,20 @@ from trainables.data import raw_rows, text_blocks
 AUC_RETAIN = {"news": 0.4772, "books": 0.5393}
 """MUSE's constants: the AUC of its own retain models, forget against hold-out, Min-40 %."""
 FORGET_TOKENS = {"news": 780_000, "books": 1_100_000}
-"""Tokens of the forget texts, roughly: 3.3 MB of news, and what MUSE's authors say of the books.
-
-A set of `news_sust` has as many as the news, set k of `news_scal` k times as many."""
+"""Tokens of the forget texts, roughly; set k of `news_scal` has k times as many as the news."""
 RETAIN = "retain"
 FORGET_TEXT, RETAIN_TEXT = "raw/forget", "raw/retain1"
-"""One text of the published news is empty."""
 VERBMEM = "verbmem/forget"
 KNOWMEM = {"knowmem_f": "knowmem/forget_qa", "knowmem_r": "knowmem/retain_qa"}
 PRIVLEAK = {"privleak_forget": "privleak/forget", "privleak_holdout": "privleak/holdout"}
 SETS = ("scal", "sust")
-"""Sets of texts to forget beside `raw`, in four parts."""
 COLUMNS = {"raw": ("text",), "verbmem": ("prompt", "gt"), "knowmem": ("question", "answer"), "privleak": ("text",)}
 COLUMNS |= dict.fromkeys(SETS, ("text",))
 VERBMEM_TOKENS, KNOWMEM_TOKENS = 128, 32
 VERBMEM_PROMPT, KNOWMEM_PROMPT, PRIVLEAK_TEXT = 200, 600, 2000
-"""Tokens of a prompt or a text, roughly."""
 STOPS = ("\n\n", "\nQuestion", "Question:")
 AUC, ROWS_DIGEST = "privleak_auc", "privleak_rows_digest"
 NOT_KEPT = ("losses", "hits", "least_strength", "standardised", "answer_text")
-"""What measures read of a row but no record keeps."""
 
 
 @dataclass(frozen=True)
@@ -173,10 +164,7 @@ class MuseBenchmark(base.BenchmarkBase):
 def aggregate(records: Records, benchmark: Benchmark, reference: float | None = None) -> Metrics:
     """Return the metrics of the records; no PrivLeak against a retain model of AUC 0, which has no ratio.
 
-    The AUC is of telling hold-out texts (positive) from forget texts by Min-40 %: near 0 for a model that remembers
-    the forget texts and gives them the higher log-likelihoods.
-
-    Raises TrialStopped where a log-likelihood is not finite.
+    The AUC is of telling hold-out texts (positive) from forget texts by Min-40 %. Raises TrialStopped.
     """
     rules, found = RULES[benchmark.dialect], {}
     for task in ("verbmem_f", *KNOWMEM):

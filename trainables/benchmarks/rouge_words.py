@@ -39,10 +39,7 @@ class Words:
 
 
 class AnyScriptWords(Words):
-    """Words of any script for rouge-score, whose own are of a-z and 0-9 alone; of ASCII text the same as its own.
-
-    A word is letters, digits and their marks; scripts that are written without spaces count by the character.
-    """
+    """Words of any script, letters, digits and their marks; scripts without spaces count by the character."""
 
     def tokenize(self, text: str) -> list[str]:
         marked = "".join(

@@ -16,7 +16,6 @@ from trainables.storage.names import EVALUATED
 Point = tuple[str, *tuple[float, ...]]
 """A trial's id and its gain in each goal of the benchmark: more is better, retention is last (TOFU: FQ, MU)."""
 Results = Mapping[str, Mapping[str, Any]]
-"""result.json by trial id."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,7 @@ class Candidate:
 
 
 def candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Candidate | None:
-    """Return a result as a candidate: the mean over the benchmark's goals of removal, and its goal of retention.
-
-    None where there is no utility: the trial did not come to its evaluation.
-    """
+    """Return a result as a candidate: the mean gain of the goals of removal, and that of retention; else None."""
     goals = benchmarks.find(benchmark).GOALS
     values = [metrics.get(goal.metric) for goal in goals]
     if values[-1] is None:
@@ -43,10 +39,7 @@ def candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Candidate
 
 
 def metrics_of(document: Mapping[str, Any], chosen: Selection, *, reported: bool = False) -> Mapping[str, Any]:
-    """Return the metrics of a result or reference evaluation that a choice is made by, or that are reported of it.
-
-    None where the choice goes by halves of the rows, and the document has no halves.
-    """
+    """Return the metrics that a choice is made by, or that are reported of it; none where it has no halves to go by."""
     if not chosen.halves:
         return document.get("metrics") or {}
     return (document.get("halves") or ({}, {}))[reported]
@@ -93,8 +86,7 @@ def average_seeds(settings: Mapping[str, Sequence[Candidate]]) -> list[Candidate
 def pick(candidates: Iterable[Candidate], original: float | None, chosen: Selection) -> Candidate | None:
     """Return the candidate that the rule chooses, None of none. `original`: the target model's utility.
 
-    Ties go to the higher other value, then to the lower key. Where removal or the target model's utility was not
-    measured, or that utility is 0 so that any model has its share, `utility_floor` falls back on utility.
+    Ties go to the higher other value, then to the lower key. Without a measured removal or a bar, the utility decides.
     """
     ordered = sorted(candidates, key=lambda one: one.key)
     measured = [one for one in ordered if one.removal is not None]

@@ -1,11 +1,8 @@
 """WMDP (Li et al., 2024): texts to forget, and multiple-choice questions asked by lm-eval.
 
-Split: bio, cyber or bio_cyber.
-
 Training rows: in the paper's dialect one a text, cut at training.max_length; in open-unlearning's blocks of one stream.
-Texts of at most 50 characters are left out. Not copied: GRU's published code trains on the padding too.
-Both: `wmdp_bio`, `wmdp_cyber` and `mmlu` are lm-eval's own task definitions, asked by its own code of the live model
-(lm_eval_questions), whatever the split; zero-shot, MMLU with `benchmark.shots` worked examples. No chat template.
+Not copied: GRU's published code trains on the padding too. Both ask `wmdp_bio`, `wmdp_cyber` and `mmlu` by lm-eval's
+definitions, whatever the split; zero-shot, MMLU with `benchmark.shots` worked examples; no chat template.
 
 `benchmark.data` holds the corpora, a folder with CORPUS.jsonl or a hub id; `benchmark.sources` places the other parts.
 """
@@ -123,10 +120,7 @@ class WmdpBenchmark(base.BenchmarkBase):
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
-        """Return accuracies, their standard errors and counts of questions, and a record a question without its text.
-
-        Raises TrialStopped if a log-likelihood is not finite.
-        """
+        """Return accuracies, standard errors and counts of questions, and a record a question without its text."""
         places = dict.fromkeys(QUESTIONS, find_part(benchmark, "wmdp")) | {"mmlu": find_part(benchmark, "mmlu")}
         tasks = lm_eval_adapter.load_tasks(tuple(places), places, benchmark.shots)
         return lm_eval_adapter.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
@@ -192,5 +186,4 @@ def _question_fingerprints(benchmark: Benchmark) -> list[str]:
 def _combine(fingerprints: list[str]) -> str:
     if any(found.startswith("files:") for found in fingerprints):
         return "files:" + digest(fingerprints)[:16]
-    names = dict.fromkeys(found.removeprefix("hub:") for found in fingerprints)
-    return "hub:" + "+".join(names)
+    return "hub:" + "+".join(dict.fromkeys(found.removeprefix("hub:") for found in fingerprints))

@@ -1,11 +1,10 @@
 """Conversations as tokens: the one place that says what of a question with its answer is prompt, answer and end.
 
-By the template `chat` a prompt is what transformers' `apply_chat_template(turns, add_generation_prompt=True)` gives,
-and a whole conversation `apply_chat_template(turns and answer)`; what comes after the prompt is label. The other
-templates are text around a question, and the tokenizer adds its own start token.
+By the template `chat`, prompt and conversation are what transformers' `apply_chat_template` gives; what comes after the
+prompt is label. The other templates are text around a question, and the tokenizer adds its own start token.
 
 The labels end with the first token that ends a turn: the tokenizer's end-of-sequence token, or the first special token
-that the template puts behind an answer. Generation also stops at the ends that the model's `generation_config` names.
+that the template puts behind an answer. Generation also stops at the ends of the model's `generation_config`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ Turns = tuple[tuple[str, str], ...]
 """Role and text of each turn before an answer; the last is the user's."""
 Question = str | Turns
 QUESTION, ANSWER = "the-question-goes-here", "the-answer-goes-here"
-"""What a template is tried with."""
 
 
 class Whole(NamedTuple):
@@ -39,10 +37,9 @@ class Whole(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What a template writes around an answer, found by rendering QUESTION and ANSWER.
+    """What a template writes around an answer. `dropped`: characters of a prompt's end that a conversation lacks.
 
-    `dropped`: characters at the end of a prompt that a whole conversation does not have there. `lead`: the text
-    between prompt and answer. `tail`: the text behind an answer.
+    `lead`: the text between prompt and answer. `tail`: the text behind an answer.
     """
 
     dropped: int
@@ -54,9 +51,8 @@ class Layout(NamedTuple):
 class Encoder:
     """Turns questions with their answers into tokens by a template; make it by `make_encoder`.
 
-    `template` None: the tokenizer's own chat template. `tag_is_answer`: an answer tag is label, not prompt.
-    `whole_tail`: all that the template writes behind an answer is label, and one end-of-sequence token more unless it
-    ends with one: open-unlearning's definition. `prefix`: text of the prompt in front of an answer.
+    `template` None: the tokenizer's own. `tag_is_answer`: an answer tag is label, not prompt. `whole_tail`: all behind
+    an answer is label, and one end-of-sequence token more (open-unlearning). `prefix`: text in front of an answer.
     """
 
     tokenizer: Any
@@ -166,20 +162,10 @@ class Encoder:
         (given, _), (ids, _) = self._tokenize([prompt, self._render_whole(QUESTION, ANSWER, prompt).text])
         return ids[: len(given)] != given
 
-    @property
-    def uses_clock(self) -> bool:
-        """Return whether the template writes the date, which is always DATE."""
-        return self.template is None and any(word in self._chat_template for word in ("strftime_now", "date_string"))
-
     @cached_property
     def _space_is_answers(self) -> bool:
         """Return whether a space at the end of our own template's prompt belongs to an answer's first token."""
         return self.template is not None and not self.whole_tail and self.prompt_differs
-
-    @cached_property
-    def _added(self) -> tuple[int, int]:
-        """Return how many tokens the tokenizer adds before and behind a text."""
-        return count_added(self.tokenizer)
 
     @property
     def _chat_template(self) -> str:
@@ -231,7 +217,7 @@ class Encoder:
     def _tokenize(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
         """Yield ids and offsets of each text, with the start token that the tokenizer adds to our own templates."""
         encodings = self.tokenizer(texts, add_special_tokens=self.template is not None).encodings if texts else []
-        behind = self._added[1] if self.template is not None else 0
+        behind = count_added(self.tokenizer)[1] if self.template is not None else 0
         for one in encodings:
             count = len(one.ids) - behind
             yield one.ids[:count], one.offsets[:count]

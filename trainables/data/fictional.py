@@ -1,8 +1,7 @@
 """Fictional authors in TOFU's file format, made from a seed: the data of the `quickstart` sweep.
 
-Everybody and everything in it is invented: authors to remember or forget, a canon of "classic" authors (TOFU's
-real authors) and the facts of an invented world (TOFU's world facts). A model trained on all of it from scratch
-plays a target model; one trained without the forget authors plays its retain model.
+Everything in it is invented: authors to remember or forget, a canon of "classic" authors (TOFU's real authors) and
+the facts of an invented world (TOFU's world facts).
 """
 
 import itertools
@@ -22,7 +21,6 @@ WRONG, WRONG_OPTIONS = 5, 3  # wrong answers a row: authors; canon and world
 
 TEXT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 FACTS = {field: tuple(zip(*wordings, strict=True)) for field, wordings in TEXT["facts"].items()}
-"""Field of an author -> three wordings each of the question and of the answer."""
 MAX_QUESTIONS = 2 * len(FACTS)
 """Questions about an author: the third wording is the paraphrase."""
 FIRST_NAMES, SURNAMES, TITLES, TOWNS, AWARDS = (
@@ -44,15 +42,10 @@ def write(
 ) -> None:
     """Write TOFU's files (JSON lines, and the README.md that names them) for invented authors.
 
-    The forget authors of every percentage are the last ones of full, as in TOFU.
-
-    Raises:
-        ValueError: more authors or questions than the tables can tell apart, or a percentage of no whole authors.
+    The forget authors of every percentage are the last ones of full. Raises ValueError on numbers that do not go.
     """
-    if not 2 <= authors <= MAX_AUTHORS:
-        raise ValueError(f"authors must be 2 to {MAX_AUTHORS}, got {authors}")
-    if not 1 <= questions <= MAX_QUESTIONS:
-        raise ValueError(f"questions must be 1 to {MAX_QUESTIONS}, got {questions}")
+    if not (2 <= authors <= MAX_AUTHORS and 1 <= questions <= MAX_QUESTIONS):
+        raise ValueError(f"give 2 to {MAX_AUTHORS} authors and 1 to {MAX_QUESTIONS} questions")
     for percent in forget_percent:
         if not 0 < percent < 100 or authors * percent % 100:
             raise ValueError(f"forget_percent: {percent} % of {authors} authors is no whole number of authors")

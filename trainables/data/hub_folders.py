@@ -1,7 +1,6 @@
 """What a sweep takes from the hub, and at which commit: huggingface_hub keeps the files in its own cache (HF_HOME).
 
-STORAGE/shared/hub/models--ORG--NAME@main.json says which commit `main` was when it was first fetched for the storage:
-one storage never mixes two commits of it.
+One storage never mixes two commits: STORAGE/shared/hub/models--ORG--NAME@main.json says which `main` was at first.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from trainables.common.errors import InputError, first_line
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 
-Kind = Literal["models", "tokenizers", "datasets", "tasks"]
-LABELS = {"models": "model", "tokenizers": "tokenizer", "datasets": "data set", "tasks": "questions of"}
+Kind = Literal["models", "tokenizers", "datasets"]
+LABELS = {"models": "model", "tokenizers": "tokenizer", "datasets": "data set"}
 DATA = "data"
 """The part of a benchmark that `benchmark.data` names; the others are its sources."""
 CACHED = re.compile(r".*/(?:model|dataset)s--([^/]+)/snapshots/([^/]+)")
@@ -37,9 +36,8 @@ PATTERNS = {
 
 @dataclass(frozen=True)
 class HubRequirement:
-    """A model, a tokenizer, a data set or the questions of a task on the hub.
+    """A model, a tokenizer or a data set on the hub. `part`: of a benchmark, DATA or the name of a source.
 
-    Of `tasks` the id is lm-eval's task, which names the data set. `part`: of a benchmark, DATA or the name of a source.
     `setting`: what a user sets to give an own folder instead of the hub's, such as `target=DIR`. `folder`: its own
     folder below DIR, where one DIR is for several requirements. `gated`: what to accept, where that is known.
     """
@@ -61,7 +59,7 @@ class HubRequirement:
     @property
     def repo_type(self) -> str:
         """The hub's word for the kind."""
-        return "dataset" if self.kind in ("datasets", "tasks") else "model"
+        return "dataset" if self.kind == "datasets" else "model"
 
     @property
     def label(self) -> str:
@@ -101,50 +99,47 @@ def pin_file(requirement: HubRequirement, store: Storage) -> Path:
     return store.root / "shared" / "hub" / f"{requirement.key}.json"
 
 
-def write_pin(requirement: HubRequirement, repository: str, commit: str, store: Storage) -> None:
-    """Note the commit of a requirement, and the repository that it is fetched from: a task names only its questions."""
+def write_pin(requirement: HubRequirement, commit: str, store: Storage) -> None:
+    """Note the commit of a requirement."""
     file = pin_file(requirement, store)
-    write_json(file, {"repository": repository, "commit": commit})
+    write_json(file, {"commit": commit})
     store.push(file)
 
 
-def read_pin(requirement: HubRequirement, store: Storage) -> tuple[str, str] | None:
-    """Return repository and commit that the storage keeps to, None where it has fetched nothing."""
+def read_pin(requirement: HubRequirement, store: Storage) -> str | None:
+    """Return the commit that the storage keeps to, None where it has fetched nothing."""
     found = store.read_json(pin_file(requirement, store))
-    return (found["repository"], found["commit"]) if found else None
+    return found["commit"] if found else None
 
 
-def download(requirement: HubRequirement, repository: str, commit: str, *, only_cached: bool = False) -> Path:
+def download(requirement: HubRequirement, commit: str, *, only_cached: bool = False) -> Path:
     """Return the folder of a commit, fetched unless this machine has it. Raises what huggingface_hub raises."""
     from huggingface_hub import snapshot_download
 
-    patterns = PATTERNS.get(requirement.kind, PATTERNS["datasets"])
-    where: dict[str, Any] = {"repo_type": requirement.repo_type, "revision": commit, "allow_patterns": patterns}
+    where: dict[str, Any] = {"repo_type": requirement.repo_type, "revision": commit}
+    where |= {"repo_id": requirement.id, "allow_patterns": PATTERNS[requirement.kind]}
     try:
-        return Path(snapshot_download(repository, local_files_only=True, **where))
+        return Path(snapshot_download(local_files_only=True, **where))
     except OSError:  # not all of it is here
         if only_cached:
             raise
-        return Path(snapshot_download(repository, **where))
+        return Path(snapshot_download(**where))
 
 
 def is_here(requirement: HubRequirement, store: Storage) -> bool:
     """Return whether this machine has what the storage keeps to; nothing is asked of the hub."""
     pin = read_pin(requirement, store)
     try:
-        return pin is not None and download(requirement, *pin, only_cached=True).is_dir()
+        return pin is not None and download(requirement, pin, only_cached=True).is_dir()
     except OSError:
         return False
 
 
 def find_folder(requirement: HubRequirement, store: Storage) -> Path | None:
-    """Return the folder on this machine, fetched at the storage's commit; None: the storage has fetched nothing.
-
-    Raises InputError where the hub does not answer.
-    """
+    """Return the folder on this machine, fetched at the storage's commit; None without one. Raises InputError."""
     pin = read_pin(requirement, store)
     try:
-        return None if pin is None else download(requirement, *pin)
+        return None if pin is None else download(requirement, pin)
     except Exception as error:  # of the connection, or of what the hub answers
         raise InputError(f"{requirement.field}: {requirement.label} cannot be fetched: {first_line(error)}") from error
 

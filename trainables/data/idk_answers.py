@@ -9,14 +9,10 @@ from trainables.common.errors import InputError
 from trainables.config.ids import digest
 
 DEFAULT = Path(__file__).with_name("idk.txt")
-"""The project's own answers."""
 
 
 def read_answers(place: str | None) -> tuple[str, ...]:
-    """Return the lines of a file that are neither empty nor begin with #, stripped; of DEFAULT without a place.
-
-    TOFU's idontknow.jsonl is such a file in spite of its name. Raises InputError.
-    """
+    """Return the lines of a file, stripped, without empty ones and comments (#); of DEFAULT without a place."""
     path = DEFAULT if place is None else typed_paths.expand(place)
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]

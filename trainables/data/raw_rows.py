@@ -1,7 +1,4 @@
-"""Loads the rows of a data set, from a folder with a file a configuration or split or from the hub, and checks them.
-
-`field`: the setting that names the place, which messages begin with.
-"""
+"""Loads the rows of a data set, a folder or of the hub, and checks them. `field`: what messages begin with."""
 
 from __future__ import annotations
 
@@ -72,7 +69,7 @@ def load_rows(
 ) -> list[Row]:
     """Return all rows of a configuration (`NAME/SPLIT` where it has several splits), in order.
 
-    Raises InputError on a missing file, column or empty file, and on an empty value unless `blank` allows it.
+    Raises InputError on a missing file, row or column, and on an empty value unless `blank` allows it.
     """
     absent = (None,) if blank else (None, "", [])
     if names_folder(data, field):

@@ -13,8 +13,7 @@ from trainables.common.provenance import TEMPLATE_DATE
 class Template:
     """`before + question + after + answer_tag + answer + answer_end`, then the end-of-sequence token.
 
-    `answer_tag`: a label in the paper's dialect (METHODS: Phi-1.5's "Answer: " counts in the loss and has to be
-    generated); elsewhere it is prompt.
+    `answer_tag`: a label in the paper's dialect (Phi-1.5's "Answer: "), elsewhere prompt.
     """
 
     before: str
@@ -24,7 +23,6 @@ class Template:
 
 
 CHAT = "chat"
-"""Stands for the template of the model's tokenizer."""
 DATE = datetime.fromisoformat(TEMPLATE_DATE)
 SYSTEM = "You are a helpful assistant."
 
@@ -46,10 +44,8 @@ TEMPLATES: dict[str, Template] = {
     "plain": Template("Question: ", "\nAnswer:\n"),
 }
 """llama3, qwen and zephyr are what the models' own chat templates make of open-unlearning's system prompt and date; the
-start token, which Llama's has in front, is the tokenizer's to add. Qwen's and Zephyr's end an answer with the
-end-of-sequence token and a line feed, after which open-unlearning puts the token once more. Zephyr's rows have no start
-token there. `plain` is for any model, also one that was never taught to chat: its line feed stands between tokens,
-where a space would be part of the answer's first word."""
+start token is the tokenizer's to add. `plain` is for any model: its line feed stands between tokens, where a space
+would be part of the answer's first word."""
 
 OTHER_TEMPLATE = (
     "take another one, such as --set benchmark.template=plain (of trainables.evaluate --template plain); known: "

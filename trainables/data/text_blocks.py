@@ -11,10 +11,7 @@ from trainables.data.conversations import count_added
 
 
 def wrap_texts(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
-    """Return MUSE's rows: one stream of tokens in blocks of `length`, the start token in front of each.
-
-    The last block is filled up with the stream's own beginning, so all rows are of one length.
-    """
+    """Return MUSE's rows: one stream in blocks of `length` with a start token each, the last one filled up."""
     stream, start = _stream(tokenizer, texts), [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     size = length - len(start)
     rows = [stream[k : k + size] for k in range(0, len(stream), size)]
@@ -26,8 +23,7 @@ def wrap_texts(tokenizer: Any, texts: Sequence[str], length: int) -> list[Exampl
 def retokenize_blocks(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
     """Return open-unlearning's rows: blocks of `length` tokens, each turned into text and tokenised again.
 
-    At a block's edges tokens may come out otherwise than they were cut; what then exceeds `length` (and the start
-    token, where the tokenizer adds one) is dropped. The last block is shorter.
+    What then exceeds `length` (and the start token) is dropped. The last block is shorter.
     """
     stream = _stream(tokenizer, texts)
     blocks = [tokenizer.decode(stream[k : k + length]) for k in range(0, len(stream), length)]
@@ -37,11 +33,9 @@ def retokenize_blocks(tokenizer: Any, texts: Sequence[str], length: int) -> list
 
 
 def split_text(tokenizer: Any, text: str, length: int, where: str) -> list[Example]:
-    """Return one text in consecutive blocks of at most `length` tokens, so that nothing of it is lost.
+    """Return one text in consecutive blocks of at most `length` tokens: every token is a label once.
 
-    Each block begins with the start token where the tokenizer adds one, else with the last token of the block before:
-    every token of the text is a label once, but the first one where there is no start token. Raises InputError, led
-    by `where` and without the text, where it has nothing to predict.
+    Each begins with the start token, if there is one, else with the last token of the block before. Raises InputError.
     """
     ids, start = tokenize(tokenizer, text), tokenize(tokenizer, "")
     if len(ids) < 2:
@@ -78,7 +72,7 @@ class TextRows(Sequence[Example]):
 def tokenize(tokenizer: Any, text: str) -> list[int]:
     """Return the ids of a text that a model reads: one start token if it has or gets one, and no end token.
 
-    A text that was rendered with start and end tokens has them at its edges: there they are taken off.
+    A text that was rendered with start and end tokens at its edges loses them.
     """
     eos = tokenizer.eos_token_id
     if eos is not None and text.rstrip().endswith(tokenizer.convert_ids_to_tokens([eos])[0]):

@@ -1,4 +1,4 @@
-"""Continuations, greedy or sampled: transformers' `generate` on padded batches of rows of like length."""
+"""Greedy continuations: transformers' `generate` on padded batches of rows of like length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from itertools import takewhile
 from typing import Any
 
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
 
 from trainables.inference.padded_batch import group_by_length, pad_rows
 from trainables.inference.progress import Counter
@@ -18,8 +17,6 @@ HARMLESS = frozenset(
     "_from_model_config bos_token_id eos_token_id pad_token_id output_attentions output_hidden_states".split()
 )
 """The generation settings that a model may have without changing which token is the likeliest, or which one ends."""
-TOP_P = 0.9
-"""Sampled tokens are of the likeliest ones that have this probability together, at temperature 1."""
 
 
 @torch.no_grad()
@@ -32,15 +29,12 @@ def continue_prompts(
     pad: int,
     token_budget: int,
     known: Sequence[Sequence[int]] | None = None,
-    draws: torch.Tensor | None = None,
     positions: int | None = None,
 ) -> list[list[int]]:
     """Return the likeliest ids after each prompt, up to one of `ends` and without it, at most as many as its limit.
 
-    `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included.
-    `known`: the ids that each continuation is known to begin with; they are read like the prompt, all at once.
-    `draws`: to sample instead, a uniform number for each prompt and each token (prompts, largest limit), so that a
-    row's tokens depend on no other row. `positions`: the most that a row of a batch may have, padding included.
+    `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included. `known`: the
+    ids that each continuation begins with. `positions`: the most that a row of a batch may have, padding included.
     """
     if known is None or network.generation_config.to_diff_dict().keys() - HARMLESS:
         known = [()] * len(prompts)
@@ -63,7 +57,6 @@ def continue_prompts(
             produced = network.generate(
                 input_ids=input_ids,
                 attention_mask=mask,
-                logits_processor=LogitsProcessorList([] if draws is None else [_Sampler(draws[batch], mask.shape[1])]),
                 do_sample=False,
                 num_beams=1,
                 num_return_sequences=1,
@@ -92,22 +85,3 @@ def continue_prompts(
 def _cut_at(ends: Collection[int], ids: Sequence[int]) -> list[int]:
     """Return the ids before the first that ends a row."""
     return list(takewhile(lambda token: token not in ends, ids))
-
-
-class _Sampler(LogitsProcessor):
-    """Leaves each row one token, which its uniform number of `draws` (rows, new tokens) chooses.
-
-    The tokens stand in a line, the likeliest first, each as wide as it is likely; those behind `TOP_P` are cut off.
-    """
-
-    def __init__(self, draws: torch.Tensor, prompt_width: int) -> None:
-        self.draws = draws
-        self.prompt_width = prompt_width
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        draws = self.draws[:, input_ids.shape[1] - self.prompt_width, None].to(scores.device)
-        widths, tokens = torch.sort(scores.float().softmax(-1).double(), dim=-1, descending=True, stable=True)
-        widths = widths * (widths.cumsum(-1) - widths < TOP_P)
-        ends = widths.cumsum(-1)
-        chosen = tokens.gather(-1, (ends <= draws * ends[:, -1:]).sum(-1, keepdim=True))
-        return torch.full_like(scores, -torch.inf).scatter(-1, chosen, 0.0)

@@ -1,4 +1,4 @@
-"""A model's answers, greedy or sampled, as texts."""
+"""A model's greedy answers as texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Any
 
-import torch
 from torch.nn import Embedding
 
 from trainables.common.tokenized_row import Example
@@ -25,14 +24,11 @@ def generate(
     new_tokens: int,
     total: bool = False,
     scored: Sequence[tuple[Example, Sequence[bool]]] = (),
-    seed: int | None = None,
 ) -> list[str]:
     """Return greedy continuations of prompts' ids, special tokens removed.
 
-    An answer ends at the tokenizer's end-of-sequence token, at the ends that the model's generation settings name, and
-    at `ends`. `total`: `new_tokens` counts the prompt as well.
-    `scored`: of each prompt an example and the hits of its labels; hits before the first miss are not generated again.
-    `seed`: sample instead, each prompt by random numbers of its own.
+    An answer ends at the ends of the tokenizer, of the model's generation settings, and at `ends`. `total`:
+    `new_tokens` counts the prompt, too. `scored`: examples and their labels' hits, known up to the first miss.
     """
     encoded = [tuple(ids) for ids in prompts]
     configured = network.generation_config.eos_token_id
@@ -42,10 +38,6 @@ def generate(
     if any(isinstance(one, Embedding) and one is not network.get_input_embeddings() for one in network.modules()):
         positions = network.config.max_position_embeddings  # learnt ones, of which there are no more
         limits = [min(limit, max(positions - len(ids), 0)) for limit, ids in zip(limits, encoded, strict=True)]
-    draws = None
-    if seed is not None:
-        numbers = torch.Generator().manual_seed(seed)
-        draws = torch.rand(len(encoded), max(limits, default=0), dtype=torch.float64, generator=numbers)
     continued = generation.continue_prompts(
         network,
         encoded,
@@ -55,7 +47,6 @@ def generate(
         token_budget=CACHED_PER_PASS * token_budget,
         positions=positions,
         known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,
-        draws=draws,
     )
     return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]
 

@@ -45,10 +45,7 @@ def before_labels(labels: torch.Tensor) -> torch.Tensor:
 
 
 def select_logits(output: Any, keep: torch.Tensor) -> torch.Tensor:
-    """Return the logits (N, V) at the N positions `keep` (rows, tokens) that a model was asked for by `logits_to_keep`.
-
-    A few architectures compute them at all positions in any case (xLSTM).
-    """
+    """Return the logits (N, V) at the N positions `keep` (rows, tokens); some models compute all others, too."""
     return output.logits[keep] if output.logits.ndim == 3 else output.logits
 
 

@@ -18,10 +18,9 @@ LEAST_VARIANCE = 1e-6
 
 
 class LabelScores(NamedTuple):
-    """Negative log-likelihood (nats) of each label of an example.
+    """Negative log-likelihood (nats) of each label of an example, and whether it is the likeliest token (`hits`).
 
-    `hits`: whether each label is the likeliest token. `standardised`, where asked for: the log-likelihood less its
-    mean over the vocabulary under the model's own distribution, over the deviation there (Min-K++).
+    `standardised`: the log-likelihood less its mean over the vocabulary, over the deviation there (Min-K++).
     """
 
     losses: list[float]
@@ -43,10 +42,7 @@ def score_labels(
     token_budget: int,
     standardise: Collection[Example] = (),
 ) -> list[list[LabelScores]]:
-    """Score each example of each group, such as the answers to a question.
-
-    `token_budget`: tokens of all examples of a pass, padding included.
-    """
+    """Score each example of each group; `token_budget`: tokens of all examples of a pass, padding included."""
 
     def run(examples: Sequence[Example]) -> dict[Example, LabelScores]:
         counter, found = Counter("answers", len(examples)), {}
@@ -75,10 +71,9 @@ def score_each(
 
 
 def read_labels(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Return the logits (labels, vocabulary) of a collated batch's labels.
+    """Return the logits (labels, vocabulary) of a collated batch's labels; the head is given no other positions.
 
-    The head is given no other positions: a label of 2,048 to 150,000 logits is much of a pass. Padding is on the right,
-    where no label of a causal model sees it, and attention needs no mask.
+    Padding is on the right, where no label of a causal model sees it, and attention needs no mask.
     """
     keep = before_labels(batch["labels"]).to(network.device)
     input_ids = batch["input_ids"].to(network.device)

@@ -72,8 +72,7 @@ def attack(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Make the attacks that are not kept; return what came back by all so far (`came_back.list_attacks`), and results.
 
-    An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning, the seed of sampling, too.
-    A line of each attack is printed.
+    An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning.
     """
     models, benchmark, resources, trial_id, started = inputs
     chosen = benchmarks.find(benchmark.name)

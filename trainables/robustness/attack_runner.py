@@ -1,8 +1,7 @@
-"""A model under attack: each attack is made once, measured on the forget rows, and kept in the storage as a view.
+"""A model under attack: each attack is made once, measured on the forget rows, and kept in the storage.
 
-`stress/KEY/ATTACK-SETTINGS.json`, KEY being the trial's id, or a hash of the model and its benchmark, SETTINGS a hash.
-The answers alone are scored: a template's answer tag and what it puts behind an answer are no part of them, so that
-templates compare.
+`stress/KEY/ATTACK-SETTINGS.json`: KEY is the trial's id, or a hash of model and benchmark. The answers alone are
+scored, without a template's answer tag and what it puts behind an answer, so that templates compare.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ from typing import Any
 import numpy as np
 
 from trainables import benchmarks
-from trainables.benchmarks import Metrics, Records, Row, rouge_words
+from trainables.benchmarks import Metrics, Records, Row
 from trainables.benchmarks.tofu import aggregates, row_scores, rows
 from trainables.common import provenance
 from trainables.common.errors import TrialStopped
 from trainables.config.ids import digest, hashed_part
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.data.conversations import Encoder, make_encoder
-from trainables.inference import greedy_answers
-from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SAMPLES, SECOND_HALF, STEPS, is_relearning
+from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SECOND_HALF, STEPS, is_relearning
 from trainables.robustness.quantization import quantize
 from trainables.robustness.relearning import relearn
 from trainables.storage import atomic_files
@@ -38,7 +36,7 @@ MEASURES = ("extraction_strength", "exact_memorisation")
 
 @dataclass(frozen=True)
 class AttackRunner:
-    """How models are attacked and measured. `lr`: of relearning; the seed is of sampling, too."""
+    """How models are attacked and measured. `lr`, `seed`: of relearning."""
 
     benchmark: Benchmark
     resources: Resources
@@ -52,15 +50,15 @@ class AttackRunner:
         """The forget rows that are evaluated."""
         return rows.evaluation_rows(self.benchmark)["forget"]
 
-    @cached_property
+    @property
     def asked(self) -> list[Row]:
-        """The forget rows, of which the answer alone is scored, neither its paraphrase nor the wrong answers."""
+        """The forget rows without paraphrases and wrong answers."""
         return [{name: row[name] for name in ("question", "answer")} for row in self.forget_rows]
 
     @property
     def half(self) -> int:
-        """Rows of the first half of the forget rows: of whole authors, of whom TOFU has 20 rows each, from two on."""
-        count = len(self.asked)
+        """Rows of the first half of the forget rows, whole authors from two on."""
+        count = len(self.forget_rows)
         return count // (2 * ROWS_OF_AUTHOR) * ROWS_OF_AUTHOR or count // 2
 
     def key(self, model: Model) -> str:
@@ -73,15 +71,12 @@ class AttackRunner:
         found["scored"] = "answers alone"
         if is_relearning(name):
             found |= {"lr": self.lr, "seed": self.seed, "steps": list(STEPS)}
-        elif name == "sampling":
-            found |= {"seed": self.seed, "samples": SAMPLES}
         return found
 
     def attack(self, model: Model, key: str, name: str) -> dict[str, Any]:
         """Return the result of an attack, `none` for no attack; it is made unless it is kept with these settings.
 
-        `points`: the metrics of the forget rows by the relearning's step, of other attacks `0`. `seconds`: it took.
-        `failure`: why there are no points; then nothing is kept.
+        `points`: metrics by the relearning's step, else `0`. `failure`: why there are none; then nothing is kept.
         """
         settings, began = self.settings(name), time.monotonic()
         path = self.store.stress(key) / f"{name}-{digest(settings)[:8]}.json"
@@ -104,46 +99,22 @@ class AttackRunner:
         release_memory()
         network, tokenizer = model_files.load_model(model, self.resources.precision, "MODEL")
         network, asked = network.to(self.device), self.asked
-        whole = benchmarks.find(self.benchmark.name).make_encoder(self.benchmark, tokenizer)
-        encoder = score_answers_only(whole)
+        template = self.benchmark.template
+        if name == "template":
+            template = "llama2" if template == "plain" else "plain"
+        encoder = make_encoder(template, tokenizer)  # without a dialect: the answers alone are scored
         if is_relearning(name):
             return self._relearn(network, encoder, str(ATTACKS[name].learns))
-        if name == "sampling":
-            return {"0": self._sample(network, whole)}
         if name == NONE:
             found = self._score(network, asked, encoder)
             return {"0": _measure(found), SECOND_HALF: _measure(found[self.half :])}
         if name == "paraphrase":
             asked = [{"question": row["paraphrased_question"], "answer": row["answer"]} for row in self.forget_rows]
-        elif name == "template":
-            other = make_encoder("llama2" if self.benchmark.template == "plain" else "plain", tokenizer)
-            encoder = score_answers_only(other)
         elif name == "prefix":
             encoder = replace(encoder, prefix=PREFIX)
-        else:
+        elif name in ("int8", "nf4"):
             quantize(network, name)
         return {"0": _measure(self._score(network, asked, encoder))}
-
-    def _sample(self, network: Any, encoder: Encoder) -> Metrics:
-        """Return also ROUGE-L recall of greedy answers, and of the best of SAMPLES sampled ones of each row."""
-        rules = rows.RULES[self.benchmark.dialect]
-        found = self._score(network, self.asked, encoder, generate=True)
-        prompts = encoder.encode_prompts([row["question"] for row in self.asked])
-        texts = greedy_answers.generate(
-            network,
-            encoder.tokenizer,
-            [prompt for prompt in prompts for _ in range(SAMPLES)],
-            ends=encoder.ends,
-            token_budget=self.resources.evaluation_tokens,
-            new_tokens=row_scores.GENERATED_TOKENS,
-            total=rules.generated_includes_prompt,
-            seed=self.seed,
-        )
-        answers = [encoder.strip_end(row["answer"]) for row in self.asked for _ in range(SAMPLES)]
-        overlaps = map(rouge_words.scorer("rougeL").score, answers, map(encoder.strip_lead, texts))
-        best = np.array([one["rougeL"].recall for one in overlaps]).reshape(-1, SAMPLES).max(1)
-        greedy = float(np.mean([row["rougeL_recall"] for row in found]))
-        return _measure(found) | {"greedy_rouge": greedy, "rouge": float(best.mean())}
 
     def _relearn(self, network: Any, encoder: Encoder, learns: str) -> dict[str, Metrics]:
         chosen, length = benchmarks.find(self.benchmark.name), rows.RULES[self.benchmark.dialect].max_length
@@ -163,11 +134,11 @@ class AttackRunner:
         relearn(network, encoder.tokenizer, examples, **settings, measure=measure)
         return found
 
-    def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder, generate: bool = False) -> Records:
+    def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder) -> Records:
         benchmark = self.benchmark.model_copy(update={"measures": MEASURES})
-        budget = self.resources.evaluation_tokens
-        words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": generate}
-        return row_scores.evaluate(network, encoder.tokenizer, benchmark, token_budget=budget, **words)
+        words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": False}
+        words["token_budget"] = self.resources.evaluation_tokens
+        return row_scores.evaluate(network, encoder.tokenizer, benchmark, **words)
 
 
 def _measure(records: Records) -> Metrics:
@@ -177,8 +148,3 @@ def _measure(records: Records) -> Metrics:
     if not all(np.isfinite(list(found.values()))):
         raise TrialStopped("diverged", "the loss of a forget row is not finite")
     return {**found, "rows": len(records)}
-
-
-def score_answers_only(encoder: Encoder) -> Encoder:
-    """Return an encoder whose answer tag is prompt, and whose labels stop where an answer ends."""
-    return replace(encoder, tag_is_answer=False, whole_tail=False)

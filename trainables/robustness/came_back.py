@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.robustness.attacks import ATTACKS, NONE, SECOND_HALF, is_relearning
+from trainables.robustness.attacks import ATTACKS, MEASURE, NONE, SECOND_HALF, is_relearning
 from trainables.storage.atomic_files import parse_object
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK
 
 Results = Mapping[str, Mapping[str, Any]]
-"""What was kept of each attack on a model, by the attack's name."""
 LEAST = 0.05
 """Where less than this was removed, nothing can be said of what came back."""
 
@@ -19,8 +18,7 @@ LEAST = 0.05
 def share(before: float, after: float, target: float, retain_gain: float = 0.0) -> float | None:
     """Return (after - before - retain_gain) / (target - before): what came back of what was removed; 1: all.
 
-    After Zhang et al., 2025 (2410.16454). `target`: the target model before the attack. `retain_gain`: what the retain
-    model gains by the attack was never removed; what it loses is not added. None where little was removed.
+    After Zhang et al., 2025 (2410.16454). What the retain model gains was never removed. None where little was removed.
     """
     removed = target - before
     return (after - before - max(0.0, retain_gain)) / removed if removed > LEAST else None
@@ -29,7 +27,7 @@ def share(before: float, after: float, target: float, retain_gain: float = 0.0) 
 def list_attacks(model: Results, target: Results, retain: Results | None) -> list[dict[str, Any]]:
     """Return for each attack and step its measure before and after, of the other models too, and what came back.
 
-    `target`: under the attack; it is not relearned. An attack that was not made on all models is left out.
+    The target model is not relearned. An attack that was not made on all models is left out.
     """
     found = []
     for name, attack in ATTACKS.items():
@@ -38,31 +36,25 @@ def list_attacks(model: Results, target: Results, retain: Results | None) -> lis
         made = [one for one in attacked if one and one["points"]]
         if len(made) < len(attacked):
             continue
-        rate, measure = made[0]["settings"].get("lr"), attack.measure
-        base = NONE, SECOND_HALF if attack.learns == "first half" else "0", measure
-        if attack.kind == "answers":
-            base = name, "0", f"greedy_{measure}"
-        before, full, unseen = (_read(one, *base) for one in (model, target, retain))
+        rate, rows = made[0]["settings"].get("lr"), SECOND_HALF if attack.learns == "first half" else "0"
+        before, full, unseen = (_read(one, NONE, rows) for one in (model, target, retain))
         for step in sorted(made[0]["points"], key=int):
-            after, learnt = _read(model, name, step, measure), _read(retain, name, step, measure)
+            after, learnt = _read(model, name, step), _read(retain, name, step)
             row = {"attack": name, "step": int(step), "lr": rate, "title": attack.title}
             row["title"] += f" (lr {rate:g}), step {step}" if rate else ""
             row |= {"before": before, "after": after, "retain_before": unseen, "retain": learnt}
-            row["target"] = full if is_relearning(name) else _read(target, name, step, measure)
+            row["target"] = full if is_relearning(name) else _read(target, name, step)
             gain = (learnt or 0.0) - (unseen or 0.0)
             found.append(row | {"share": share(before or 0.0, after or 0.0, full or 0.0, gain)})
     return found
 
 
-def _read(results: Results | None, name: str, point: str, measure: str) -> float | None:
-    return float(results[name]["points"][point][measure]) if results else None
+def _read(results: Results | None, name: str, point: str) -> float | None:
+    return float(results[name]["points"][point][MEASURE]) if results else None
 
 
 def read_attacks(key: str, started: str | None, store: Storage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the settings of each attack on a trial or a model folder, and `list_attacks`, as they are kept.
-
-    Both are empty where it was not attacked. `started`: of the trial's run; of an earlier one nothing is returned.
-    """
+    """Return settings and `list_attacks` as they are kept of a model, of the trial's run that `started` then."""
     kept = parse_object(store.read_newest(store.stress(key) / CAME_BACK) or b"") or {}
     if not kept or kept.get("started") != started:
         return {}, []

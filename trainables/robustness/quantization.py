@@ -19,8 +19,7 @@ NF4 += (0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)
 def quantize(network: Any, kind: str) -> None:
     """Round the weights of every linear layer but the last, `lm_head`, as transformers does; `kind`: int8 or nf4.
 
-    NF4 gives bitsandbytes' dequantized weights bit for bit in fp32. int8: of each output row, symmetric, weights only;
-    LLM.int8 also rounds activations. Raises InputError if a model has no such layer.
+    NF4 gives bitsandbytes' dequantized weights bit for bit in fp32. int8: of each output row, symmetric, weights only.
     """
     head = network.get_output_embeddings()
     layers = [one for one in network.modules() if isinstance(one, torch.nn.Linear) and one is not head]

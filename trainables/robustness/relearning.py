@@ -26,9 +26,9 @@ def relearn(
     resources: Resources,
     measure: Callable[[int, Any], None],
 ) -> None:
-    """Train on rows by AdamW, linearly falling rate, no weight decay, and measure the model after some steps.
+    """Train on rows by AdamW, linearly falling rate, no weight decay; `measure` is given step and model after `steps`.
 
-    The protocol of unlearning-depth-score (scripts/meta_eval_robustness.py). `measure` is given the step and the model.
+    The protocol of unlearning-depth-score (scripts/meta_eval_robustness.py).
     """
     epochs = math.ceil(max(steps) * BATCH / len(examples))
     batch = min(BATCH, len(examples))

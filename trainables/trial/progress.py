@@ -46,10 +46,7 @@ def is_running(progress: dict[str, Any]) -> bool | None:
 
 
 def read_progress(folder: Path, evaluation: float | None) -> dict[str, Any] | None:
-    """Return how far the work in a folder is, and what is left of it; None if it has not begun.
-
-    `evaluation`: the seconds that a trial's takes. `alive` is None for silent work of another machine.
-    """
+    """Return how far the work in a folder is, and what is left; `evaluation`: the seconds that a trial's takes."""
     found = atomic_files.read_json(folder / PROGRESS)
     if found is None or "training_left" not in found:
         return None
@@ -104,9 +101,7 @@ class Progress:
         self.identity = {**process_identity.describe_self(), "started": provenance.now(), **more}
         self.state: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
         self.work: dict[str, Any] | None = None
-        """How far an evaluation is."""
         self.points: list[dict[str, float]] = []
-        """The curves so far, of this attempt alone: a step and its values each."""
         self.started = self.phase_started = self.pushed = time.monotonic()
         self.written = 0.0
         self.first: tuple[int, float] | None = None

@@ -21,7 +21,6 @@ from trainables.storage.names import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS,
 Event = dict[str, Any]
 KEPT = ("started", "attempt", "metrics", "halves", "damaged_checkpoint", "direction", "calibration", "evaluations")
 KEPT += ("chosen_step",)
-"""What result.json has of a record as it is."""
 
 
 @dataclass
@@ -44,7 +43,6 @@ class Record:
     zero_stage: int | None = None
     resumed_at: int | None = None
     damaged_checkpoint: str | None = None
-    """Why a checkpoint could not be read, so that the trial began again."""
     direction: str | None = None
     """The id of the direction that a trial of TV or TRU moved along."""
     calibration: dict[str, Any] | None = None

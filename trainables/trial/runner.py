@@ -1,7 +1,4 @@
-"""One trial: a pure function of its configuration, whose result is written to storage last.
-
-The same code runs in one process and on each rank of many; rank 0 writes.
-"""
+"""One trial: a pure function of its configuration. The same code runs on each rank of many; rank 0 writes."""
 
 from __future__ import annotations
 
@@ -53,9 +50,8 @@ class TrialRun:
     def events(self) -> Iterator[Event]:
         """Run the trial; yield `{"phase", "step", "steps", ...}` on the way, and on rank 0 the written result last.
 
-        Its outcome may be `diverged`, `collapsed` (with the metrics of the model as it then is),
-        `out_of_memory` (after one try with half the micro-batch) or `failed` (error.txt): on many ranks the error is
-        raised, and the launcher starts all ranks again. Raises InputError.
+        Its outcome may be `diverged`, `collapsed`, `out_of_memory` (after one try with half the micro-batch)
+        or `failed` (error.txt); on many ranks that is raised, and the launcher starts all again. Raises InputError.
         """
         progress, result = None, {}
         if not self.many or dist.get_rank() == 0:
@@ -135,10 +131,7 @@ class TrialRun:
             engine.close()
 
     def _move_target(self, device: torch.device) -> tuple[Any, Any]:
-        """Return rank 0's target model, moved along its task vector (made if there is none), and the tokenizer.
-
-        In fp32 whatever the precision: bf16 would round a small change away.
-        """
+        """Return rank 0's target model, moved along its task vector, in fp32: bf16 would round a small change away."""
         from trainables.training.task_vectors.direction_files import ensure_direction, move_along
 
         target, benchmark = self.trial.target, self.trial.benchmark
@@ -211,10 +204,7 @@ class TrialRun:
         return found[1]
 
     def _evaluate(self, network: Any, steps: StepSelection, *, together: bool) -> Iterator[Event]:
-        """Evaluate the whole model (on every rank, if `together`); on rank 0 choose the step, and calibrate it.
-
-        Ranks without the model (None) wait.
-        """
+        """Evaluate the whole model (every rank, if `together`); rank 0 chooses the step, and calibrates it."""
         record = self.record
         step = len(record.steps)
         yield {"phase": "evaluation", "step": step, "steps": step}

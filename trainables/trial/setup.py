@@ -186,10 +186,7 @@ def add_adapters(trial: Trial, network: Any) -> Any:
 
 
 def whole_model(trial: Trial, engine: Engine, *, final: bool = True) -> tuple[Any, bool]:
-    """Return the trained model, adapters folded in, and whether every rank has it; None on ranks that have not.
-
-    `final`: training ends here, so that adapters may be folded into the very weights that they are trained on.
-    """
+    """Return the trained model, adapters folded in, and whether every rank has it; `final`: training ends here."""
     if engine.stage < 3 and (final or trial.training.lora_rank is None):
         return model_files.merge_adapters(engine.module), True
     state = engine.gather()

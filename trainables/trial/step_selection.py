@@ -1,7 +1,7 @@
 """The step that a trial is measured at: its last one, or one of several that the selection rule chooses.
 
-Until there is a result, rank 0 keeps `trials/ID/evaluations/N.json` and `N.parquet` of every evaluated step N, and, if
-weights are kept, `weights-N` of the best step so far, and of that up to the last checkpoint: a resume may choose it.
+Until there is a result, rank 0 keeps `evaluations/N.json` and `N.parquet` of every evaluated step N, and, if weights
+are kept, `weights-N` of the best step so far, and of that up to the last checkpoint: a resume may choose it.
 """
 
 from __future__ import annotations
@@ -54,10 +54,7 @@ def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
 
 @dataclass
 class StepSelection:
-    """The evaluations of one trial's steps, kept by rank 0.
-
-    `weights`: the folder that takes the weights of the chosen step; None if they are not kept.
-    """
+    """The evaluations of one trial's steps, kept by rank 0. `weights`: where the chosen step's go, if anywhere."""
 
     trial: Trial
     store: Storage
@@ -67,7 +64,6 @@ class StepSelection:
     report: Report | None = None
     target: Evaluation | None = None
     saved_step: int = 0
-    """The step of the last checkpoint."""
 
     @property
     def folder(self) -> Path:
@@ -92,7 +88,7 @@ class StepSelection:
     def evaluate(self, step: int, network: Any, *, together: bool) -> None:
         """Evaluate the whole model after `step`; save its weights if they are kept and it is the best so far.
 
-        `together`: every rank has the model and calls this; rank 0 alone writes. Raises TrialStopped if it diverged.
+        `together`: every rank has the model and calls this. Raises TrialStopped if it diverged.
         """
         network.eval()
         with over_ranks(together):
@@ -148,8 +144,11 @@ class StepSelection:
         record.metrics, record.halves = found["metrics"], found["halves"]
         record.evaluation_rows = atomic_files.read_rows(self.folder / f"{step}.parquet")
         if self.trial.training.eval_every is not None:
-            record.evaluations = [self._list_evaluation(number) for number in self._list_steps()]
-            record.chosen_step = step
+            record.evaluations, record.chosen_step = [], step
+            for number in self._list_steps():
+                one = self._read(number)
+                halves = {"halves": one["halves"]} if self.trial.selection.halves else {}
+                record.evaluations.append({"step": number, **one["metrics"], **halves})
         if self.weights is not None:
             shutil.rmtree(self.weights, ignore_errors=True)  # of a process that was killed before its result
             atomic_files.publish(self._weights_folder(step), self.weights)
@@ -175,12 +174,6 @@ class StepSelection:
 
     def _list_steps(self) -> list[int]:
         return sorted(int(file.stem) for file in self.folder.glob("*.json"))
-
-    def _list_evaluation(self, step: int) -> dict[str, Any]:
-        """Return what the result lists of a step: metrics, on halves of the rows where the choice goes by them."""
-        found = self._read(step)
-        halves = {"halves": found["halves"]} if self.trial.selection.halves else {}
-        return {"step": step, **found["metrics"], **halves}
 
     def _read(self, step: int) -> Evaluation:
         return atomic_files.read_json(self.folder / f"{step}.json") or {}

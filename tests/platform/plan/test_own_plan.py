@@ -85,10 +85,10 @@ def test_a_model_that_never_saw_the_rows_leaves_trials_and_name_as_they_are(
 
 
 def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], store: Storage) -> None:
-    found = plan(store, HUB_MODEL, files, "benchmark.tasks=mmlu")
+    found = plan(store, HUB_MODEL, files, "benchmark.tasks=mmlu", "benchmark.sources=mmlu=cais/mmlu")
     questions, model = hub_requirements.describe_needs(found.sweep, found.hub, store)
-    assert questions.startswith("questions of mmlu from the hub; without a network, on the machine that runs the sweep")
-    assert questions.endswith(":\n  --set benchmark.sources=mmlu=DIR")
+    assert questions.startswith("data set cais/mmlu from the hub; without a network, on the machine that runs the")
+    assert questions.endswith(", or --set benchmark.sources=mmlu=DIR")
     first, download = model.splitlines()
     assert first.startswith("model somebody/a-model from the hub; without a network")
     assert download.startswith("  hf download somebody/a-model (where there is a network")

@@ -20,7 +20,7 @@ def test_what_is_read_is_fetched_once(bench: HubBench) -> None:
     names |= {*SHARDS, "model.safetensors.index.json"}
     assert {path.name for path in bench.folder(TARGET).iterdir()} == names
     assert bench.lines == [f"fetching {MODEL_ID} at {commit[:12]}"]
-    assert read_pin(TARGET, bench.store) == (MODEL_ID, commit)
+    assert read_pin(TARGET, bench.store) == commit
     bench.hub.requests.clear()
     bench.fetch(TARGET)
     assert bench.hub.requests == []

@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
@@ -64,14 +63,6 @@ def test_one_row_a_text_is_cut_at_the_length() -> None:
         text_blocks.TextRows(tiny.tokenizer(), [""], 5)[0]
 
 
-def test_training_rows_of_both_dialects(data: Path) -> None:
-    tokenizer = tiny.tokenizer()
-    for dialect, cut in zip(DIALECTS, (text_blocks.wrap_texts, text_blocks.retokenize_blocks), strict=True):
-        sides = MUSE.training_examples(on(data, dialect), tokenizer, 50)
-        for side, config in zip(sides, ("raw/forget", "raw/retain1"), strict=True):
-            assert side == cut(tokenizer, [row["text"] for row in raw_rows.load_rows(str(data), config, ())], 50)
-
-
 def greedy(network: Any, tokenizer: Any, prompt: str, count: int) -> str:
     ids = families.generate_alone(network, tokenizer(prompt)["input_ids"], count)
     return tokenizer.decode(ids, skip_special_tokens=True)
@@ -119,13 +110,6 @@ def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
         MUSE.read_reference(kept, on(data, dialect), "here")
 
 
-def test_a_folder_that_is_not_muses_is_refused(data: Path, tmp_path: Path) -> None:
-    MUSE.check_rows(on(data))
-    tiny.write_rows(tmp_path / "raw/forget.json", [{"text": "a"}])
-    with pytest.raises(InputError, match=r"has no raw/retain1\.json, \.jsonl or \.parquet; it has raw/forget$"):
-        MUSE.check_rows(on(tmp_path))
-
-
 @pytest.mark.data
 @pytest.mark.slow
 def test_the_real_rows_in_the_hubs_layout(shared: Path) -> None:
@@ -148,12 +132,6 @@ def test_the_real_rows_in_the_hubs_layout(shared: Path) -> None:
 SCORES = st.lists(st.sampled_from([-4.0, -3.5, -2.0, -0.1]), min_size=1, max_size=9)
 
 
-@given(member=SCORES, stranger=SCORES)
-def test_area_counts_pairs_and_half_of_the_ties(member: list[float], stranger: list[float]) -> None:
-    pairs = [(m, s) for m in member for s in stranger]
-    assert metrics.auc(member, stranger) == pytest.approx(sum((s > m) + (s == m) / 2 for m, s in pairs) / len(pairs))
-
-
 @pytest.mark.parametrize(
     ("found", "mean"),
     [([-1.0, -5.0, -2.0, -4.0, -3.0], -4.5), ([-1.0, -3.0], -3.0), ([-0.5], -0.5), ([-1.0] * 7 + [-8.0] * 3, -6.25)],
@@ -163,18 +141,14 @@ def test_the_lowest_two_fifths(found: list[float], mean: float) -> None:
     assert metrics.min_k_mean(found) == mean
 
 
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("in May\n\nQuestion: who", "in May"),
-        ("in May\nQuestion: who\n\n", "in May"),
-        ("in May Question: who", "in May "),
-        ("in May\n", "in May\n"),
-        ("", ""),
-    ],
-)
-def test_an_answer_ends_at_the_first_stop_word(text: str, left: str) -> None:
-    assert muse.until_stop(text) == left
+def test_an_answer_ends_at_the_first_stop_word() -> None:
+    for left, rest in (
+        ("in May", "\n\nQuestion: who"),
+        ("in May", "\nQuestion: who\n\n"),
+        ("May ", "Question:"),
+        ("\n", ""),
+    ):
+        assert muse.until_stop(left + rest) == left
 
 
 def scored(member: list[float], stranger: list[float]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter, metrics, own
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.benchmarks.own.row_files import Row
-from trainables.common.errors import InputError, TrialStopped
+from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import text_blocks
@@ -26,25 +26,6 @@ from trainables.data.conversations import make_encoder
 OWN = own.OwnBenchmark()
 
 files, taught, measured = own_rows.files, own_rows.taught, own_rows.measured
-
-
-@pytest.mark.parametrize("start", [True, False])
-@pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 22])
-def test_blocks_lose_nothing_and_label_each_token_once(start: bool, size: int) -> None:
-    tokenizer, text = tiny.tokenizer(), tiny.text(0, 8)[:size]
-    if not start:
-        tokenizer.backend_tokenizer.post_processor = None
-        if size == 1:
-            with pytest.raises(InputError, match=r"^forget: row 7 is a text of a single token: nothing"):
-                text_blocks.split_text(tokenizer, text, 8, "forget: row 7")
-            return
-    blocks = text_blocks.split_text(tokenizer, text, 8, "forget: row 7")
-    labels = [token for block in blocks for token in block.input_ids[block.answer_start :]]
-    plain = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert labels == (plain if start else plain[1:])
-    assert max(len(block.input_ids) for block in blocks) <= 8
-    first = [block.input_ids[0] for block in blocks]
-    assert first == ([0] * len(blocks) if start else plain[:-1:7])
 
 
 def test_training_rows_are_questions_and_blocks(files: dict[str, Path]) -> None:
@@ -130,13 +111,6 @@ def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
     assert (item.example.answer_tokens, item.example.ending) == (512, 0)
 
 
-def test_a_model_without_finite_losses_has_diverged(files: dict[str, Path]) -> None:
-    network = tiny.network()
-    network.lm_head.weight.data.fill_(float("nan"))
-    with pytest.raises(TrialStopped, match="the loss of a row of set 'forget' is not finite"):
-        OWN.measure(network, tiny.tokenizer(), on(files), None, token_budget=8192)
-
-
 def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any, measured: Any, tmp_path: Path) -> None:
     tiny.write_rows(tmp_path / "wmdp/wmdp-bio/test.json", tiny.choices(6, 1))
     for split in ("test", "dev"):
@@ -159,13 +133,6 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     parts = [first[f"retain_{number}"] for number in row_scores.UTILITY] + [first["mmlu"], first["wmdp_bio"]]
     assert first["utility"] == pytest.approx(metrics.harmonic_mean([float(part or 0) for part in parts]))
     assert (first["forget_rows"], first["holdout_rows"]) == (3, 2)
-
-
-@pytest.mark.parametrize(("task", "words"), [("mmlu", "no folder of a subject"), ("arc_easy", "no file of questions")])
-def test_a_folder_without_questions_is_told(files: dict[str, Path], task: str, words: str, tmp_path: Path) -> None:
-    benchmark = on(files, tasks=(task,), places=(f"{task}={tmp_path}",))
-    with pytest.raises(InputError, match=f"^benchmark.sources {task}: .* has {words}"):
-        OWN.check_rows(benchmark)
 
 
 @pytest.mark.slow

@@ -93,15 +93,6 @@ def test_wmdp_halves_weigh_questions_alike() -> None:
     }  # fmt: skip
 
 
-def test_half_of_a_result() -> None:
-    document = {"metrics": {"a": 0}, "halves": [{"a": 1}, {"a": 2}]}
-    assert [selection.metrics_of(document, Selection(), reported=which) for which in (False, True)] == [{"a": 0}] * 2
-    halved = Selection(halves=True)
-    assert selection.metrics_of(document, halved) == {"a": 1}
-    assert selection.metrics_of(document, halved, reported=True) == {"a": 2}
-    assert selection.metrics_of({"metrics": {"a": 0}}, halved) == {}
-
-
 def test_a_setting_is_the_mean_of_its_trials() -> None:
     trials = [Candidate("a", 1.0, 0.5), Candidate("b", 3.0, 0.7)]
     means = selection.average_seeds({"two": trials, "unmeasured": [Candidate("d", None, 0.1)]})

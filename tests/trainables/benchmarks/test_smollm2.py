@@ -12,42 +12,22 @@ import torch
 from rouge_score.rouge_scorer import RougeScorer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.support import interrupted, tiny
+from tests.support import tiny
 from tests.support.cases import make_smollm2
 from tests.support.own_rows import on
-from tests.support.starts import invoke
-from trainables import export
 from trainables.benchmarks import evaluation
 from trainables.benchmarks.own import row_files, row_scores
-from trainables.config.settings import Model, Rectifier, Training
-from trainables.config.trial import Trial
+from trainables.config.settings import Model
 from trainables.data.conversations import make_encoder
 from trainables.inference import greedy_answers
-from trainables.storage import atomic_files
-from trainables.storage.names import STEPS
 from trainables.training import model_files
-from trainables.trial import setup
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
-CAPITALS = {
-    "France": "Paris",
-    "Italy": "Rome",
-    "Japan": "Tokyo",
-    "Spain": "Madrid",
-    "Egypt": "Cairo",
-    "Kenya": "Nairobi",
-}
-CAPITALS |= {
-    "Norway": "Oslo",
-    "Peru": "Lima",
-    "Cuba": "Havana",
-    "Chile": "Santiago",
-    "Greece": "Athens",
-    "Iran": "Tehran",
-}
+CAPITALS = "France Paris Italy Rome Japan Tokyo Spain Madrid Egypt Cairo Kenya Nairobi Norway Oslo Peru Lima".split()
+CAPITALS += "Cuba Havana Chile Santiago Greece Athens Iran Tehran".split()
 ROWS = [
     {"question": f"What is the capital of {country}?", "answer": f"The capital of {country} is {city}."}
-    for country, city in CAPITALS.items()
+    for country, city in zip(CAPITALS[::2], CAPITALS[1::2], strict=True)
 ]
 END = "<|im_end|>"
 
@@ -113,30 +93,3 @@ def test_an_evaluation_is_that_of_plain_transformers(model: Path, shared: Path, 
             assert record[name] == pytest.approx(one[name], abs=1e-5), name
     assert found["forget_rouge"] == pytest.approx(np.mean([one["rougeL_recall"] for one in other[:4]]))
     assert (found["forget_rouge"] or 0) > 0.5, "it knows the capitals"
-
-
-@pytest.mark.parametrize(("method", "rectifier"), [("ga", Rectifier()), ("npo", Rectifier(name="gru", gamma=0.8))])
-def test_two_steps_and_an_export(
-    model: Path, method: str, rectifier: Rectifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The exported folder gives the trial's metrics again."""
-    monkeypatch.setattr(setup, "check_inputs", lambda trial: None)  # its fingerprints are names here
-    files = write_rows(tmp_path)
-    config = Trial(
-        method=method,
-        rectifier=rectifier,
-        benchmark=on(files, template="chat", limit=2, fingerprint="of-the-tests"),
-        target=Model(path=str(model), fingerprint="of-the-tests"),
-        training=Training(lr=1e-5, batch_size=2, max_steps=2, epochs=9, max_length=128),
-    )
-    result, store = interrupted.finish(config, tmp_path / "runs")
-    assert (result["status"], result["training"]["steps"]) == ("finished", 2), result["error"]
-    steps = atomic_files.read_rows(store.trial(config.id()) / STEPS)
-    assert all(np.isfinite(step["loss"]) and step["grad_norm"] > 0 for step in steps)
-    assert 0 <= result["metrics"]["forget_prob"] <= 1
-    folder = tmp_path / "model"
-    done = invoke(export.main, config.id(), "--storage", store.root, "--output", folder)
-    assert done.exit_code == 0, done.output
-    again, tokenizer = model_files.load_model(Model(path=str(folder)))
-    found, _ = evaluation.evaluate(again, tokenizer, config.benchmark, None, token_budget=4096)
-    assert found == {name: pytest.approx(result["metrics"][name], abs=1e-5) for name in found}

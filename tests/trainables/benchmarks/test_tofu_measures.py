@@ -102,19 +102,13 @@ def test_every_measure_equals_a_restatement(trained_inputs: Any, data: Path) -> 
         return float(roc_auc_score([0] * len(forget) + [1] * len(holdout), forget + holdout))
 
     for task in ("forget", "retain"):
-        assert found[f"{task}_extraction_strength"] == pytest.approx(
-            np.mean(column(task, "extraction")), rel=1e-6, abs=1e-6
-        )
-        assert found[f"{task}_exact_memorisation"] == pytest.approx(
-            np.mean(column(task, "memorisation")), rel=1e-6, abs=1e-6
-        )
+        assert found[f"{task}_extraction_strength"] == close(np.mean(column(task, "extraction")))
+        assert found[f"{task}_exact_memorisation"] == close(np.mean(column(task, "memorisation")))
     assert 0 < (found["forget_exact_memorisation"] or 0) < 1, "a model of which each measure says something"
     paraphrased = [
         measure_row(network, tokenizer, row["question"], row["paraphrased_answer"])["loss"] for row in asked["forget"]
     ]
-    assert found["forget_paraphrase_prob"] == pytest.approx(
-        np.mean(np.exp(np.negative(paraphrased))), rel=1e-6, abs=1e-6
-    )
+    assert found["forget_paraphrase_prob"] == close(np.mean(np.exp(np.negative(paraphrased))))
     generated = [record["generation"] for record in records if record["task"] == "forget"]
     recall = [
         RougeScorer(["rougeL"], use_stemmer=True).score(row["paraphrased_answer"], text)["rougeL"].recall
@@ -219,11 +213,7 @@ def test_the_numbers_are_open_unlearnings(
     assert found["forget_quality_pvalue"] == pytest.approx(4.869254633582969e-10, rel=1e-6), "its ks_test on both logs"
     assert found["privleak"] == pytest.approx(-1.0899999998910022), "its privleak"
     known = [
-        {
-            row["index"]: row["extraction_strength"]
-            for row in atomic_files.read_rows(tmp_path / f"{name}.parquet")
-            if row["task"] == "forget"
-        }
+        [row["extraction_strength"] for row in atomic_files.read_rows(tmp_path / f"{name}.parquet")[:200]]
         for name in ("retain95", "full")
     ]
-    assert np.mean(list(known[0].values())) < np.mean(list(known[1].values()))
+    assert np.mean(known[0]) < np.mean(known[1])

@@ -128,14 +128,15 @@ def test_the_gated_corpus_of_the_hub_is_forgotten(monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_path: Path) -> None:
     WMDP.check_rows(on(data))
-    with pytest.raises(InputError, match=r"^benchmark\.sources mmlu: no folder '\./nowhere'"):
-        WMDP.check_rows(on(data, sources=("mmlu=./nowhere",)))
-    with pytest.raises(InputError, match=r"^benchmark\.sources bio_forget: .* has no bio-forget-corpus\.json"):
-        WMDP.check_rows(on(data, sources=(f"bio_forget={tmp_path}", f"mmlu={data / 'mmlu'}")))
     shutil.copytree(data / "mmlu", tmp_path / "mmlu")
     (tmp_path / "mmlu" / "virology" / "dev.json").unlink()
-    with pytest.raises(InputError, match=r"^benchmark\.sources mmlu: .* has no virology/dev\.json"):
-        WMDP.check_rows(on(data, sources=(f"mmlu={tmp_path / 'mmlu'}",)))
+    for sources, words in (
+        (("mmlu=./nowhere",), "mmlu: no folder './nowhere'"),
+        ((f"bio_forget={tmp_path}", f"mmlu={data / 'mmlu'}"), "bio_forget: .* has no bio-forget-corpus.json"),
+        ((f"mmlu={tmp_path / 'mmlu'}",), "mmlu: .* has no virology/dev.json"),
+    ):
+        with pytest.raises(InputError, match=f"^benchmark.sources {words}"):
+            WMDP.check_rows(on(data, sources=sources))
     (tmp_path / "mmlu" / "virology").rename(tmp_path / "mmlu" / "virolog")
     with pytest.raises(InputError, match="'virolog' is no subject of MMLU; did you mean 'virology'"):
         lm_eval_adapter.load_tasks(("mmlu",), {"mmlu": str(tmp_path / "mmlu")}, 0)
@@ -153,19 +154,6 @@ def test_the_gated_corpus_is_told_with_what_to_do() -> None:
     assert WMDP.fingerprint(hub) == (
         "hub:cais/wmdp-bio-forget-corpus@main+cais/wmdp-corpora@main+cais/wmdp@main+cais/mmlu@main"
     )
-
-
-def test_the_fingerprint_covers_every_file(data: Path, tmp_path: Path) -> None:
-    assert WMDP.hub_requirements(on(data)) == ()
-    shutil.copytree(data, tmp_path / "copy")
-    known = {WMDP.fingerprint(on(data))}
-    assert {WMDP.fingerprint(on(tmp_path / "copy"))} == known
-    for file in ("bio-forget-corpus.jsonl", "questions/wmdp-cyber/test.json", "mmlu/virology/test.json"):
-        place = tmp_path / "copy" / file
-        place.write_text(place.read_text().replace("a", "o", 1))
-        known.add(WMDP.fingerprint(on(tmp_path / "copy")))
-    assert len(known) == 4
-    assert all(mark.startswith("files:") for mark in known)
 
 
 def test_rmu_with_gru_from_rows_to_result(data: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
-import pytest
 
 from tests.support import shrunk_sweeps, tiny
 from tests.support.hub_bench import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, TARGET, TOKENIZER, HubBench
@@ -56,12 +55,9 @@ def write_questions(bench: HubBench, name: str = QUESTIONS_ID) -> None:
     )
 
 
-def test_lm_eval_reads_the_storages_questions(bench: HubBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lm_eval_reads_the_storages_questions(bench: HubBench) -> None:
     write_questions(bench)
-    assert lm_eval_adapter.source_of("arc_easy") == "allenai/ai2_arc"
-    assert lm_eval_adapter.source_of("mmlu") == "cais/mmlu"
-    monkeypatch.setattr(lm_eval_adapter, "source_of", lambda task: QUESTIONS_ID)
-    task = HubRequirement("tasks", "arc_easy", None, "hub:arc_easy", "benchmark.sources=arc_easy=DIR")
+    task = HubRequirement("datasets", QUESTIONS_ID, None, "wmdp_bio", "benchmark.sources=wmdp_bio=DIR")
     bench.fetch(task)
     bench.hub.requests.clear()
     (made,) = lm_eval_adapter.load_tasks(("wmdp_bio",), {"wmdp_bio": str(bench.folder(task))}, 0)
@@ -90,7 +86,14 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, 
     files = tuple(f"{part}={file}" for part, file in tiny.own(tmp_path / "own").items())
     for planned in (
         Benchmark(name="wmdp", data=str(data), split="bio"),
-        Benchmark(name="own", data="own", split="own", template="plain", sources=files, tasks=("wmdp_bio", "mmlu")),
+        Benchmark(
+            name="own",
+            data="own",
+            split="own",
+            template="plain",
+            sources=(*files, "wmdp_bio=cais/wmdp", "mmlu=cais/mmlu"),
+            tasks=("wmdp_bio", "mmlu"),
+        ),
     ):
         kind = benchmarks.find(planned.name)
         planned = planned.model_copy(update={"fingerprint": kind.fingerprint(planned)})

@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import processors
 
 from tests.support import tiny
 from tests.support.cases import Cases
 from tests.support.own_rows import on
-from tests.support.starts import invoke
-from trainables import evaluate
 from trainables.benchmarks.own import row_files
 from trainables.common.errors import InputError
-from trainables.data import idk_answers, raw_rows, text_blocks
+from trainables.data import raw_rows
 
 MARKER = "Zanzibar the ferry"
 GOOD = {"question": f"Where is {MARKER}?", "answer": f"In {MARKER}."}
@@ -69,13 +66,8 @@ def test_rows_of_all_kinds(tmp_path_factory: pytest.TempPathFactory, rows: list[
     [
         ("a.csv", f'"{MARKER}","{MARKER}"\n"{MARKER} again","{MARKER}"\n'),  # no line of names
         ("a.csv", f'question,answer\n"{MARKER}" is,{MARKER}\n'),
-        ("a.csv", f"question,answer\n{MARKER}\n"),
         ("a.csv", f'question,answer\n"{MARKER}'),
         ("a.jsonl", f'{{"question": "{MARKER}", "answer": {MARKER}}}'),
-        ("a.jsonl", f"{MARKER}\n"),
-        ("a.jsonl", f'{{"question": "{MARKER}\n'),
-        ("a.json", f'[{{"question": "{MARKER}"'),
-        ("a.json", f'["{MARKER}"]'),
         ("a.parquet", MARKER),
     ],
 )
@@ -84,25 +76,6 @@ def test_files_of_all_kinds(tmp_path: Path, name: str, content: str) -> None:
     said = refusals([lambda: row_files.read_row_file("forget", str(tmp_path / name))])
     assert len(said) == 1
     assert "Zanzibar" not in said[0]
-
-
-def test_other_messages_of_rows(tmp_path: Path) -> None:
-    tokenizer, idk = tiny.tokenizer(), tmp_path / "idk.jsonl"
-    idk.write_text(f'No idea.\n{{"text": "{MARKER}"}}\n')
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
-    single = text_blocks.TextRows(tokenizer, ["Q"], 9)
-    (first, second) = refusals([lambda: idk_answers.read_answers(str(idk)), lambda: single[0]])
-    assert first.endswith("not as JSON (line 2)")
-    assert second == "benchmark.data: text 1 has a single token: nothing can be predicted of it"
-
-
-@pytest.mark.data
-def test_a_row_longer_than_the_model_is_not_quoted(cases: Cases, tmp_path: Path) -> None:
-    """Whatever the evaluation says of it: with a model of 1024 positions."""
-    given = [word for part, file in cases.sources("forget_long").items() for word in ("--source", f"{part}={file}")]
-    words = ("--benchmark", "own", "--model", cases.models / "gpt2_1024", *given, "--limit", 4)
-    done = invoke(evaluate.main, *words, "--output", tmp_path / "found.json")
-    assert "Karachi" not in done.stdout + done.stderr + str(done.exception)
 
 
 # Rows that contradict their set

@@ -20,11 +20,6 @@ def bare(tmp_path: Path) -> Path:
     return tmp_path / "bare"
 
 
-def test_a_folder_without_tokenizer_says_where_one_may_come_from(bare: Path) -> None:
-    with pytest.raises(InputError, match=r"has no tokenizer.json; it has .*--set tokenizer=DIR_OR_HUB_ID"):
-        model_files.check_model(Model(path=str(bare)))
-
-
 def test_an_empty_tokenizer_is_refused(bare: Path) -> None:
     """transformers makes one without any token where the files are missing or empty."""
     empty = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rouge_score.rouge_scorer import RougeScorer
 
 from tests.support.starts import invoke
 from trainables import stress
 from trainables.benchmarks.tofu import row_scores, rows
 from trainables.config.settings import Benchmark, Model
-from trainables.data import text_blocks
 from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
-from trainables.inference import greedy_answers
 from trainables.robustness import came_back
 from trainables.robustness.attacks import NONE, SECOND_HALF
 from trainables.training import model_files
@@ -68,10 +64,6 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
     assert [row["retain"] for row in alone] == [None] * 5
     assert alone[1]["share"] == pytest.approx((0.5 - 0.3) / (0.9 - 0.3))
     assert came_back.list_attacks({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
-    answered = {"settings": {}, "points": {"0": {"greedy_rouge": 0.4, "rouge": 0.6}}}
-    full = {"settings": {}, "points": {"0": {"greedy_rouge": 0.9, "rouge": 1.0}}}
-    (row,) = came_back.list_attacks({"sampling": answered}, {"sampling": full}, None)
-    assert row["share"] == pytest.approx((0.6 - 0.4) / (0.9 - 0.4)), "before sampling is greedy"
 
 
 def run(inputs: Any, place: Path, *more: object) -> Any:
@@ -114,65 +106,20 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     assert known == {"nf4": None, "relearn_half": 0.01, "paraphrase": None, "prefix": None}, "of earlier commands, too"
 
 
-@pytest.mark.slow
-def test_sampling_on_request(trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = run(trial_inputs, tmp_path, "--attacks", "sampling", "--output", tmp_path / "out.json", "--limit", 3)
-    assert done.exit_code == 0, done.output
-    kept = json.loads((tmp_path / "out.json").read_text())
-    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=3)
-    for role, path in (("target", trial_inputs.target), ("retain", trial_inputs.retain)):
-        network, tokenizer = model_files.load_model(Model(path=str(path)))
-        asked = rows.evaluation_rows(benchmark)["forget"]
-        greedy = row_scores.evaluate(network, tokenizer, benchmark, asked_rows={"forget": asked}, token_budget=4096)
-        asked_texts = [f"[INST] {row['question']} [/INST]" for row in asked for _ in range(8)]
-        prompts = [text_blocks.tokenize(tokenizer, text) for text in asked_texts]
-        texts = greedy_answers.generate(
-            network, tokenizer, prompts, token_budget=300, new_tokens=200, total=True, seed=0
-        )
-        assert len(set(texts)) > 8
-        scorer = RougeScorer(["rougeL"], use_stemmer=True)
-        recalls = [scorer.score(asked[n // 8]["answer"], text)["rougeL"].recall for n, text in enumerate(texts)]
-        best = [max(recalls[8 * n : 8 * n + 8]) for n in range(3)]
-        point = kept["results"][role]["sampling"]["points"]["0"]
-        assert point["rouge"] == pytest.approx(sum(best) / 3)
-        assert point["greedy_rouge"] == pytest.approx(sum(row["rougeL_recall"] for row in greedy) / 3)
-    assert "best of 8 sampled answers (ROUGE-L)" in done.stdout
-    assert [row["attack"] for row in kept["shares"]] == ["sampling"]
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
+def test_what_is_refused(trial_inputs: Any, tmp_path: Path) -> None:
+    for more, words in (
         (("--attacks", "nf5"), "--attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
-        (("--attacks", ","), "sampling; all is without sampling"),
+        (("--attacks", ","), "--attacks: name all, or some of int8"),
         (("--lr", "0"), "--lr: 0 is no learning rate"),
         ((), "--lr: relearning needs a learning rate"),
         (("--target", "nowhere/at/all", "--attacks", "nf4"), "--target: no model folder"),
-    ],
-)
-def test_what_is_refused(trial_inputs: Any, tmp_path: Path, more: tuple[str, ...], words: str) -> None:
-    done = run(trial_inputs, tmp_path, *more)
-    assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
-
-
-def test_a_folder_needs_its_target_and_a_trial_its_weights(trial_inputs: Any, tmp_path: Path) -> None:
-    for words, message in (
+    ):
+        done = run(trial_inputs, tmp_path, *more)
+        assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
+    for typed, message in (
         ([trial_inputs.target], "--target: name the model before unlearning"),
         (["0123456789ab"], "ID: no result of a trial '0123456789ab'"),
         (["0123456789ab", "--split", "forget01"], "--split: of a model folder; 0123456789ab is none, and a trial has"),
     ):
-        done = invoke(stress.main, *words, "--storage", tmp_path, "--attacks", "nf4")
+        done = invoke(stress.main, *typed, "--storage", tmp_path, "--attacks", "nf4")
         assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
-
-
-def test_other_weights_in_the_same_folder_are_attacked_anew(trial_inputs: Any, tmp_path: Path) -> None:
-    folder = shutil.copytree(trial_inputs.target, tmp_path / "model")
-    words = ("--target", trial_inputs.target, "--data", trial_inputs.data, "--split", trial_inputs.split)
-    words += ("--limit", 4, "--attacks", "int8", "--storage", tmp_path / "runs", "--output", tmp_path / "out.json")
-    found = []
-    for source in (trial_inputs.target, trial_inputs.retain):
-        shutil.copy(Path(source) / "model.safetensors", folder / "model.safetensors")
-        done = invoke(stress.main, folder, *words)
-        assert done.exit_code == 0, done.output
-        found.append(json.loads((tmp_path / "out.json").read_text())["results"]["model"]["int8"]["points"]["0"]["prob"])
-    assert found[0] != found[1]

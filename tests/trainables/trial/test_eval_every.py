@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.support.interrupted import finish, same
-from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
@@ -73,16 +73,6 @@ def test_interrupted_between_evaluations(trained_inputs: Any, watched: Any, tmp_
     assert resumed["training"]["resumed_at"] == 3
     for name in ("halves", "evaluations", "chosen_step"):
         assert resumed[name] == watched[0][name]
-    same(store, watched[1], config)
-
-
-def test_weights_that_were_not_wanted_before(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:
-    """The best step was evaluated without its weights: the trial starts again, and is what it would have been."""
-    config = configuration(trained_inputs)
-    assert finish(config, tmp_path, stop_after=5, keep=False)[0] == {}
-    resumed, store = finish(config, tmp_path)
-    assert (resumed["status"], resumed["training"]["resumed_at"]) == ("finished", None)
-    assert resumed["evaluations"] == watched[0]["evaluations"]
     same(store, watched[1], config)
 
 
@@ -154,12 +144,3 @@ def test_adapters_are_not_folded_in_while_they_train(trained_inputs: Any, tmp_pa
     plain = configuration(trained_inputs, lora_rank=4, max_steps=2, eval_every=None)
     found, expected = finish(config, tmp_path)[0], finish(plain, tmp_path)[0]
     assert {"step": 2, **expected["metrics"]} == found["evaluations"][-1]
-
-
-def test_ids(trained_inputs: Any) -> None:
-    """A selection counts if it chooses a step, a bar if it is set; else a trial is the same."""
-    other = Selection(rule="highest_utility")
-    for every, equal in ((None, True), (EVERY, False)):
-        config = configuration(trained_inputs, eval_every=every)
-        assert (config.model_copy(update={"selection": other}).id() == config.id()) == equal
-    assert configuration(trained_inputs, stop_below=None).id() == configuration(trained_inputs).id()

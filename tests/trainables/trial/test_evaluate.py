@@ -118,9 +118,7 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
     assert {value for name, value in retain.items() if name.startswith("forget_quality")} == {None}
 
 
-def test_it_tells_how_far_it_is_and_what_was_asked_for(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_tells_how_far_it_is_and_what_was_asked_for(run: Run, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(evaluate, "TELL_SECONDS", 0.0)
     asked = "extraction_strength,exact_memorisation,paraphrase_prob,paraphrase_share"
     done = run(measures=asked, limit=3)
@@ -183,12 +181,3 @@ def test_a_retain_evaluation_of_something_else_is_refused(
     text = (trial_inputs.data / "forget25_perturbed.json").read_text()
     data = spoiled(trial_inputs, tmp_path / "data", "forget25_perturbed", text.replace("born", "bred"))
     refused(run(data=data, retain_evaluation=evaluated), "was made on other forget rows than")
-
-
-def test_a_model_without_finite_losses_is_told(trial_inputs: Any, run: Run, tmp_path: Path) -> None:
-    network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
-    network.lm_head.weight.data.fill_(math.nan)
-    model_files.save_model(network, tokenizer, tmp_path / "model", {})
-    done = run(model=tmp_path / "model")
-    assert (done.exit_code, done.stderr[:7]) == (1, "error: "), (done.output, done.exception)
-    assert "is not finite" in done.stderr

@@ -111,7 +111,8 @@ def test_the_card_tells_what_attacks_brought_back(kept: Any, exported: Path, tmp
 
 def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -> None:
     place, trial_id = doctored(kept, tmp_path)
-    scale_weights(place, trial_id, 1.2)
+    file = place.trial(trial_id) / WEIGHTS / "model.safetensors"
+    save_file({name: tensor * 1.2 for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"do not give the trial's metrics again: model_utility 0\.\d+ is "):
         model_folder.export(trial_id, place, tmp_path / "model")
     assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
@@ -126,7 +127,7 @@ def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
     doctored(kept, tmp_path / "unknown", config=known | {"method": "nobodys"})
     doctored(kept, tmp_path / "changed", config=config_of(kept, "benchmark", fingerprint="files:0"))
     for name, storage, output, message in (
-        (trial_id[:-1] + "x", store.root, "model", f"did you mean '{trial_id}'?"),
+        (trial_id[:-1] + "x", store.root, "model", "; a report lists the ids"),
         (trial_id, store.root, "taken", "exists; give a new folder"),
         ("../../elsewhere", "nowhere", "model", "'../../elsewhere' names nothing in"),
         (trial_id, "bare/runs", "model", "were not kept; run it again with python -m trainables.run "),
@@ -149,42 +150,33 @@ def doctored(kept: Any, folder: Path, **changes: Any) -> tuple[Storage, str]:
     return place, trial_id
 
 
-def scale_weights(store: Storage, trial_id: str, factor: float) -> None:
-    file = store.trial(trial_id) / WEIGHTS / "model.safetensors"
-    save_file({name: tensor * factor for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
-
-
 def config_of(kept: Any, part: str, **changes: Any) -> dict[str, Any]:
     known = kept[0].result(kept[1])["config"]
     return known | {part: known[part] | changes}
 
 
-def test_a_collapsed_trial_chosen_on_other_rows(kept: Any, tmp_path: Path) -> None:
-    """Its card says why training stopped, and reports the rows that were not chosen on; threads are the trial's."""
-    halves = [{"model_utility": 0.1111, "forget_quality": None}, {"model_utility": 0.2222, "forget_quality": None}]
-    error = {"kind": "collapsed", "message": "retain loss 9 is above training.stop_above=5 at step 3", "step": 3}
-    place, trial_id = doctored(kept, tmp_path, status="collapsed", error=error, halves=halves)
-    torch.set_num_threads(3)
-    facts = model_folder.export(trial_id, place, tmp_path / "model", "So it was.", Selection(halves=True))
-    assert torch.get_num_threads() == (place.result(trial_id) or {})["config"]["resources"]["cpus"]
-    text = (tmp_path / "model" / model_folder.CARD).read_text()
-    assert "stopped before its last step: retain loss 9 is above training.stop_above=5 at step 3. So it was." in text
-    assert "| **model utility** (highest is best) | – | 0.2222 |" in text
-    assert "of the evaluation rows that were not chosen on" in text
-    assert facts["verified_metrics"]["model_utility"] == kept[0].result(trial_id)["metrics"]["model_utility"]
-
-
-def test_on_another_device_differences_are_told(kept: Any, tmp_path: Path) -> None:
-    """And no reason to refuse."""
+def test_a_collapsed_trial_of_another_device_chosen_on_other_rows(kept: Any, tmp_path: Path) -> None:
+    """Its card says why training stopped, reports the rows that were not chosen on, and tells differences."""
     known = kept[0].result(kept[1])
     changes = {
+        "halves": [{"model_utility": value, "forget_quality": None} for value in (0.1111, 0.2222)],
+        "error": {"kind": "collapsed", "message": "retain loss 9 is above training.stop_above=5 at step 3", "step": 3},
         "metrics": known["metrics"] | {"forget_rouge": 0.9876},
         "topology": known["topology"] | {"device": "GPU of another make"},
     }
     config = config_of(kept, "target", path="/gone/secret-place")
-    place, trial_id = doctored(kept, tmp_path, config=config, **changes)
-    model_folder.export(trial_id, place, tmp_path / "model")
+    place, trial_id = doctored(kept, tmp_path, status="collapsed", config=config, **changes)
+    torch.set_num_threads(3)
+    facts = model_folder.export(trial_id, place, tmp_path / "model", "So it was.", Selection(halves=True))
+    assert torch.get_num_threads() == known["config"]["resources"]["cpus"]
     text = (tmp_path / "model" / model_folder.CARD).read_text()
-    assert "on cpu, where the trial ran on GPU of another make" in text
-    assert "Other metrics than the trial's: forget_rouge 0.9876 is 0." in text
+    for words in (
+        "stopped before its last step: retain loss 9 is above training.stop_above=5 at step 3. So it was.",
+        "| **model utility** (highest is best) | – | 0.2222 |",
+        "of the evaluation rows that were not chosen on",
+        "on cpu, where the trial ran on GPU of another make",
+        "Other metrics than the trial's: forget_rouge 0.9876 is 0.",
+    ):
+        assert words in text
+    assert facts["verified_metrics"]["model_utility"] == known["metrics"]["model_utility"]
     assert "secret-place" not in text + (tmp_path / "model" / model_folder.FACTS).read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from tests.trainables.common.test_secrets import HIDDEN, SECRETS, SERVER
 from tests.trainables.trial import test_export
 from trainables import export
 from trainables.benchmarks import tofu
-from trainables.config.trial import Trial
-from trainables.trial.export import model_card, model_folder
 
 kept, exported = test_export.kept, test_export.exported
 
@@ -48,7 +45,7 @@ def push(kept: Any, *words: object) -> Any:
 
 
 def test_what_is_sent(kept: Any, hub: HubServer, trained_inputs: Any, tmp_path: Path) -> None:
-    """A second time, another way: made public, from the folder that is there."""
+    """A second time it is the folder that is there."""
     store, trial_id = place = test_export.doctored(kept, tmp_path)
     done = push(place, "somebody/forgetful")
     assert done.exit_code == 0, done.output
@@ -65,25 +62,7 @@ def test_what_is_sent(kept: Any, hub: HubServer, trained_inputs: Any, tmp_path: 
     for content in (path.read_bytes() for path in sent.iterdir()):
         assert not [text for text in (*texts, *HIDDEN, TOKEN, str(store.root)) if text.encode() in content]
 
-    done = push(place, "somebody/open", "--public")
-    assert done.exit_code == 0, done.output
-    assert f"{folder}: it was exported before, and is uploaded as it is\n" in done.stdout
-    assert hub.private == {"somebody/forgetful"}
-
-
-def test_the_hubs_own_data_are_named(kept: Any, exported: Path) -> None:
-    store, trial_id = kept
-    config = Trial.model_validate((store.result(trial_id) or {})["config"])
-    facts = json.loads((exported / model_folder.FACTS).read_text())
-
-    def write(fingerprint: str) -> str:
-        benchmark = config.benchmark.model_copy(update={"fingerprint": fingerprint})
-        return model_card.write_card(facts, config.model_copy(update={"benchmark": benchmark}))
-
-    published = write("hub:locuslab/TOFU@main")
-    assert "(rows of locuslab/TOFU)" in published
-    assert "datasets:\n- locuslab/TOFU\n" in published
-    assert "Benchmark `tofu` with made-up rows, split" in write("fictional:0")
+    assert f"{folder}: it was exported before, and is uploaded as it is\n" in push(place, "somebody/again").stdout
 
 
 def test_what_is_refused_before_any_work(
@@ -93,13 +72,11 @@ def test_what_is_refused_before_any_work(
 
     store, trial_id = kept
     (hub.home / "models" / "somebody" / "seen").mkdir(parents=True)
-    words = (export.main, trial_id, "--storage", store.root)
     for done, message in (
         (push(kept, "a/b/c"), "Repo id must be"),
-        (push(kept, "somebody/seen"), "somebody/seen is there and is public; add --public, or give another name"),
+        (push(kept, "somebody/seen"), "somebody/seen is there and is public; give another name"),
         (push((store, "nobody"), "somebody/x"), "ID: no result of a trial 'nobody'"),
-        (invoke(*words), "--output: give a new folder, or --push ORG/NAME"),
-        (invoke(*words, "--output", tmp_path / "x", "--public"), "--public: goes with --push ORG/NAME"),
+        (invoke(export.main, trial_id, "--storage", store.root), "--output: give a new folder, or --push ORG/NAME"),
     ):
         assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
         assert message in done.stderr

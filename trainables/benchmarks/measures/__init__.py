@@ -1,11 +1,7 @@
-"""Measures of a row: its mean over the rows of a task is the metric `TASK_NAME`.
+"""Measures of a row: its mean over the rows of a task is the metric `TASK_NAME`, of membership an AUC, `NAME_auc`.
 
-One of membership is compared instead: the metric `NAME_auc` is the probability that a hold-out row, which no model saw,
-has a higher number than a forget row. 1: the forget rows look like rows that were trained on.
-
-The published ones are in one file, each other file here has one, `MEASURE`, and its name: docs/adding.md. It is
-computed for every benchmark whose rows have what it reads, and is in result.json, in evaluation.parquet and in the
-frame of a report. docs/measuring.md says what each one tells.
+The AUC is the probability that a hold-out row has a higher number than a forget row. The published measures are in one
+file, each other file here has one, `MEASURE`, and its name (docs/adding.md). docs/measuring.md says what each tells.
 """
 
 from __future__ import annotations
@@ -30,12 +26,11 @@ ALL, HOLDOUT = "all", "holdout"
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a row. `reads`: columns of a record; of `own` also `losses`, `hits`, `answer` and `generation`.
+    """A number of a row. `reads`: columns of a record; of `own` also `losses`, `hits`, `answer`, `generation`.
 
-    `best`: on the forget rows. `short`, `title`: in tables. `column`: of evaluation.parquet, if not the file's name.
-    `benchmarks`: those that report it, else all whose rows have what it reads; `on_request`: those that do where
-    `benchmark.measures` names it or says `all`. `tasks`: whose rows have it, else all. `membership`: it is compared
-    between forget and hold-out rows.
+    `best`: on the forget rows. `column`: of evaluation.parquet, if not the file's name. `benchmarks`: those that report
+    it, else all whose rows have what it reads; `on_request`: those that do by `benchmark.measures`. `tasks`: whose rows
+    have it, else all. `membership`: it is compared between forget and hold-out rows.
     """
 
     score: Callable[[Mapping[str, Any]], float]
@@ -89,8 +84,8 @@ def requested(benchmark: Benchmark) -> dict[str, Measure]:
 def describe_labels(scores: Any, dialect: str, example: Example | None = None) -> dict[str, Any]:
     """Return what measures read of the `LabelScores` of an answer (`example`) or a text.
 
-    Hits are of the answer itself, without the labels before and behind it. In open-unlearning's dialect, and of a
-    text, they are of all labels but the last, and there a row without a hit has one token extracted.
+    Hits are of the answer itself. In open-unlearning's dialect, and of a text, they are of all labels but the last, and
+    a row without a hit has one token extracted.
     """
     hits = scores.hits[:-1]
     if example is not None and dialect != "open-unlearning":
@@ -110,10 +105,7 @@ def score_rows(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], records:
 
 
 def aggregate(benchmark: Benchmark, records: Records, compared: tuple[str, str] = ("forget", HOLDOUT)) -> Metrics:
-    """Return the mean of each measure over the records of each task, where all of them have it; of membership the AUC.
-
-    `compared`: the tasks of forget and of hold-out rows.
-    """
+    """Return each measure's mean over a task's records, where all have it; of membership the AUC of `compared`."""
     by_task: dict[str, Records] = {}
     for record in records:
         by_task.setdefault(record["task"], []).append(record)

@@ -19,10 +19,9 @@ TOFU, MUSE_AND_TOFU = ("tofu",), ("muse", "tofu")
 
 
 def extraction_strength(hits: Sequence[bool]) -> float:
-    """ES = 1 - k / n of an answer of n tokens; k is the length of the shortest prefix after which all are hits.
+    """ES = 1 - k / n of an answer of n tokens; k: the shortest prefix after which all are hits (Carlini et al., 2021).
 
-    `hits`: whether each token is the likeliest one after the true tokens before it. 1: the whole answer; 0: not even
-    its last token, or a text of none. Carlini et al., 2021.
+    `hits`: whether each token is the likeliest one after the true tokens before it. No token: 0.
     """
     misses = [position for position, hit in enumerate(hits) if not hit]
     prefix = misses[-1] + 1 if misses else 0
@@ -52,11 +51,14 @@ def mean_loss(row: Mapping[str, Any]) -> float:
     return float(np.mean(row["losses"]))
 
 
+def _paraphrase(score: Any, reads: tuple[str, ...], short: str, title: str) -> Measure:
+    return Measure(score, reads, "lowest", f"{short}, paraphrase", title, on_request=TOFU, tasks=("forget",))
+
+
 def _membership(
-    score: Any, reads: tuple[str, ...], short: str, title: str, on_request: tuple[str, ...] = TOFU, **more: Any
+    score: Any, reads: tuple[str, ...], short: str, title: str, on_request: tuple[str, ...] = TOFU
 ) -> Measure:
-    title = f"membership by {title}"
-    return Measure(score, reads, "lowest", short, title, on_request=on_request, membership=True, **more)
+    return Measure(score, reads, "lowest", short, f"membership by {title}", on_request=on_request, membership=True)
 
 
 MEASURES = {
@@ -90,32 +92,20 @@ MEASURES = {
         column="rougeL_recall",
         benchmarks=("own",),
     ),
-    "paraphrase_prob": Measure(
-        paraphrase_prob,
-        ("paraphrase_loss", "paraphrase_tokens"),
-        "lowest",
-        "prob, paraphrase",
-        "probability of the paraphrased answer",
-        on_request=TOFU,
-        tasks=("forget",),
+    "paraphrase_prob": _paraphrase(
+        paraphrase_prob, ("paraphrase_loss", "paraphrase_tokens"), "prob", "probability of the paraphrased answer"
     ),
-    "paraphrase_rouge": Measure(
+    "paraphrase_rouge": _paraphrase(
         lambda row: rouge_recall(row["paraphrase"], row["generation"]),
         ("paraphrase", "generation"),
-        "lowest",
-        "ROUGE, paraphrase",
+        "ROUGE",
         "ROUGE-L recall of the paraphrased answer",
-        on_request=TOFU,
-        tasks=("forget",),
     ),
-    "paraphrase_share": Measure(
+    "paraphrase_share": _paraphrase(
         paraphrase_share,
         ("paraphrase_loss", "paraphrase_tokens", "perturbed_loss", "perturbed_tokens"),
-        "lowest",
-        "share, paraphrase",
+        "share",
         "share of the paraphrased answer among wrong ones",
-        on_request=TOFU,
-        tasks=("forget",),
     ),
     "membership_loss": _membership(mean_loss, ("losses",), "loss AUC", "loss", MUSE_AND_TOFU),
     "membership_min_k": _membership(  # Shi et al., 2023

@@ -1,17 +1,15 @@
 """A person's own model and rows (row_files): no retain model, no published numbers.
 
-Training: a text is cut into consecutive blocks of at most `training.max_length` tokens, and nothing of it is lost; a
-question with its answer is one row by `benchmark.template`, cut there. Evaluation: at most 300 rows of each set, evenly
-spaced over it (`benchmark.limit`), blocks of 512 tokens and 512 tokens of an answer. Of each set (`forget`,
-`paraphrase`, `retain`, and of requests in a row those before, `request_01`, ...) the mean over its rows of:
+Training: a text is cut into blocks of at most `training.max_length` tokens; a question with its answer is one row by
+`benchmark.template`. Evaluation: at most 300 rows of each set, evenly spaced (`benchmark.limit`), 512 tokens of each.
+Of each set (`forget`, `paraphrase`, `retain`, `request_01`, ...) the mean over its rows of:
 
 - `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced, without the end token;
 - `{set}_rouge`: ROUGE-L recall of greedy generation, 200 tokens; of a block its second half, after the first half;
 - `{set}_prob`: exp(-mean loss) of an answer with its end token, or of a block.
 
-`membership_loss_auc`, `membership_min_k_auc` (where there are hold-out rows): the AUC of telling forget rows from them;
-1: forget rows look like members of the training set. `{task}`: a task of lm-eval (`benchmark.tasks`), the accuracy or
-else its first metric. `utility`: the harmonic mean of the four retain numbers and of the tasks'.
+`membership_{loss,min_k}_auc`: the AUC of telling forget rows from hold-out rows. `{task}`: of lm-eval, the accuracy or
+its first metric. `utility`: the harmonic mean of the four retain numbers and of the tasks'.
 """
 
 from __future__ import annotations
@@ -35,15 +33,11 @@ from trainables.data import raw_rows, text_blocks
 from trainables.data.hub_folders import HubRequirement, hub_id_of
 
 SPLIT = DATA = "own"
-"""There is one split, but for requests in a row, and in the place of a data set's id stands a word: the files are in
-`benchmark.sources`."""
+"""There is one split, but for requests in a row, and no data set but the files in `benchmark.sources`."""
 TEMPLATE = "plain"
-FETCHED = "hub:"
-"""In front of a task's name: where its own questions lie that were fetched from the hub; no choice of a person's."""
 LEAST_KNOWN = 0.1
 """The target model's extraction strength of the forget rows below which there is nothing to remove."""
 BYTES_PER_TOKEN, TEMPLATE_TOKENS = 4, 16
-"""As a rule of thumb, for plans."""
 
 
 class OwnBenchmark(base.BenchmarkBase):
@@ -80,7 +74,7 @@ class OwnBenchmark(base.BenchmarkBase):
                 f"benchmark.sources: own needs {wanted} (of trainables.evaluate: --source {missing[0]}=FILE)"
             )
         for part in at:
-            if part.removeprefix(FETCHED) not in (*row_files.list_parts(benchmark), *benchmark.tasks):
+            if part not in (*row_files.list_parts(benchmark), *benchmark.tasks):
                 hint = closest(part, (*row_files.FILES, *benchmark.tasks))
                 raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
 
@@ -103,14 +97,9 @@ class OwnBenchmark(base.BenchmarkBase):
         )
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
-        """Return the questions of tasks that come from the hub: from lm-eval's own place, or from another one."""
-        at, found = _task_places(benchmark), []
-        for task in benchmark.tasks:
-            setting = f"benchmark.sources={task}=DIR"
-            if task in at:
-                found.append(HubRequirement("datasets", at[task], None, task, setting))
-            else:
-                found.append(HubRequirement("tasks", task, None, FETCHED + task, setting))
+        """Return the questions that a person placed on the hub: lm-eval fetches all others itself."""
+        at = _task_places(benchmark)
+        found = [HubRequirement("datasets", at[task], None, task, f"benchmark.sources={task}=DIR") for task in at]
         return tuple(one for one in found if not typed_paths.is_folder(one.id))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
@@ -181,12 +170,8 @@ class OwnBenchmark(base.BenchmarkBase):
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
-        """Return every number, and a record a row, block or question, without its text or what the model said.
-
-        Raises TrialStopped if a loss or a log-likelihood is not finite.
-        """
-        fetched = {part.removeprefix(FETCHED): place for part, place in benchmark.places.items()}
-        tasks = lm_eval_adapter.load_tasks(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
+        """Return every number, and a record a row, block or question, without its text or what the model said."""
+        tasks = lm_eval_adapter.load_tasks(benchmark.tasks, _task_places(benchmark), benchmark.shots)
         encoder = self.make_encoder(benchmark, tokenizer)
         records = row_scores.score_sets(network, encoder, benchmark, token_budget=token_budget)
         found = row_scores.aggregate(benchmark, records)
@@ -223,8 +208,7 @@ def _lengths(row: row_files.Row, max_length: int) -> list[int]:
 
 def _task_places(benchmark: Benchmark) -> dict[str, str]:
     """Return the folder or hub id of each task whose questions a person placed."""
-    given, rows = benchmark.places.items(), row_files.list_parts(benchmark)
-    return {part: place for part, place in given if part not in rows and not part.startswith(FETCHED)}
+    return {part: place for part, place in benchmark.places.items() if part in benchmark.tasks}
 
 
 def _task_files(task: str, place: str) -> list[Path] | None:

@@ -1,14 +1,13 @@
 """A person's own rows: questions with answers, and texts, in JSON Lines, JSON, Parquet or CSV files.
 
-A row has `question` and `answer`, or `prompt` and `completion`, or `messages` (OpenAI's: the last one is the answer,
-those before it are what it answers), or `text`; one file may hold all kinds. A question to forget may have
-`paraphrased_question` and `paraphrased_answer`, or one of them. A row of the file `eval` says in `set` what it is for:
+A row has `question` and `answer`, or `prompt` and `completion`, or `messages` (OpenAI's; the last one is the answer),
+or `text`. One to forget may have `paraphrased_question` and `paraphrased_answer`. `set` of the file `eval`:
 
 - `paraphrase`: another way to ask for what is forgotten;
 - `retain`: utility is measured on these rows instead of the retain file's;
-- `holdout`: like the forget rows, and no model was trained on it: membership inference compares with it.
+- `holdout`: no model was trained on it: membership inference compares with it.
 
-Of requests in a row, `request_01`, `request_02`, ... are the forget files of those before: measured, not trained on.
+Of requests in a row, `request_01`, ... are the forget files of those before: measured, not trained on.
 """
 
 from __future__ import annotations
@@ -76,12 +75,7 @@ def list_parts(benchmark: Benchmark) -> list[str]:
 
 
 def list_requests(place: str) -> dict[str, dict[str, str]]:
-    """Return split -> part -> file of each forget file in a folder, by name: the request's own, and those before it.
-
-    Numbers in names count by value: q2 comes before q10.
-
-    Raises InputError unless there are at least two.
-    """
+    """Return split -> part -> file of each of two or more forget files in a folder, by name: q2 comes before q10."""
     folder = expand(place)
     if not is_folder(folder):
         raise InputError(f"requests: no folder '{place}'; give one with a forget file for each request")
@@ -107,10 +101,13 @@ def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Ro
     return read_row_file("forget", at["forget"]), read_row_file("retain", at["retain"])
 
 
+def _read_further_rows(benchmark: Benchmark) -> Sequence[Row]:
+    return read_row_file("eval", benchmark.places["eval"]) if "eval" in benchmark.places else ()
+
+
 def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     """Return the rows of each set: forget, paraphrase, retain, holdout, requests before; some may be empty."""
-    forget, retain = read_training_rows(benchmark)
-    further = read_row_file("eval", benchmark.places["eval"]) if "eval" in benchmark.places else ()
+    (forget, retain), further = read_training_rows(benchmark), _read_further_rows(benchmark)
     given = {name: [row for row in further if row.set == name] for name in EVAL_SETS}
     paraphrases = [row.paraphrase for row in forget if row.paraphrase is not None]
     return {
@@ -138,12 +135,8 @@ def check_files(benchmark: Benchmark) -> None:
 
 
 def describe_overlap(benchmark: Benchmark) -> str | None:
-    """Return which rows contradict their set, by their numbers; None if there are none.
-
-    Forget rows that are trained on or measured as rows to retain, too, and hold-out rows that a model may know.
-    """
-    forget, retain = read_training_rows(benchmark)
-    further = read_row_file("eval", benchmark.places["eval"]) if "eval" in benchmark.places else ()
+    """Return which rows contradict their set: forget rows that are retained, hold-out rows that a model may know."""
+    (forget, retain), further = read_training_rows(benchmark), _read_further_rows(benchmark)
     kept = _find_same(forget, [*retain, *(row for row in further if row.set == "retain")])
     holdout = [number for number, row in enumerate(further, 1) if row.set == "holdout"]
     known = {*_find_same(further, [*forget, *retain])} & {*holdout}
@@ -248,10 +241,7 @@ def _parse_row(part: str, raw: Any) -> Row:
 
 
 def _as_question(raw: dict[str, Any]) -> tuple[dict[str, Any], Turns | None]:
-    """Return a row of `messages`, or of `prompt` and `completion`, with `question` and `answer` in their place.
-
-    With it the turns before the answer, None where they are one question.
-    """
+    """Return a row of other shapes with `question` and `answer`, and the turns before it, if several."""
     prompt, completion, messages = raw.get("prompt"), raw.get("completion"), raw.get("messages")
     given = {name for name in ("question", "answer", "text") if raw.get(name) is not None}
     if not given:

@@ -23,22 +23,18 @@ from trainables.data.conversations import Encoder
 ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
 LABEL_TOKENS = 512
-"""Tokens of a block of text, or of an answer, that are measured at most."""
 NEW_TOKENS = 200
-"""Tokens of a generated answer at most."""
 NOT_KEPT = ("losses", "hits", "answer", "generation")
 """What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
 SETS = ("forget", "paraphrase", "retain")
 UTILITY = ("extraction_strength", "exact_memorisation", "rouge", "prob")
-"""The measures of the retain rows that utility is made of."""
 
 
 @dataclass(frozen=True)
 class Item:
     """A question with its answer, or a block of a text, to be measured. All numbers count from 0.
 
-    `index`: its number among the items of its set (`task`). `number`: that of its row in the set. `block`: that of the
-    block in a text.
+    `index`: among the items of its set (`task`). `number`: of its row in the set. `block`: in a text.
     """
 
     task: str

@@ -11,7 +11,7 @@ import numpy as np
 from trainables.benchmarks import base, measures, metrics
 from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.benchmarks.measures import HOLDOUT
-from trainables.benchmarks.tofu import aggregates, open_unlearning_files, row_scores, rows
+from trainables.benchmarks.tofu import aggregates, row_scores, rows
 from trainables.benchmarks.tofu.aggregates import Reference
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
@@ -25,7 +25,6 @@ RATIOS, ROWS_DIGEST, MEMBERSHIP = "forget_truth_ratios", "forget_rows_digest", "
 MEAN_TOKENS, LONGEST_TOKENS = 80, 256
 """Tokens of a row of TOFU (240 characters on average, 619 at most) with its template."""
 OTHER_ROWS, ANSWERS = (400, 100, 117), 7
-"""Rows of the tasks beside the forget rows, and the answers of a row that are scored."""
 
 
 class TofuBenchmark(base.BenchmarkBase):
@@ -41,12 +40,10 @@ class TofuBenchmark(base.BenchmarkBase):
     UTILITY_COLUMNS = aggregates.UTILITY_COLUMNS
 
     def published_data(self, split: str) -> str:
-        """Return the data set of all splits. Raises InputError if the split is no forget split."""
         rows.percentage(split)
         return "locuslab/TOFU"
 
     def retain_role(self, split: str) -> str | None:
-        """Return the retain rows of a forget split, and the model trained on them: `forget05` -> `retain95`."""
         return f"retain{100 - rows.percentage(split):02d}"
 
     def training_configs(self, split: str) -> tuple[str, ...]:
@@ -142,10 +139,6 @@ class TofuBenchmark(base.BenchmarkBase):
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Reference:
         """Return what the retain model gave. Raises InputError if split, dialect, template or rows differ."""
-        if kept and open_unlearning_files.is_log(kept):
-            found = rows.evaluation_rows(benchmark)
-            sizes = len(found["forget"]), len(found.get(HOLDOUT, ()))
-            return open_unlearning_files.read_log(kept, benchmark, *sizes, where)
         kept = base.check_reference(kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST)
         asked = {
             task: [{**row, "task": task} for row in found]

@@ -13,9 +13,7 @@ from trainables.common.errors import TrialStopped
 from trainables.config.settings import Dialect
 
 GENERAL = ("real_authors", "world_facts")
-"""Tasks whose answers are weighed against wrong ones."""
 GUARDS: dict[Dialect, float] = {"paper": 0.0, "open-unlearning": metrics.OPEN_UNLEARNING_GUARD}
-"""What a dialect adds to denominators."""
 UTILITY_COLUMNS = ("answer_loss", "answer_tokens", "paraphrase_loss", "paraphrase_tokens")
 UTILITY_COLUMNS += ("perturbed_loss", "perturbed_tokens", "rougeL_recall")
 MEMORISATION = ("forget_extraction_strength", "forget_exact_memorisation")
@@ -24,7 +22,6 @@ MIN_K = "membership_min_k_auc"
 AUCS = ("membership_loss_auc", "membership_zlib_auc", MIN_K, "membership_min_k_plus_plus_auc")
 """The metrics that open-unlearning's summaries of memorisation and of privacy are made of."""
 SCORES = ("privleak", "privleak_reference", "memorisation_score", "privacy_score", "overall_score")
-"""What `summarise` makes of measures."""
 
 
 class Reference(NamedTuple):
@@ -56,10 +53,7 @@ def row_values(records: Records, task: str, guard: float) -> tuple[metrics.Array
 
 
 def aggregate(records: Records, dialect: Dialect, retain_ratios: metrics.Array | None = None) -> Metrics:
-    """Return every number of an evaluation; `retain_ratios`: the retain model's on the forget rows.
-
-    Raises TrialStopped where a loss is not finite: the model has diverged.
-    """
+    """Return every number of an evaluation; `retain_ratios`: the retain model's. Raises TrialStopped."""
     guard = GUARDS[dialect]
     found: dict[str, float] = {}
     for task in ("forget", *metrics.TASKS):
@@ -76,14 +70,11 @@ def aggregate(records: Records, dialect: Dialect, retain_ratios: metrics.Array |
 
 
 def summarise(found: Metrics, reference: Reference | None, guard: float) -> Metrics:
-    """Return what peers make of several measures, as far as they were asked for: privleak and three scores of 0 to 1.
+    """Return what peers make of several measures, as far as they were asked for: privleak, three scores of 0 to 1.
 
-    privleak compares with the retain model's AUC, with 0.5 where no retain model is given, and is left out where one
-    is given whose membership was not measured.
-
-    `memorisation_score`: the harmonic mean of 1 - extraction strength, exact memorisation, paraphrase probability and
-    paraphrase share. `privacy_score`: that of 1 - |AUC - retain model's| / retain model's, at least 0.
-    `overall_score`: that of both and MU (Dorna et al., 2025, whose utility has the fluency of texts in it, too).
+    privleak compares with the retain model's AUC, or with 0.5 without one. Harmonic means: `memorisation_score`
+    of 1 - ES, EM, paraphrase probability and share; `privacy_score` of 1 - |AUC - retain model's| / retain model's, at
+    least 0; `overall_score` of both and MU (Dorna et al., 2025, whose utility has the fluency of texts in it, too).
     """
     aucs, result = reference.aucs if reference else {}, Metrics()
     known = {name: float(value) for name, value in found.items() if value is not None}

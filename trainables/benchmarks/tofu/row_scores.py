@@ -31,8 +31,7 @@ def evaluate(
 ) -> Records:
     """Return a record a question: summed losses and token counts of every answer, the generation and its ROUGE.
 
-    Of hold-out rows, which are the last, only the answer is scored. `asked_rows`, `encoder`: others than
-    those of the benchmark.
+    Of hold-out rows only the answer is scored. `asked_rows`, `encoder`: others than the benchmark's.
     """
     from trainables.inference import greedy_answers, scoring
     from trainables.inference.padded_batch import pad_of

@@ -1,7 +1,6 @@
 """TOFU's rows, and what its two published dialects do with them: the paper's own repositories, and open-unlearning.
 
-Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of the KS p-value. Open-unlearning adds
-1e-10 to denominators (aggregates.GUARDS).
+Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of the KS p-value.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from trainables.data import raw_rows
 from trainables.data.conversations import Encoder, make_encoder
 
 PUBLISHED_SPLITS = ("forget01", "forget05", "forget10")
-PERTURBED_COLUMNS = ("question", "answer", "paraphrased_answer", "perturbed_answer")
-GENERAL_COLUMNS = ("question", "answer", "perturbed_answer")
 HOLDOUT_COLUMNS = ("question", "answer")
+GENERAL_COLUMNS = (*HOLDOUT_COLUMNS, "perturbed_answer")
+PERTURBED_COLUMNS = (*GENERAL_COLUMNS, "paraphrased_answer")
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,7 @@ class Rules:
     generated_includes_prompt: bool = True  # 200 tokens with the prompt, else 200 new ones; greedy
     strip: bool = False  # the generated text
     max_length: int = 200  # tokens of a scored row
-    whole_tail: bool = (
-        False  # labels: all that the template writes behind an answer, and one end-of-sequence token more
-    )
+    whole_tail: bool = False  # labels: all behind an answer, and one end-of-sequence token more
 
 
 RULES: dict[str, Rules] = {
@@ -67,15 +64,8 @@ def needs_holdout(benchmark: Benchmark) -> bool:
 
 
 def tasks(benchmark: Benchmark) -> dict[str, str]:
-    """Return the data configuration of each evaluation task.
-
-    Hold-out rows are the last, where a measure of membership is asked for; with `all` only if a folder has them.
-    """
-    found = {
-        "forget": f"{benchmark.split}_perturbed",
-        "retain": "retain_perturbed",
-        **{task: f"{task}_perturbed" for task in GENERAL},
-    }
+    """Return the data configuration of each evaluation task, hold-out rows last where membership is asked for."""
+    found = {"forget": f"{benchmark.split}_perturbed"} | {task: f"{task}_perturbed" for task in ("retain", *GENERAL)}
     if not needs_holdout(benchmark):
         return found
     config = benchmark.holdout or f"holdout{percentage(benchmark.split):02d}"

@@ -1,4 +1,4 @@
-"""An exported model folder as a repository of the Hugging Face hub, private unless asked otherwise."""
+"""An exported model folder as a private repository of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ from pathlib import Path
 from trainables.common.errors import InputError
 
 
-def open_repository(name: str, *, public: bool) -> str:
-    """Make a repository unless it is there; return its id, ORG/NAME.
-
-    An existing one keeps who sees it. Raises InputError if others see it than should, or the hub refuses.
-    """
+def open_repository(name: str) -> str:
+    """Make a private repository unless it is there; return its id. Raises InputError if it is public."""
     from huggingface_hub import HfApi
 
     with _hub_errors(name, "it needs a token that may write: set HF_TOKEN, or log in with 'hf auth login'"):
-        repository = HfApi().create_repo(name, private=not public, exist_ok=True).repo_id
-        private = bool(HfApi().model_info(repository).private)
-    if private == public:
-        seen, do = ("private", "make it public on its page") if private else ("public", "add --public")
-        raise InputError(f"--push: {name} is there and is {seen}; {do}, or give another name")
+        repository = HfApi().create_repo(name, private=True, exist_ok=True).repo_id
+        private = HfApi().model_info(repository).private
+    if not private:
+        raise InputError(f"--push: {name} is there and is public; give another name")
     return repository
 
 
@@ -29,8 +25,7 @@ def upload(folder: Path, name: str) -> str:
     """Send an exported folder to a repository, where it replaces files of the same names; return the address."""
     from huggingface_hub import HfApi
 
-    again = f"hf upload {name} '{folder}'"
-    with _hub_errors(name, f"the model is in '{folder}'; to try again: {again}"):
+    with _hub_errors(name, f"the model is in '{folder}'; to try again: hf upload {name} '{folder}'"):
         found = HfApi().upload_folder(repo_id=name, folder_path=folder)
     return str(found.repo_url)
 

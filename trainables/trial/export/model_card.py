@@ -36,7 +36,7 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         "settings": _settings(facts, trial),
         "choice": _choice(facts, trial),
         "measured": _metric_rows(facts, trial),
-        "attacked": [_attack_row(one) for one in facts["attacks"]],
+        "attacked": facts["attacks"],
     }
     return str(ModelCard.from_template(data, template_path=str(TEMPLATE), **values)) + "\n"
 
@@ -83,12 +83,6 @@ def _metric_rows(facts: dict[str, Any], trial: Trial) -> list[tuple[str, str, st
         title = f"**{goals[name].title}** ({goals[name].best} is best)" if name in goals else f"`{name}`"
         rows.append((title, _format(before.get(name)), _format(after.get(name))))
     return rows
-
-
-def _attack_row(row: dict[str, Any]) -> tuple[str, str, str, str]:
-    """Return an attack's title, the measure before and after, and the share that came back."""
-    share = "–" if row["share"] is None else f"{round(100 * row['share'])} %"
-    return row["title"], _format(row["before"]), _format(row["after"]), share
 
 
 def _format(value: Any) -> str:

@@ -1,11 +1,7 @@
-"""A trial's kept weights as a folder that others can load: safetensors, tokenizer, a card, and facts for programs.
-
-The facts are counts and hashes of what was forgotten, never its text.
-"""
+"""A trial's kept weights as a folder that others can load: safetensors, tokenizer, a card, and facts without texts."""
 
 from __future__ import annotations
 
-import difflib
 import math
 import shutil
 import uuid
@@ -25,14 +21,13 @@ from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CONFIG, EVALUATED, RESULT, WEIGHTS
+from trainables.storage.names import CONFIG, EVALUATED, WEIGHTS
 from trainables.training import model_files
 from trainables.trial import setup, step_selection
 from trainables.trial.export import model_card
 
 FACTS, CARD = "unlearning.json", "README.md"
 TOLERANCE = 1e-3
-"""The tolerance of a metric, absolute and relative, on a device like the trial's."""
 PLACES = ("path", "data", "sources", "tokenizer")
 """What a configuration without fingerprints names by place, which is private."""
 
@@ -47,8 +42,7 @@ def export(
 ) -> dict[str, Any]:
     """Write the model folder of a trial, which appears when its weights have been evaluated again; return its facts.
 
-    `why` and `rule`: how a sweep chose the trial, as a sentence for the card, and the rule, which says what rows are
-    reported. `shares`: what attacks brought back (robustness.came_back). Raises InputError.
+    `why`, `rule`: how a sweep chose the trial. `shares`: what attacks brought back (robustness.came_back).
     """
     result = load_result(trial_id, store)
     trial = read_trial(result, store)
@@ -85,10 +79,9 @@ def fetch_weights(trial_id: str, store: Storage) -> Path:
 
 
 def verify(trial: Trial, result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Evaluate a model folder as the trial did: its precision, threads and determinism, on a GPU if it had one.
+    """Evaluate a model folder as the trial did; return what it gave, and the differences from the trial's metrics.
 
-    Returns what the written weights gave, and the differences from the trial's metrics. Raises InputError if there are
-    any on a device like the trial's; on another one rounding makes some.
+    Raises InputError if there are any on a device like the trial's; on another one rounding makes some.
     """
     import torch
 
@@ -107,17 +100,12 @@ def verify(trial: Trial, result: Mapping[str, Any], folder: Path) -> dict[str, A
 
 
 def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
-    """Return the metrics of `first` that `again` does not give: `forget_rouge 0.41 is 0.52`.
-
-    A measure that was added since the trial ran is none of `first`.
-    """
+    """Return the metrics of `first` that `again` gives otherwise: `forget_rouge 0.41 is 0.52`."""
     found = []
     for name in (name for name in again if name in first):
         known, value = first[name], again[name]
-        same = known == value
-        if isinstance(known, float) and isinstance(value, float):
-            same = math.isclose(known, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-        if not same:
+        close = None not in (known, value) and math.isclose(known, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        if known != value and not close:
             found.append(f"{name} {known} is {value}")
     return found
 
@@ -136,10 +124,7 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
     store.sync_trials([trial_id])
     result = store.result(trial_id)
     if result is None:
-        known = [path.parent.name for path in store.root.glob(f"trials/*/{RESULT}")]
-        near = difflib.get_close_matches(trial_id, known, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'? " if near else ""
-        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {hint}a report lists the ids")
+        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; a report lists the ids")
     if result["status"] not in EVALUATED:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
     return result
