@@ -8,7 +8,7 @@ import huggingface_hub
 import pytest
 
 from platform.plan.hub_requirements import OFFLINE
-from tests.support.hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench
+from tests.support.hub_server import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench
 from trainables.common.errors import InputError
 from trainables.data.hub_folders import HubRequirement, find_folder, pin_file, read_pin
 
