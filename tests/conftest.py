@@ -20,19 +20,18 @@ from tests.support.environment import RAY_PRIORITY, ROOT, RunModule, TrialInputs
 
 if TYPE_CHECKING:
     from tests.support.cases import Cases
-    from tests.support.hub_bench import HubBench
+    from tests.support.hub_server import HubBench
     from tests.support.small_sweep import Small
     from trainables.storage.folder_storage import Storage
 
-# Under the script `pytest` the standard library's module is imported long before the root is on sys.path: with a
-# __path__ it finds our submodules (docs/decisions/0001). Under `python -m pytest` this is what the package has anyway.
+# Under the script `pytest` the standard library's module is imported first: with a __path__ it finds our submodules
+# (docs/decisions/0001).
 platform.__path__ = [str(ROOT / "platform")]
 
 # Also where there is a GPU, tests run on the CPU: those marked gpu start processes of their own.
 os.environ["DS_ACCELERATOR"] = "cpu"
 
 # Before torch is loaded, and for every process that tests start: threads of a tiny model mostly wait for one another.
-# A trial's own number is resources.cpus.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.update(RAY_PRIORITY)
 
@@ -49,10 +48,7 @@ MODULES = pytest.StashKey[int]()
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker more than cores, because they wait for processes of their own for a fifth of the time.
-
-    No more than memory holds at 2 GB each; some tests start a Ray of their own.
-    """
+    """Return one worker more than cores, which often wait for processes, and no more than memory holds at 2 GB each."""
     import psutil
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -60,7 +56,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put whole sweeps first: the files that take longest are then not what one worker ends with alone."""
+    """Put whole sweeps first, so that no worker ends with a long file alone."""
     first = ("end_to_end", "faults", "trial", "training")
     items.sort(
         key=lambda item: next((place for place, name in enumerate(first) if name in item.path.parts), len(first))
@@ -211,7 +207,7 @@ def store(tmp_path: Path) -> Storage:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubBench]:
     """A hub on the loopback that this process asks, and a storage."""
-    from tests.support.hub_bench import open_hub_bench
+    from tests.support.hub_server import open_hub_bench
 
     with open_hub_bench(tmp_path, monkeypatch) as found:
         yield found
@@ -237,31 +233,18 @@ def _make_trial_inputs(
     """Return the inputs in a folder that all workers share; the first one makes them."""
     from filelock import FileLock
 
-    shared = factory.getbasetemp().parent if os.environ.get("PYTEST_XDIST_WORKER") else factory.getbasetemp()
-    with FileLock(shared / f"{name}.lock"):
-        return _write_trial_inputs(shared / name, size, roles)
-
-
-def _write_trial_inputs(folder: Path, size: tuple[int, int, float], roles: tuple[str, ...]) -> TrialInputs:
     from trainables.config.settings import Training
     from trainables.config.shared_artifacts import Recipe
     from trainables.data import fictional
     from trainables.workers import shared_artifacts
 
-    data = folder / "authors"
-    if not data.is_dir():
-        fictional.write(data, authors=12, questions=5, forget_percent=(25,), seed=3)
+    shared = factory.getbasetemp().parent if os.environ.get("PYTEST_XDIST_WORKER") else factory.getbasetemp()
+    folder, data = shared / name, shared / name / "authors"
     hidden, epochs, lr = size
-    shape = (
-        ("hidden_size", hidden),
-        ("intermediate_size", 2 * hidden),
-        ("num_attention_heads", 2),
-        ("num_hidden_layers", 2),
-    )
-    made = []
-    for role in roles:
-        recipe = Recipe(
-            architecture=shape,
+    shape = {"hidden_size": hidden, "intermediate_size": 2 * hidden, "num_attention_heads": 2, "num_hidden_layers": 2}
+    recipes = [
+        Recipe(
+            architecture=tuple(shape.items()),
             vocabulary=400,
             data=str(data),
             data_fingerprint="authors-of-the-tests",
@@ -269,7 +252,12 @@ def _write_trial_inputs(folder: Path, size: tuple[int, int, float], roles: tuple
             template="llama2",
             training=Training(lr=lr, epochs=epochs, batch_size=16, max_length=192),
         )
-        made.append(Path(shared_artifacts.make_model(recipe, str(folder / "store"))))
+        for role in roles
+    ]
+    with FileLock(shared / f"{name}.lock"):
+        if not data.is_dir():
+            fictional.write(data, authors=12, questions=5, forget_percent=(25,), seed=3)
+        made = [Path(shared_artifacts.make_model(recipe, str(folder / "store"))) for recipe in recipes]
     return TrialInputs(data=data, target=made[0], retain=made[-1], split="forget25")
 
 

@@ -7,7 +7,7 @@ import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,6 @@ import pytest
 from tests.support import pages, small_sweep
 from tests.support.environment import clean_environment
 from tests.support.small_sweep import Small
-from trainables import benchmarks
-from trainables.common import fingerprints
-from trainables.config.settings import Benchmark, Model, Training
-from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.names import RESULT
 
@@ -35,6 +31,8 @@ SWEEP, OBJECTIVE, RECTIFIER, BENCHMARK, MEASURE, BACKBONE = (
 )
 PACKAGES = ("platform", "search_spaces", "trainables", "analysis")
 Run = Callable[..., subprocess.CompletedProcess[str]]
+Changes = Sequence[tuple[str, tuple[str, str], str]]
+"""A file, what is replaced by what in it, and what is said of it then."""
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +51,11 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(copy: Path) -> Run:
-    """`run(module, *arguments)` from the root of the copy."""
+    """`run(module, *arguments)` from the root of the copy, or `run("-c", code)`."""
 
     def start(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        typed = [sys.executable, "-m", module, *map(str, arguments)]
-        env = clean_environment()
-        return subprocess.run(typed, cwd=copy, env=env, capture_output=True, text=True, check=False)
+        typed = [sys.executable, *([] if module == "-c" else ["-m"]), module, *map(str, arguments)]
+        return subprocess.run(typed, cwd=copy, env=clean_environment(), capture_output=True, text=True, check=False)
 
     return start
 
@@ -69,15 +66,11 @@ def planned(run: Run, *typed: object) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_the_section_adds_six_things_in_few_lines() -> None:
+def test_the_section_adds_six_things_in_few_lines_that_pass_the_style(run: Run) -> None:
     assert list(FILES) == [SWEEP, OBJECTIVE, RECTIFIER, BENCHMARK, MEASURE, BACKBONE]
     assert max(len([line for line in text.splitlines() if line]) for text in FILES.values()) < 20
-
-
-def test_what_is_added_passes_the_style(copy: Path) -> None:
-    """ruff knows the page's blocks too (`make lint` formats them)."""
     for words in (("check",), ("format", "--check")):
-        done = subprocess.run([sys.executable, "-m", "ruff", *words, *FILES], cwd=copy, capture_output=True, text=True)
+        done = run("ruff", *words, *FILES)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -102,6 +95,22 @@ def test_an_added_objective_and_rectifier_are_planned_in_any_sweep(run: Run, sma
     assert "'gru' or 'agree' (got 'agre')" in refused.stderr
 
 
+def spoil(copy: Path, changes: Changes) -> list[Path]:
+    """Write each file with a change as wrong_NUMBER.py beside it."""
+    files = [(copy / file).with_name(f"wrong_{number}.py") for number, (file, _, _) in enumerate(changes)]
+    for path, (file, change, _) in zip(files, changes, strict=True):
+        assert change[0] in FILES[file]
+        path.write_text(FILES[file].replace(*change, 1))
+    return files
+
+
+def check_problems(said: str, copy: Path, files: list[Path], changes: Changes) -> None:
+    """Require one line that names every file with its problem."""
+    assert said.count("\n") == 1
+    for path, (_, _, words) in zip(files, changes, strict=True):
+        assert f"{path.relative_to(copy)}: {words}" in said
+
+
 WRONG_FILES = (
     (OBJECTIVE, ("def make(", "def mak("), "it has no make(constants, seed), which returns the objective"),
     (OBJECTIVE, ("import math", "import maths"), "No module named 'maths'"),
@@ -113,10 +122,7 @@ WRONG_FILES = (
 
 
 def test_wrong_files_are_named_before_they_run_and_hinder_no_other(copy: Path, run: Run, small: Small) -> None:
-    files = [(copy / file).with_name(f"wrong_{number}.py") for number, (file, _, _) in enumerate(WRONG_FILES)]
-    for path, (file, change, _) in zip(files, WRONG_FILES, strict=True):
-        assert change[0] in FILES[file]
-        path.write_text(FILES[file].replace(*change, 1))
+    files = spoil(copy, WRONG_FILES)
     wrong = small.flags("method=wrong_0,wrong_1,wrong_2,wrong_3", "rectifier.name=wrong_4,wrong_5")
     try:
         done = run("platform.sweep", "tofu_tiny", "--dry-run", *wrong)
@@ -124,11 +130,8 @@ def test_wrong_files_are_named_before_they_run_and_hinder_no_other(copy: Path, r
     finally:
         for path in files:
             path.unlink()
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    for problem, path, (_, _, words) in zip(
-        done.stderr.removeprefix("error: ").split("; trainables/"), files, WRONG_FILES, strict=True
-    ):
-        assert problem.removeprefix("trainables/").startswith(f"methods/custom/{path.name}: {words}")
+    assert done.returncode == 2
+    check_problems(done.stderr, copy, files, WRONG_FILES)
 
 
 def test_an_added_backbone(run: Run, copy: Path) -> None:
@@ -150,18 +153,13 @@ def test_an_added_backbone(run: Run, copy: Path) -> None:
 
 def test_a_trial_of_what_is_added(run: Run, trial_inputs: Any, tmp_path: Path) -> None:
     data = small_sweep.cut_short(trial_inputs.data, tmp_path / "data")
-    found = benchmarks.find("tofu").fingerprint(Benchmark(data=str(data), split=trial_inputs.split))
-    plain = Trial(
-        method="ga",
-        benchmark=Benchmark(data=str(data), split=trial_inputs.split, fingerprint=found, limit=2),
-        target=Model(
-            path=str(trial_inputs.target), fingerprint="files:" + fingerprints.hash_model(trial_inputs.target)
-        ),
-        training=Training(lr=2e-3, batch_size=8, max_steps=2, epochs=10, max_length=192),
-    )
-    config: dict[str, Any] = plain.model_dump(mode="json") | {"method": "known"}
-    config["rectifier"] = {"name": "agree", "gamma": 0.8}
-    config["benchmark"]["name"] = "tofu_alone"
+    config = {
+        "method": "known",
+        "rectifier": {"name": "agree", "gamma": 0.8},
+        "benchmark": {"name": "tofu_alone", "data": str(data), "split": trial_inputs.split, "limit": 2},
+        "target": {"path": str(trial_inputs.target)},
+        "training": {"lr": 2e-3, "batch_size": 8, "max_steps": 2, "epochs": 10, "max_length": 192},
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     done = run("trainables.run", tmp_path / "config.json", "--storage", tmp_path / "store")
     assert done.returncode == 0, done.stderr
@@ -189,37 +187,31 @@ assert style.rectifier_look("agree") not in published
 """
 
 
-def test_reports_know_the_labels_of_what_is_added(copy: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", LABELS], cwd=copy, capture_output=True, text=True, check=False)
+def test_reports_know_the_labels_of_what_is_added(run: Run) -> None:
+    done = run("-c", LABELS)
     assert (done.stdout, done.stderr) == ("known | w/ agreement | bottom\n", "")
 
 
-WRONG_SWEEPS = {
-    ('"axes"', '"axis"'): "a sweep has no setting 'axis'; it has name, title, ",
-    ('gamma"', 'gama"'): "axes: rectifier.gama cannot be an axis; known: benchmark.split, method, ",
-    ("SWEEP =", "SWEPT ="): "it has no SWEEP (search_spaces.schema.sweep.Sweep)",
-    ("from ", "import nowhere\nfrom "): "No module named 'nowhere'",
-    ("(0, 1, 2, 3, 4)", "3"): "axes: seed: write a tuple of values or Range(LOW, HIGH) (got 3)",
-    ('("npo",)', '("npoo",)'): "axes: method: Input should be 'ga', 'ga_kl', 'gd', 'wga', 'npo', 'npo_kl', ",
-    ("npo_gammas", "npo_gammas"): "its SWEEP is called 'npo_gammas'; a sweep's name is its file's",
-}
+WRONG_SWEEPS = (
+    (SWEEP, ('"axes"', '"axis"'), "a sweep has no setting 'axis'; it has name, title, "),
+    (SWEEP, ('gamma"', 'gama"'), "axes: rectifier.gama cannot be an axis; known: benchmark.split, method, "),
+    (SWEEP, ("SWEEP =", "SWEPT ="), "it has no SWEEP (search_spaces.schema.sweep.Sweep)"),
+    (SWEEP, ("from ", "import nowhere\nfrom "), "No module named 'nowhere'"),
+    (SWEEP, ("(0, 1, 2, 3, 4)", "3"), "axes: seed: write a tuple of values or Range(LOW, HIGH) (got 3)"),
+    (SWEEP, ('("npo",)', '("npoo",)'), "axes: method: Input should be 'ga', 'ga_kl', 'gd', 'wga', 'npo', 'npo_kl', "),
+    (SWEEP, ("npo_gammas", "npo_gammas"), "its SWEEP is called 'npo_gammas'; a sweep's name is its file's"),
+)
 
 
 def test_wrong_sweep_files_are_named_and_hide_no_other(copy: Path, run: Run) -> None:
-    text, files = (FILES[SWEEP], [copy / f"search_spaces/wrong_{number}.py" for number in range(len(WRONG_SWEEPS))])
-    for file, change in zip(files, WRONG_SWEEPS, strict=True):
-        assert change[0] in text
-        file.write_text(text.replace(*change, 1))
+    files = spoil(copy, WRONG_SWEEPS)
     try:
         done, alone = run("platform.sweep", "--list"), run("platform.sweep", "wrong_1", "--dry-run")
     finally:
         for file in files:
             file.unlink()
     assert (done.returncode, alone.returncode) == (2, 2)
-    assert done.stderr.count("\n") == 1
-    found = done.stderr.removeprefix("error: ").split("; search_spaces/")
-    for file, words, problem in zip(files, WRONG_SWEEPS.values(), found, strict=True):
-        assert problem.removeprefix("search_spaces/").startswith(f"{file.name}: {words}")
-    assert alone.stderr == f"error: search_spaces/{found[1]}\n"
+    check_problems(done.stderr, copy, files, WRONG_SWEEPS)
+    assert alone.stderr.startswith(f"error: search_spaces/wrong_1.py: {WRONG_SWEEPS[1][2]}")
     assert "tofu_tiny " in done.stdout
     assert "npo_gammas " in done.stdout

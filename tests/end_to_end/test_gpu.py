@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support import ranks
+from tests.support import measured_step, ranks
 from tests.support.interrupted import configuration
-from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
+from trainables.config.settings import Resources
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
@@ -92,15 +92,8 @@ WIDE["vocab_size"] = 4096
 WORDY = {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 6}
 WORDY |= {"num_key_value_heads": 2, "vocab_size": 32000}
 """About 30 million parameters each, most of them in layers, and in embeddings."""
-DEFAULTS: dict[str, Any] = {
-    "family": "Llama",
-    "method": "gd",
-    "sizes": WIDE,
-    "micro_batch": 8,
-    "length": 128,
-    "layer": 5,
-}
-DEFAULTS |= {"lora": None, "precision": "fp32"}
+DEFAULTS: dict[str, Any] = {"family": "Llama", "method": "gd", "lora": None, "precision": "fp32"}
+DEFAULTS |= {"sizes": WIDE, "micro_batch": 8, "length": 128, "layer": 5}
 WORDS: dict[str, Any] = {"sizes": WORDY, "micro_batch": 4, "length": 64, "layer": 2}
 CASES: dict[str, dict[str, Any]] = {
     "npo": {"method": "npo"},
@@ -117,15 +110,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def planned(job: dict[str, Any]) -> float:
     """Bytes of the memory plan."""
-    size = job["micro_batch"]
-    trial = Trial(
-        method=job["method"],
-        rectifier=Rectifier(name="gru", gamma=0.8),
-        target=Model(path="m"),
-        objective=Objective(layer=job["layer"]),
-        training=Training(batch_size=2 * size, lora_rank=job["lora"]),
-        resources=Resources(zero_stage=1, micro_batch=size, precision=job["precision"], gpus=1),
-    )
+    trial = measured_step.trial_of(job, micro_batch=job["micro_batch"], gpus=1)
     shape = memory.shape_of({**job["sizes"], "model_type": job["family"].lower()})
     assert shape is not None
     return memory.fit(trial, shape, job["length"], None).peak.training

@@ -9,33 +9,27 @@ from pathlib import Path
 import pytest
 
 from tests.support.environment import RunModule, TrialInputs, type_settings
-from tests.support.hub_bench import HubBench
+from tests.support.hub_server import HubBench
 from tests.support.small_sweep import cut_short
 
 TARGET, ROWS = "somebody/taught", "somebody/authors"
 
 
-@pytest.fixture
-def settings(bench: HubBench, trial_inputs: TrialInputs, tmp_path: Path) -> list[str]:
-    """Return what makes a small sweep of TOFU take its target model and its rows from the hub."""
+@pytest.mark.slow
+def test_a_sweep_fetches_once_and_its_trials_nothing(
+    bench: HubBench, trial_inputs: TrialInputs, run_module: RunModule, tmp_path: Path
+) -> None:
     shutil.copytree(trial_inputs.target, bench.hub.home / "models" / TARGET)
     (bench.hub.home / "datasets" / "somebody").mkdir(parents=True)
     cut_short(trial_inputs.data, bench.hub.home / "datasets" / ROWS)
     shutil.copytree(trial_inputs.retain, tmp_path / "models_here" / "retain75")
-    found = [f"target={TARGET}", f"benchmark.data={ROWS}", f"models={tmp_path / 'models_here'}"]
-    return [*found, "benchmark.split=forget25", "benchmark.limit=2", "training.max_steps=1"]
-
-
-@pytest.mark.slow
-def test_a_sweep_fetches_once_and_its_trials_nothing(
-    bench: HubBench, settings: list[str], run_module: RunModule, tmp_path: Path
-) -> None:
+    settings = [f"target={TARGET}", f"benchmark.data={ROWS}", f"models={tmp_path / 'models_here'}"]
+    settings += ["benchmark.split=forget25", "benchmark.limit=2", "training.max_steps=1"]
     chosen = ["--only", "method=ga,gd", "--only", "rectifier.name=none", "--storage", str(bench.store.root)]
-    given = type_settings(settings)
-    environment = bench.hub.environment(tmp_path / "cache")
+    environment = {"HF_ENDPOINT": bench.hub.url, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_TELEMETRY": "1"}
 
     def start(*more: str) -> str:
-        done = run_module("platform.sweep", "tofu_tiny", *chosen, *given, *more, **environment)
+        done = run_module("platform.sweep", "tofu_tiny", *chosen, *type_settings(settings), *more, **environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,109 +28,65 @@ SETTINGS = (
     "training.lr=2e-3",
     "rectifier.gamma=0.8",
     "rectifier.tau=none",
+    "training.epochs=2000",
+    "training.max_steps=300",
+    "resources.checkpoint_every=15",
 )
 
 
-class Nodes:
-    """A cluster whose head has no CPU of its own."""
-
-    def __init__(self, cluster: Any) -> None:
-        self.cluster = cluster
-        self.address: str = cluster.address
-
-    def add(self, cpus: int) -> Any:
-        return self.cluster.add_node(num_cpus=cpus, object_store_memory=80 * 2**20)
-
-    def lose(self, node: Any) -> None:
-        """As a machine does that is switched off."""
-        self.cluster.remove_node(node, allow_graceful=False)
+MEMORY = {"object_store_memory": 80 * 2**20}
 
 
 @pytest.fixture
-def nodes() -> Iterator[Nodes]:
+def cluster() -> Iterator[Any]:
+    """A cluster whose head has no CPU of its own."""
     from ray.cluster_utils import Cluster
 
     place = tempfile.mkdtemp(prefix="nodes-", dir="/tmp")  # sockets have short names
-    cluster = Cluster(
-        initialize_head=True,
-        head_node_args={
-            "num_cpus": 0,
-            "object_store_memory": 80 * 2**20,
-            "temp_dir": place,
-            "include_dashboard": False,
-        },
-    )
-    yield Nodes(cluster)
+    head = {"num_cpus": 0, "temp_dir": place, "include_dashboard": False, **MEMORY}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    yield cluster
     cluster.shutdown()
     shutil.rmtree(place, ignore_errors=True)
 
 
-@pytest.fixture
-def arguments(trial_inputs: Any, tmp_path: Path) -> list[str]:
-    """A sweep of one trial, on a models folder and rows of which the general ones are cut short."""
-    sets = type_settings((*small_sweep.write_inputs(trial_inputs, tmp_path), *SETTINGS))
-    return ["tofu_tiny", *sets, "--only", "method=npo", "--only", "rectifier.name=gru"]
-
-
-def until(holds: Callable[[], bool], seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
+def next_checkpoint(sweep: subprocess.Popen[str], store: Storage, after: int) -> int:
+    """Wait for a checkpoint of the sweep's only trial after this step; return its step."""
+    end, found = time.monotonic() + 300, 0
+    while found <= after:
+        assert sweep.poll() is None, sweep.communicate()
         assert time.monotonic() < end, "it takes too long"
         time.sleep(0.1)
-
-
-class Sweep:
-    """A start of platform.sweep on a cluster, which goes on while nodes come and go."""
-
-    def __init__(self, nodes: Nodes, arguments: list[str], store: Storage, root: Path) -> None:
-        command = [sys.executable, "-m", "platform.sweep", *arguments, "--storage", str(store.root)]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        self.child = subprocess.Popen(command, cwd=root, env=clean_environment(RAY_ADDRESS=nodes.address), **pipes)
-        self.store = store
-
-    def checkpoint(self) -> int | None:
-        """The step of the trial's checkpoint."""
-        found = [atomic_files.read_json(path) or {} for path in self.store.root.glob("trials/*/checkpoint/meta.json")]
-        return found[0].get("step") if found else None
-
-    def beyond(self, step: int) -> None:
-        """Wait for a checkpoint after `step`."""
-        until(lambda: self.child.poll() is not None or (self.checkpoint() or 0) > step)
-        assert self.child.poll() is None, self.child.communicate()
-
-    def end(self) -> str:
-        said, _ = self.child.communicate(timeout=400)
-        assert self.child.returncode == 0, said
-        return said
-
-
-LONG = ("training.epochs=2000", "training.max_steps=300")
+        for path in store.root.glob("trials/*/checkpoint/meta.json"):
+            found = (atomic_files.read_json(path) or {}).get("step", 0)
+    return found
 
 
 def test_a_trial_goes_on_elsewhere_as_often_as_its_node_is_lost(
-    nodes: Nodes, arguments: list[str], run_module: RunModule, root: Path, tmp_path: Path
+    cluster: Any, trial_inputs: Any, run_module: RunModule, root: Path, tmp_path: Path
 ) -> None:
     """Three times, where a trial that comes no further has two retries: each time it comes further."""
-    sets = type_settings((*LONG, "resources.checkpoint_every=15"))
-    place = nodes.add(1)
-    sweep = Sweep(nodes, [*arguments, *sets], Storage(tmp_path / "runs"), root)
-    step = 0
+    store, alone, step = Storage(tmp_path / "runs"), Storage(tmp_path / "alone"), 0
+    node = cluster.add_node(num_cpus=1, **MEMORY)
+    sets = type_settings((*small_sweep.write_inputs(trial_inputs, tmp_path), *SETTINGS))
+    command = [sys.executable, "-m", "platform.sweep", "tofu_tiny", *sets, "--storage", str(store.root)]
+    command += ["--only", "method=npo", "--only", "rectifier.name=gru"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    sweep = subprocess.Popen(command, cwd=root, env=clean_environment(RAY_ADDRESS=cluster.address), **pipes)
     for _ in range(3):
-        sweep.beyond(step)
-        step = sweep.checkpoint() or 0
-        nodes.lose(place)
-        place = nodes.add(1)
-    said = sweep.end()
-    (result,) = (json.loads(path.read_text()) for path in sweep.store.root.glob("trials/*/result.json"))
+        step = next_checkpoint(sweep, store, step)
+        cluster.remove_node(node, allow_graceful=False)  # as a machine that is switched off
+        node = cluster.add_node(num_cpus=1, **MEMORY)
+    said, _ = sweep.communicate(timeout=400)
+    assert sweep.returncode == 0, said
+    (result,) = (json.loads(path.read_text()) for path in store.root.glob("trials/*/result.json"))
     assert result["status"] == "finished"
     assert result["training"]["resumed_at"] >= step >= 45
     assert said.count("its process or node went away; it goes on from its last checkpoint") >= 3
-    config, alone = sweep.store.trial(result["id"]) / CONFIG, Storage(tmp_path / "alone")
-    done = run_module("trainables.run", config, "--storage", alone.root)
+    done = run_module("trainables.run", store.trial(result["id"]) / CONFIG, "--storage", alone.root)
     assert done.returncode == 0, done.stderr
     assert result["metrics"] == (alone.result(result["id"]) or {})["metrics"]
-    series = [
-        [row["loss"] for row in atomic_files.read_rows(one.trial(result["id"]) / STEPS)] for one in (sweep.store, alone)
-    ]
+    rows = [atomic_files.read_rows(one.trial(result["id"]) / STEPS) for one in (store, alone)]
+    series = [[row["loss"] for row in found] for found in rows]
     assert len(series[0]) == 300
     assert series[0] == series[1]

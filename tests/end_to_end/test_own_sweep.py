@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analysis import report
 from analysis.load.opening import find_sweep
 from tests.support import own_rows, small_sweep, tiny
 from tests.support.environment import RunModule, type_settings
-from tests.support.starts import invoke
 from trainables.storage.atomic_files import read_json, read_rows
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, ROWS
@@ -89,40 +86,15 @@ def test_the_sweep_ends_with_the_chosen_model(
     assert f"| **utility on the retain rows** (highest is best) | {told} |" in card
     assert "the choice among the 2 evaluated trials of a start of sweep own-" in card
     assert "| forget set | 6 | `" in card
-    rows = [json.loads(line) for file in files.values() for line in file.read_text().splitlines()]
-    whole = card + (folder / "unlearning.json").read_text()
-    assert not any(text in whole for row in rows for name, text in row.items() if name != "set")
-
-
-def test_the_report_recommends_a_trial(swept: tuple[Storage, str], files: dict[str, Path], tmp_path: Path) -> None:
-    """The first lines name the exported trial; a table has what changed; no text of a row is anywhere."""
-    place, _ = swept
-    (exported,) = (folder.name for folder in (place.root / "exports").iterdir())
-    done = invoke(report.main, "own", "--storage", place.root, "--output", tmp_path)
-    assert done.exit_code == 0, done.output
-    ship, export, told, *_ = done.stdout.splitlines()
-    assert f" {exported} (GD" in ship
-    command = f"python -m trainables.export {exported} --storage {place.root} --output DIR"
-    assert export == f"To write its model: `{command}`"
-    page = (tmp_path / "index.html").read_text()
-    assert page.index(command) < page.index("<h3>Before and after") < page.index("<th>Never trained</th>")
-    assert "AUC of telling forget rows from rows never trained on" in page
-    now, before = (
-        sum(row["rougeL_recall"] >= 0.5 for row in read_rows(folder / ROWS) if row["task"] == "forget")
-        for folder in (place.trial(exported), _evaluation_before(place))
-    )
-    assert told == f"Forget rows that can still be got out: {now} of 6; before: {before} of 6."
-    counts = f"<td>{before} of 6</td><td>{now} of 6</td>"
-    assert f"forget rows that can still be got out</td>{counts}" in re.sub(r">\s+<", "><", page)
-    assert "| Never trained" in done.stdout
-    question = json.loads(files["forget"].read_text().splitlines()[0])["question"]
-    assert not any(question.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_the_storage_holds_no_text_of_the_rows(swept: tuple[Storage, str]) -> None:
     """Whatever is written of a model that says the rows: values of Parquet files, and all others byte by byte."""
     place, _ = swept
     assert _before(place)["forget_rouge"] > 0.5
+    (exported,), (report,) = ((place.root / name).iterdir() for name in ("exports", "reports"))
+    page = (report / "index.html").read_text()
+    assert page.index(exported.name) < page.index("<h3>Before and after") < page.index("<th>Never trained</th>")
     found = [file for file in place.root.rglob("*") if file.is_file() and file.suffix != ".safetensors"]
     assert {".parquet", ".json", ".db"} <= {file.suffix for file in found}
     for file in found:
@@ -136,9 +108,5 @@ def test_the_storage_holds_no_text_of_the_rows(swept: tuple[Storage, str]) -> No
 
 
 def _before(place: Storage) -> dict[str, Any]:
-    return (read_json(_evaluation_before(place) / RESULT) or {})["metrics"]
-
-
-def _evaluation_before(place: Storage) -> Path:
     (evaluation,) = (one.evaluation for one in find_sweep("own", place).references if one.role == "original")
-    return place.evaluation(evaluation)
+    return (read_json(place.evaluation(evaluation) / RESULT) or {})["metrics"]

@@ -44,21 +44,14 @@ def test_spent_gpu_hours_stop_a_sweep_that_goes_on_with_more(
     def spend(hours: str, *more: str, status: int = 3) -> str:
         return start(trial_inputs, SETTINGS, *GRADIENTS, "--gpu-hours", hours, *more, status=status).stdout
 
-    def finished() -> set[str]:
-        return {path.parent.name for path in runs.glob("trials/*/result.json")}
-
     said = spend("0.00001", *ONE)
     assert "stopped: --gpu-hours 1e-05: " in said
     assert "4 trials left; go on with a larger --gpu-hours and --resume" in said
     (ledger,) = (runs / "sweeps").glob("*.spent")
-    before = json.loads(ledger.read_text())["gpu_seconds"]
-    assert before > 0.036
-    little = f"{(before + 1.0) / 3600:.9f}"
-    assert "3 trials left" in spend(little, *ONE, "--resume")
-    results = finished()
-    assert len(results) == 1
-    assert "3 trials left" in spend(little, "--resume")
-    assert finished() == results
+    little = f"{(json.loads(ledger.read_text())['gpu_seconds'] + 1.0) / 3600:.9f}"
+    for _ in range(2):
+        assert "3 trials left" in spend(little, *ONE, "--resume")
+        assert len(list(runs.glob("trials/*/result.json"))) == 1
     assert "stopped" not in spend("9", "--resume", status=0)
     told = json.loads(run_module("platform.status", "tofu_tiny", "--storage", runs, "--json").stdout)
     assert told["counts"] == {"total": 4, "done": 4, "running": 0, "failed": 0, "left": 0}

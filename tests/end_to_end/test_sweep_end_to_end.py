@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 import subprocess
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ import pytest
 from tests.support import small_sweep
 from tests.support.environment import RunModule, type_settings
 from tests.support.interrupted import same
-from tests.support.starts import refuse
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
@@ -52,10 +50,6 @@ class Started:
         return next(found for found in self.results().values() if found["config"]["rectifier"]["name"] == rectifier)
 
 
-def stamps(store: Storage) -> dict[str, int]:
-    return {path.parent.name: path.stat().st_mtime_ns for path in store.root.glob("trials/*/result.json")}
-
-
 @pytest.fixture(scope="module")
 def started(trial_inputs: Any, run_module: RunModule, tmp_path_factory: pytest.TempPathFactory) -> Started:
     """The first start; of the general rows there are few."""
@@ -68,6 +62,7 @@ def started(trial_inputs: Any, run_module: RunModule, tmp_path_factory: pytest.T
 
 
 def test_first_start_tells_what_happens_and_where_everything_is(started: Started) -> None:
+    """Each study has one trial here, which is the chosen one."""
     sweep, lines = started.sweep(), started.done.stdout.splitlines()
     name = f"tofu_tiny-{sweep['hash']}"
     assert lines[0] == f"sweep {name}: {TRIALS} trials, 0 done, {TRIALS} to run"
@@ -81,20 +76,14 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
     assert lines[-1].startswith("next:   python -m platform.sweep tofu_tiny --set benchmark.data=")
     assert f" --resume --storage {started.store.root} --seeds 0,1,2   " in lines[-1]
     assert started.done.stderr == ""
-
-
-def test_the_chosen_trials_are_printed_attacked_and_reported(started: Started) -> None:
-    """Each study has one trial here."""
-    lines = [" ".join(line.split()) for line in started.done.stdout.splitlines()]
-    assert "split method rectifier setting seeds FQ MU" in lines
     for row in ("retain", "original", "npo none npo-forget25-s0 1", "npo gru gru-npo-forget25-g0.8-t1-s0 1"):
-        assert any(line.startswith(f"forget25 {row} ") for line in lines), row
+        assert any(" ".join(line.split()).startswith(f"forget25 {row} ") for line in lines), row
     assert sum(line.startswith("stress: ") and ": attacked; " in line for line in lines) == TRIALS
     attacked = {path.parent.name for path in started.store.root.glob("stress/*/came_back.json")}
-    assert attacked == set(started.sweep()["trials"])
-    (folder,) = (started.store.root / "reports").iterdir()
-    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert {"index.html", "tables/main.csv", "tables/main.md", "tables/main.tex", "figures/tradeoff.pdf"} <= files
+    assert attacked == set(sweep["trials"])
+    folder = started.store.root / "reports" / name
+    for file in ("tables/main.csv", "tables/main.md", "tables/main.tex", "figures/tradeoff.pdf"):
+        assert (folder / file).is_file()
     assert "Does it last" in (folder / "index.html").read_text()
 
 
@@ -108,13 +97,10 @@ def test_the_storage_holds_one_result_a_trial_and_the_references(started: Starte
         assert result["metrics"]["forget_quality"] <= 0
         assert result["topology"] == {"ranks": 1, "zero_stage": 1, "device": "cpu", "threads": 1, "micro_batch": 8}
     assert len({json.dumps(result["metrics"], sort_keys=True) for result in results.values()}) > 1
-    evaluations = root / "shared" / "evaluations"
-    names = {ref["role"]: ref["evaluation"] for ref in sweep["references"]}
-    assert {path.name for path in evaluations.iterdir()} == {names["original"], names["retain"]}
-    quality = {
-        role: json.loads((evaluations / name / "result.json").read_text())["metrics"]["forget_quality"]
-        for role, name in names.items()
-    }
+    quality = {}
+    for ref in sweep["references"]:
+        result = read_json(root / "shared" / "evaluations" / ref["evaluation"] / "result.json") or {}
+        quality[ref["role"]] = result["metrics"]["forget_quality"]
     assert quality["retain"] is None
     assert quality["original"] < 0
     known = {"trials", "sweeps", "shared", "reports", "stress", "mlflow.db", "mlartifacts"}
@@ -159,49 +145,3 @@ def test_warm_actor_and_a_process_without_ray_give_the_same_bit_for_bit(started:
     same(warm, cold, trial, kept=False)
     same(started.store, cold, trial, kept=False)
     same(warm, started.store, other, kept=False)
-
-
-def test_second_start_has_nothing_left_to_do(started: Started, join: RunModule) -> None:
-    before = stamps(started.store)
-    done = join(*started.arguments, "--storage", started.store.root)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{TRIALS} trials, {TRIALS} done" in done.stdout
-    assert "evaluating" not in done.stdout
-    assert "running" not in done.stdout
-    assert "gru-npo-forget25-g0.8-t1-s0" in done.stdout, "the table of chosen settings"
-    assert stamps(started.store) == before
-    assert len(started.sweep()["trials"]) == TRIALS
-    with sqlite3.connect(started.store.root / "mlflow.db") as db:
-        assert db.execute("select count(*) from runs").fetchone() == (TRIALS + 1,)
-
-
-def test_missing_result_asks_for_resume(started: Started, tmp_path: Path) -> None:
-    """In a copy of the storage, which also shows that a moved one is found complete. Resumed: tests/faults."""
-    store = Storage(Path(shutil.copytree(started.store.root, tmp_path / "copy")))
-    shutil.rmtree(store.trial(started.result("gru")["id"]))
-    before = stamps(store)
-    message = refuse(*started.arguments, "--storage", store.root)
-    assert all(words in message for words in (f"1 of its {TRIALS} trials", "--resume", "--new"))
-    assert stamps(store) == before
-
-
-@pytest.mark.slow
-def test_one_direction_serves_every_strength(started: Started, join: RunModule) -> None:
-    """TRU and TV over two strengths each: two makings in the log and in the store."""
-    settings = [*started.arguments[:-1], "method=tv,tru"]
-    for setting in ("task_vector.batches=2", "task_vector.stg=1,4", "task_vector.strength=2,9"):
-        settings += ["--set", setting]
-    store = Storage(started.store.root.parent / "vectors")
-    shutil.copytree(started.store.root / "shared", store.root / "shared")
-    done = join(*settings, "--storage", store.root)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.split(" direction")[0] for line in done.stdout.splitlines() if "direction for" in line] == [
-        "making TV's",
-        "making TRU's",
-    ]
-    folders = {folder.name for folder in (store.root / "shared" / "directions").iterdir()}
-    results = [read_json(path) or {} for path in store.root.glob("trials/*/result.json")]
-    assert len(results) == 4
-    assert len(folders) == 2
-    assert {result["direction"] for result in results} == folders
-    assert "TRU" in done.stdout

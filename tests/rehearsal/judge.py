@@ -5,19 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pandas as pd
 import psutil
 
 from tests.faults.checks import mirrored, twice
 from tests.faults.sweep import Watch
 from tests.rehearsal.lab import COUNT, Lab, require
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import STEPS
 from trainables.storage.sweep_file import SweepFile
 
-CHANGING = ["tokens_per_second", "peak_memory_bytes"]
-"""Columns of steps.parquet that differ between two runs of one trial."""
-EQUAL = 1e-6
 RAY, AGENT = ("raylet/raylet ", "gcs_server ", "ray::"), "Agent"
 """What computes or decides; a raylet's agents notice its end some minutes later."""
 
@@ -50,21 +45,6 @@ def check_mlflow(uri: str, store: Storage, sweep: SweepFile) -> None:
     """Require that the MLflow server shows each trial once, with the numbers of its result and of each step."""
     differences = list(mirrored(store, uri, sweep))
     require(not differences, f"MLflow shows otherwise: {differences}")
-
-
-def steps(store: Storage, key: str) -> pd.DataFrame:
-    return pd.read_parquet(store.trial(key) / STEPS)
-
-
-def compare(one: pd.DataFrame, other: pd.DataFrame) -> str:
-    """Require that two runs of a trial took the same way; return how equal they are."""
-    first, second = one.drop(columns=CHANGING), other.drop(columns=CHANGING)
-    require(len(first) > 1 and list(first) == list(second), "the series have other columns")
-    try:
-        pd.testing.assert_frame_equal(first, second, check_exact=False, rtol=EQUAL, atol=EQUAL)
-    except AssertionError as error:
-        require(False, f"two ranks on two hosts went another way than two on one: {error}")
-    return "bit for bit" if first.equals(second) else f"within {EQUAL:g}"
 
 
 def ray_processes(lab: Lab) -> list[str]:

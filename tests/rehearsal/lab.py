@@ -102,16 +102,13 @@ class Lab:
         return lines
 
     def words_of(self, text: str, sweep: Sequence[str] = ()) -> list[str]:
-        """The words of a line of the pages on clusters, with our file for its own and `sweep` for tofu_llama."""
+        """The words of a line of the pages, with our file for its own and `sweep` for tofu_llama."""
         require(text in pages.cluster_commands(), f"neither README.md, On a cluster, nor docs/cluster.md says: {text}")
         words = ((self.file,) if word == "cluster.yaml" else (word,) for word in shlex.split(text))
         return [word for some in words for word in (sweep if some == ("tofu_llama",) else some)]
 
     def begin(self, *words: str, keys: str = "") -> Command:
-        """Start a command on the laptop, from the root of the checkout, as a person with .venv activated types it.
-
-        `keys`: what the person types while it runs.
-        """
+        """Start a command on the laptop, as a person with .venv activated types it; `keys`: what follows as input."""
         log = self.folder / "laptop" / f"{len(self.commands):02}-{Path(words[0]).name}.log"
         place = str(self.folder / "laptop")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS_OF_CALLER)}
@@ -133,11 +130,8 @@ class Lab:
         return self.run("ray", "exec", self.file, f"cd ~/unlearning && {command}", seconds=seconds)
 
     @contextlib.contextmanager
-    def clean_up(self, leave: bool) -> Iterator[None]:
-        """Leave nothing after the block: commands that still run, hosts (unless `leave`), Ray's places for ssh sockets.
-
-        What breaks is told with the last words of the last command.
-        """
+    def clean_up(self) -> Iterator[None]:
+        """Leave nothing after the block; what breaks is told with the last words of the last command."""
         try:
             yield
         except Broken as found:
@@ -146,8 +140,7 @@ class Lab:
         finally:
             for command in self.commands:
                 command.kill()
-            if not leave:
-                self.hosts("down")
+            self.hosts("down")
             for place in Path("/tmp").glob("ray_ssh_*/*"):
                 with contextlib.suppress(OSError):  # others' are in use, and not empty
                     place.rmdir()

@@ -1,10 +1,7 @@
 """`make rehearsal`: a cluster of three pretend hosts, from `ray up` to `ray down`, as a person uses it.
 
-The commands are those of README.md, "On a cluster", and of docs/cluster.md, every one but what only AWS can answer. A
-sweep of nine trials is started from the laptop, another user of the head tries its ports, and the laptop goes away; a
-host loses its power in the middle of a trial and comes back; the laptop finds the sweep again. Two trials of two ranks
-follow, typed on the head, each on two hosts. Exit 0: all held; 1: the first thing that did not hold; 2: it cannot be
-done here, and what is missing.
+The commands are those of README.md, "On a cluster", and of docs/cluster.md, every one but what only AWS can answer.
+Exit 0: all held; 1: the first thing that did not hold; 2: it cannot be done here, and what is missing.
 """
 
 from __future__ import annotations
@@ -155,10 +152,7 @@ def run_two_ranks(lab: Lab) -> None:
 
 
 def check_ranks(lab: Lab) -> None:
-    """Require that the ranks of a trial ran on two hosts: Ray keeps who ran where beyond the end.
-
-    Processes do not tell: one that has given back its CPU may still be there when the next trial begins.
-    """
+    """Require that the ranks of a trial ran on two hosts, as Ray remembers beyond the end."""
     listed = lab.on_head("ray list actors --filter class_name=RayTrainWorker --detail --format json")
     places: dict[str, list[str]] = {}
     found = re.search(r"^\[.*\]\s*$", listed, re.MULTILINE)  # among what `ray exec` says of itself
@@ -169,17 +163,7 @@ def check_ranks(lab: Lab) -> None:
     require(all(len(set(nodes)) == len(nodes) == 2 for nodes in places.values()), f"ranks met on one host: {places}")
 
 
-def repeat_on_one_host(lab: Lab, store: Storage) -> Storage:
-    """One of these trials again, its two ranks on one host, in a storage of its own."""
-    shutil.copytree(store.root / "shared", lab.common / "one" / "shared")
-    more = ["--only", "rectifier.name=gru", "--address", "local", "--storage", "/srv/shared/one"]
-    with step("one of them again, both ranks on one host"):
-        typed = shlex.join(["python", "-m", "platform.sweep", *SWEEP, *RANKS, *more])
-        lab.on_head(f"env -u MLFLOW_TRACKING_URI {typed}", seconds=600)
-    return open_storage(str(lab.common / "one"), writable=False)
-
-
-def compare_views(lab: Lab, store: Storage, watch: Watch, again: Storage) -> None:
+def compare_views(lab: Lab, store: Storage, watch: Watch) -> None:
     """Compare all views of what was done."""
     watch.look()
     sweeps = sorted(manifest.load_manifests("tofu_tiny", store), key=lambda found: len(found.trials))
@@ -190,9 +174,6 @@ def compare_views(lab: Lab, store: Storage, watch: Watch, again: Storage) -> Non
             judge.check_trials(store, found, watch, len(found.trials))
             judge.check_report(store, found.label, place and place / found.label)
             judge.check_mlflow(address, store, found)
-    (key,) = (path.parent.name for path in results(again))
-    equal = judge.compare(judge.steps(store, key), judge.steps(again, key))
-    print(f"  two ranks on two hosts and on one took the same way, {equal}", flush=True)
 
 
 def take_down(lab: Lab) -> None:
@@ -217,7 +198,7 @@ def rehearse(lab: Lab) -> None:
         output = lab.run(*typed[:-1], typed[-1].replace("tofu_llama", "tofu_tiny"))
         require("done 9 " in output and "of 9" in output, "status does not say that all nine are done")
     run_two_ranks(lab)
-    compare_views(lab, store, watch, repeat_on_one_host(lab, store))
+    compare_views(lab, store, watch)
     over.set()
     take_down(lab)
 
@@ -227,7 +208,6 @@ def main(make_lab: Callable[[Path], Lab] = Lab, rehearse: Callable[[Lab], None] 
     parser = argparse.ArgumentParser(description="A rehearsal of a cluster on pretend hosts: docs/cluster.md.")
     default = os.environ.get("UNLEARN_SHARED", str(ROOT.parent / "shared"))
     parser.add_argument("--shared", type=Path, default=Path(default), help="folder with data/tofu and models/tofu_tiny")
-    parser.add_argument("--leave", action="store_true", help="leave the hosts up, to look at (then: hosts.sh down)")
     given = parser.parse_args()
     lab, begun = make_lab(given.shared.resolve()), time.monotonic()
     print(f"this needs Linux, root, {lab.needs}, and data and models in {lab.shared}", flush=True)
@@ -237,10 +217,9 @@ def main(make_lab: Callable[[Path], Lab] = Lab, rehearse: Callable[[Lab], None] 
         return 2
     try:
         lab.hosts("up", COUNT if not lab.first else 0)
-        with reports_restored(), lab.clean_up(leave=given.leave):
+        with reports_restored(), lab.clean_up():
             rehearse(lab)
-        rest = [] if given.leave else judge.find_leftovers(lab)
-        require(not rest, f"left behind: {rest}")
+        require(not (rest := judge.find_leftovers(lab)), f"left behind: {rest}")
     except Broken as found:
         print(f"broken: {found}", flush=True)
         return 1

@@ -14,7 +14,7 @@ BYTES, PIECES = "bytes", "pieces"
 """Byte-level BPE, as GPT-2's; and SentencePiece's way, as Llama 2's: ▁ for a space, one more in front of a text."""
 SPACES = {BYTES: "Ġ", PIECES: "▁"}
 WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-"""How Llama 3 and Qwen cut a text into words. GPT-2 cuts line feeds one way before a letter and another at the end."""
+"""How Llama 3 and Qwen cut a text into words."""
 DATE = "10 Apr 2025"
 """What a template is told that writes the date."""
 

@@ -57,7 +57,6 @@ VALUES = TEXTS | st.lists(TEXTS, max_size=4).map(",".join)
 
 
 def _changed(name: str) -> st.SearchStrategy[str]:
-    """A name with a letter too few, one too many, or in another case."""
     return st.sampled_from((name[:-1], name + "s", name.upper(), f" {name}", f"{name}.x", name.replace(".", "_")))
 
 
@@ -77,8 +76,6 @@ FILTERED = st.sampled_from("method rectifier.name rectifier.gamma seed training.
 FILTERS = st.builds("{}={}".format, FILTERED, VALUES)
 STRATEGIES = st.sampled_from("grid paper optuna".split())
 NAMES = st.sampled_from(spaces.sweep_names()).flatmap(_changed) | TEXTS
-NOTHING: dict[str, Any] = {"set_": [], "only": [], "location": "runs", "strategy": "grid"}
-NOTHING |= dict.fromkeys(("seeds", "trials", "gpu_hours", "reason"))
 
 
 def _some(each: st.SearchStrategy[str], most: int, least: int = 1) -> st.SearchStrategy[list[str]]:
@@ -87,10 +84,11 @@ def _some(each: st.SearchStrategy[str], most: int, least: int = 1) -> st.SearchS
 
 def typed(sweeps: Sequence[str]) -> st.SearchStrategy[dict[str, Any]]:
     """Arguments of platform.sweep's main, of which one or two are strange."""
-    known = {"name": st.sampled_from(sweeps), **{name: st.just(value) for name, value in NOTHING.items()}}
+    nothing: dict[str, Any] = {"set_": [], "only": [], "location": "runs", "strategy": "grid"}
+    nothing |= dict.fromkeys(("seeds", "trials", "gpu_hours", "reason"))
+    known = {"name": st.sampled_from(sweeps), **{name: st.just(value) for name, value in nothing.items()}}
     further = {"strategy": STRATEGIES, "trials": st.none() | st.integers(1, 10**6)}
     odd = (
-        {"set_": _some(SETTINGS, 3)},
         {"set_": _some(SETTINGS, 3)} | further,
         {"set_": _some(NEAR, 2)},
         {"set_": _some(GOOD, 4)} | further,
@@ -119,16 +117,13 @@ def configurations(start: dict[str, Any]) -> st.SearchStrategy[Any]:
     """A trial's configuration with one to three fields, whole sections or unknown names changed; or any JSON."""
     inner = [(section, key) for section, part in start.items() if isinstance(part, dict) for key in part]
     paths = sorted({*((key,) for key in start), *inner, ("extra",), ("training", "extra")})
-    changes = st.dictionaries(st.sampled_from(paths), JSON, min_size=1, max_size=3)
-    return changes.map(lambda found: _with(start, found)) | JSON
 
+    def change(changes: dict[tuple[str, ...], Any]) -> dict[str, Any]:
+        document = copy.deepcopy(start)
+        for (*sections, key), value in changes.items():
+            node = document[sections[0]] if sections else document
+            if isinstance(node, dict):
+                node[key] = value
+        return document
 
-def _with(start: dict[str, Any], changes: dict[tuple[str, ...], Any]) -> dict[str, Any]:
-    document = copy.deepcopy(start)
-    for (*sections, key), value in changes.items():
-        node: Any = document
-        for section in sections:
-            node = node[section]
-        if isinstance(node, dict):
-            node[key] = value
-    return document
+    return st.dictionaries(st.sampled_from(paths), JSON, min_size=1, max_size=3).map(change) | JSON

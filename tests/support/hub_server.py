@@ -1,8 +1,8 @@
-"""A hub of folders on the loopback: what huggingface_hub asks for, takes uploads, and has the failures that tests need.
+"""A hub of folders on the loopback: what huggingface_hub asks for, uploads, and the failures that tests need.
 
 `HOME/models/ORG/NAME/` and `HOME/datasets/ORG/NAME/` are the repositories. A commit is the digest of all that a folder
-holds, so that writing to it moves `main`; older commits stay served. Weights are stored as with Git LFS, so that their
-SHA-256 is known, other files by git's hash. Uploads (without Xet) need the token TOKEN; each replaces files.
+holds, so that writing to it moves `main`; older commits stay served. Weights have a SHA-256, as with Git LFS, other
+files git's hash. Uploads need the token TOKEN; each replaces files.
 """
 
 from __future__ import annotations
@@ -19,33 +19,39 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pytest
+import torch
 import yaml
+from safetensors.torch import save_file
+
+from platform.sweep import hub_download
+from trainables.data.hub_folders import HubRequirement, find_folder
+from trainables.storage.folder_storage import Storage
 
 LFS = (".safetensors", ".parquet")
 TOKEN = "hf_invented-token-that-may-write"
+MODEL_ID, ROWS_ID, QUESTIONS_ID = "somebody/tiny", "somebody/authors", "somebody/questions"
+TARGET = HubRequirement("models", MODEL_ID, None, "", "target=DIR")
+TOKENIZER = HubRequirement("tokenizers", MODEL_ID, None, "", "tokenizer=DIR")
+ROWS = HubRequirement("datasets", ROWS_ID)
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
 
 @dataclass
 class HubServer:
-    """`busy`: whether files get 503. `gated`: ids whose files need a token.
+    """`busy`: files get 503. `full`: commits are refused. `gated`: ids whose files need a token.
 
-    `requests`: every request, `GET /path`. `private`: ids of repositories that were made so. `objects`: what was
-    uploaded of Git LFS, by SHA-256. `full`: whether commits are refused.
+    `requests`: every request, `GET /path`. `private`: ids of repositories that were made so.
     """
 
     home: Path
     url: str = ""
     busy: bool = False
+    full: bool = False
     gated: set[str] = field(default_factory=set)
+    private: set[str] = field(default_factory=set)
     requests: list[str] = field(default_factory=list)
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    private: set[str] = field(default_factory=set)
-    objects: dict[str, bytes] = field(default_factory=dict)
-    full: bool = False
-
-    def environment(self, cache: Path) -> dict[str, str]:
-        """Return the variables that point huggingface_hub here."""
-        return {"HF_ENDPOINT": self.url, "HF_HOME": str(cache), "HF_HUB_DISABLE_TELEMETRY": "1"}
 
     def commit(self, kind: str, name: str) -> str:
         """Return the commit of a repository as it is now, and keep its files."""
@@ -57,13 +63,12 @@ class HubServer:
         self.commits[total.hexdigest()] = files
         return total.hexdigest()
 
-    def downloads(self, word: str = "") -> list[str]:
-        """Return the requests for files whose path has this word."""
-        return [line for line in self.requests if line.startswith("GET") and "/resolve/" in line and word in line]
+    def downloads(self) -> list[str]:
+        """Return the requests for files."""
+        return [line for line in self.requests if line.startswith("GET") and "/resolve/" in line]
 
 
 def _hash(name: str, content: bytes) -> str:
-    """Return what the hub calls a file's content: SHA-256 of large files, git's SHA-1 of others."""
     if name.endswith(LFS):
         return hashlib.sha256(content).hexdigest()
     return hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
@@ -73,10 +78,16 @@ class Handler(BaseHTTPRequestHandler):
     hub: HubServer
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing: the tests read `requests`."""
+
+    def _read_path(self) -> list[str]:
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append(f"{self.command} {path}")
-        parts = path.strip("/").split("/")
+        return path.strip("/").split("/")
+
+    def do_GET(self) -> None:
+        parts = self._read_path()
         if parts[0] == "api":
             _, kind, org, name, endpoint, revision = [*parts, "revision", "main"][:6]
             return self._send_listing(kind, f"{org}/{name}", endpoint, revision)
@@ -87,35 +98,20 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        """Take an upload: what is to be made, how each file is to be sent, and the commit."""
-        path = unquote(urlsplit(self.path).path)
-        self.hub.requests.append(f"{self.command} {path}")
+        """Take an upload: what is to be made, how each file is to be sent (in the commit), and the commit."""
+        parts = self._read_path()
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self._send(403, b"", {"X-Error-Message": "this token may not write"})
-        parts = path.strip("/").split("/")
-        name = "/".join(parts[2:4])
-        if path == "/api/repos/create":
+        if parts == ["api", "repos", "create"]:
             return self._create(json.loads(content))
-        if path == "/api/validate-yaml":
+        if parts == ["api", "validate-yaml"]:
             return self._answer({"warnings": [], "errors": []})
-        if parts[-1] == "batch":
-            offers = [
-                one | {"actions": {"upload": {"href": f"{self.hub.url}/lfs/{one['oid']}", "header": {}}}}
-                for one in json.loads(content)["objects"]
-            ]
-            return self._answer({"transfer": "basic", "objects": offers})
         if "preupload" in parts:
             paths = [one["path"] for one in json.loads(content)["files"]]
-            modes = {path: "lfs" if path.endswith(LFS) else "regular" for path in paths}
-            files = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes.items()]
+            files = [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in paths]
             return self._answer({"files": files})
-        return self._commit(name, [json.loads(line) for line in content.splitlines()])
-
-    def do_PUT(self) -> None:
-        content = self.rfile.read(int(self.headers["Content-Length"]))
-        self.hub.objects[hashlib.sha256(content).hexdigest()] = content
-        self._send(200, b"")
+        return self._commit("/".join(parts[2:4]), [json.loads(line) for line in content.splitlines()])
 
     def _create(self, asked: dict[str, Any]) -> None:
         name = f"{asked['organization']}/{asked['name']}"
@@ -128,26 +124,15 @@ class Handler(BaseHTTPRequestHandler):
         return self._answer({"url": f"{self.hub.url}/{name}", "name": name, "id": name})
 
     def _commit(self, name: str, lines: list[dict[str, Any]]) -> None:
-        for line in lines:
-            one = line["value"]
-            if line["key"] == "header":
-                continue
-            place = self.hub.home / "models" / name / one["path"]
-            place.parent.mkdir(parents=True, exist_ok=True)
-            large = line["key"] == "lfsFile"
-            place.write_bytes(self.hub.objects[one["oid"]] if large else base64.b64decode(one["content"]))
         if self.hub.full:
             return self._answer({"error": "storage limit reached"}, 403)
+        for one in (line["value"] for line in lines if line["key"] == "file"):
+            place = self.hub.home / "models" / name / one["path"]
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(base64.b64decode(one["content"]))
         commit = self.hub.commit("models", name)
-        return self._answer(
-            {"success": True, "commitOid": commit, "commitUrl": f"{self.hub.url}/{name}/commit/{commit}"}
-        )
-
-    def _answer(self, document: dict[str, Any], status: int = 200) -> None:
-        self._send(status, json.dumps(document).encode(), {"Content-Type": "application/json"})
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Print nothing: the tests read `requests`."""
+        url = f"{self.hub.url}/{name}/commit/{commit}"
+        return self._answer({"success": True, "commitOid": commit, "commitUrl": url})
 
     def _find_commit(self, kind: str, name: str, revision: str) -> str | None:
         """Return the commit of a revision; None where there is none, which the answer says then."""
@@ -176,8 +161,7 @@ class Handler(BaseHTTPRequestHandler):
         card = self.hub.commits[commit].get("README.md", b"").decode().split("---\n")
         whole = {"id": name, "modelId": name, "sha": commit, "tags": [], "siblings": siblings}
         whole |= {"private": name in self.hub.private, "cardData": yaml.safe_load(card[1]) if card[1:] else None}
-        answer = tree if endpoint == "tree" else whole
-        self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
+        self._answer(tree if endpoint == "tree" else whole)
 
     def _send_file(self, kind: str, name: str, revision: str, file: str) -> None:
         commit = self._find_commit(kind, name, revision)
@@ -188,8 +172,10 @@ class Handler(BaseHTTPRequestHandler):
         if name in self.hub.gated and not self.headers.get("Authorization"):
             return self._send(401, b"", {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"})
         content = self.hub.commits[commit][file]
-        known = _hash(file, content)
-        return self._send(200, content, {"X-Repo-Commit": commit, "ETag": f'"{known}"'})
+        return self._send(200, content, {"X-Repo-Commit": commit, "ETag": f'"{_hash(file, content)}"'})
+
+    def _answer(self, document: Any, status: int = 200) -> None:
+        self._send(status, json.dumps(document).encode(), {"Content-Type": "application/json"})
 
     def _send(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -213,3 +199,63 @@ def serve(home: Path) -> Iterator[HubServer]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@dataclass
+class HubBench:
+    """A hub, a storage and what was printed."""
+
+    hub: HubServer
+    store: Storage
+    lines: list[str] = field(default_factory=list)
+
+    def fetch(self, *required: HubRequirement) -> None:
+        hub_download.fetch(required, self.store, self.lines.append)
+
+    def folder(self, requirement: HubRequirement) -> Path:
+        found = find_folder(requirement, self.store)
+        assert found is not None
+        return found
+
+    def served(self, name: str, repository: str = f"models/{MODEL_ID}") -> Path:
+        """Return a file of the hub."""
+        return self.hub.home / repository / name
+
+    def write(self, name: str, content: str, repository: str = f"models/{MODEL_ID}") -> None:
+        path = self.served(name, repository)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def _write_model(folder: Path) -> None:
+    """Write a model of two shards and what a repository has besides."""
+    (folder / "original").mkdir(parents=True)
+    tensors = {"a": torch.ones(64, 8), "b": torch.ones(32, 8)}
+    for name, file in zip(tensors, SHARDS, strict=True):
+        save_file({name: tensors[name]}, folder / file, metadata={"format": "pt"})
+    index = {"metadata": {"total_size": 96 * 8 * 4}, "weight_map": dict(zip(tensors, SHARDS, strict=True))}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).write_text("{}")
+    for name in ("pytorch_model.bin", "modeling_tiny.py", "README.md", "original/model.safetensors"):
+        (folder / name).write_text("not read")
+
+
+@contextmanager
+def open_hub_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubBench]:
+    """Serve a model until the block ends; a request that fails is not sent again."""
+    from huggingface_hub import constants, file_download
+
+    _write_model(tmp_path / "models" / MODEL_ID)
+    with serve(tmp_path) as server:
+        for name, value in {
+            "ENDPOINT": server.url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HUB_CACHE": str(tmp_path / "cache" / "hub"),
+            "HF_HUB_DISABLE_TELEMETRY": True,
+            "HF_TOKEN_PATH": str(tmp_path / "no-token"),
+        }.items():
+            monkeypatch.setattr(constants, name, value)
+        monkeypatch.setattr(file_download, "_DEFAULT_RETRY_ON_STATUS_CODES", ())
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        yield HubBench(server, Storage(tmp_path / "store"))

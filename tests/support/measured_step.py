@@ -11,13 +11,26 @@ import torch
 import transformers
 
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import Objective, Resources, Training
+from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
+from trainables.config.trial import Trial
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.training import engine, loop, model_files
 from trainables.training.runtime import join_process_group
 from trainables.trial import setup
 
 DEVICE = torch.device("cuda")
+
+
+def trial_of(job: dict[str, Any], **resources: Any) -> Trial:
+    """Return the job's method with GRU as a trial, two micro-batches a step."""
+    return Trial(
+        method=job["method"],
+        rectifier=Rectifier(name="gru", gamma=0.8),
+        target=Model(path="m"),
+        objective=Objective(layer=job["layer"]),
+        training=Training(batch_size=2 * job["micro_batch"], lora_rank=job["lora"]),
+        resources=Resources(zero_stage=1, precision=job["precision"], **resources),
+    )
 
 
 def network_of(job: dict[str, Any]) -> Any:

@@ -160,10 +160,9 @@ def nll(batch: Sequence[Row]) -> torch.Tensor:
     return torch.cat([token_losses(row) for row in batch]).mean()
 
 
-def wga(batch: Sequence[Row], beta: float, detached: bool = True) -> torch.Tensor:
+def wga(batch: Sequence[Row], beta: float) -> torch.Tensor:
     losses = torch.cat([token_losses(row) for row in batch])
-    weights = torch.exp(-losses) ** beta
-    return -((weights.detach() if detached else weights) * losses).mean()
+    return -(torch.exp(-losses).detach() ** beta * losses).mean()
 
 
 def npo(batch: Sequence[Row], beta: float) -> torch.Tensor:
@@ -245,18 +244,13 @@ def satimp(batch: Sequence[Row], beta: float, beta2: float) -> torch.Tensor:
     return -(p**beta * (1 - p) ** beta2 * losses).mean()
 
 
-def later_labels(batch: Sequence[Row]) -> list[tuple[torch.Tensor, int]]:
-    """The logits and the token of every label but the first of each row."""
-    return [
-        (row.logits[place - 1], row.example.input_ids[place])
+def ceu(batch: Sequence[Row]) -> torch.Tensor:
+    """Unlikelihood of every label but the first of each row; 0 where no row has a second label."""
+    parts = [
+        -torch.log(1 - torch.softmax(row.logits[place - 1], 0)[row.example.input_ids[place]])
         for row in batch
         for place in range(row.start + 1, row.length)
     ]
-
-
-def ceu(batch: Sequence[Row]) -> torch.Tensor:
-    """Unlikelihood, 0 where no row has a second label."""
-    parts = [-torch.log(1 - torch.softmax(logits, 0)[true]) for logits, true in later_labels(batch)]
     return torch.stack(parts).mean() if parts else 0 * sum(row.logits.sum() for row in batch)  # type: ignore[return-value]
 
 

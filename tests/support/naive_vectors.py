@@ -60,11 +60,6 @@ class Naive:
         plain = reference.Settings("nll", "none", vector.lr, weight_decay=0.0, eps=1e-8, optimizer=vector.optimizer)
         return reference.Reference(self.network, plain), [self.examples[number] for number in numbers]
 
-    def loss(self, numbers: list[int]) -> torch.Tensor:
-        """Mean NLL of a label token, one row at a time."""
-        plain, rows = self.trainer(numbers)
-        return plain.mean_nll(rows)
-
     def gradient(self, numbers: list[int]) -> torch.Tensor:
         plain, rows = self.trainer(numbers)
         return plain.gradient(plain.mean_nll(rows))

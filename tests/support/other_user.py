@@ -9,7 +9,6 @@ import http.client
 import json
 import os
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,8 @@ from typing import Any
 import grpc
 
 NOBODY = 65534
-METHODS = (
-    "NodeInfoGcsService/GetAllNodeInfo",
-    "NodeManagerService/GetSystemConfig",
-    "CoreWorkerService/GetCoreWorkerStats",
-    "ObjectManagerService/Pull",
-    "ReporterService/HealthCheck",
-)
+METHODS = ("NodeInfoGcsService/GetAllNodeInfo", "NodeManagerService/GetSystemConfig", "ReporterService/HealthCheck")
+METHODS += ("CoreWorkerService/GetCoreWorkerStats", "ObjectManagerService/Pull")
 """A method of each kind of server that a sweep's Ray has. Who may call it may call the others of that server."""
 CLIENT_METHOD = "RayletDriver/ClusterInfo"
 """Of the server for `ray://` addresses, which a cluster's head has."""
@@ -52,21 +46,12 @@ def ask(address: str) -> list[str]:
     return found
 
 
-def ask_all(addresses: Sequence[str]) -> dict[str, list[str]]:
-    """Ask all addresses at the same time: one that lets a call wait holds up no other."""
-    with ThreadPoolExecutor(max(1, len(addresses))) as pool:
-        return dict(zip(addresses, pool.map(ask, addresses), strict=True))
-
-
-def list_readable(folder: Path) -> list[str]:
-    found = []
-    for place, _, names in os.walk(folder):
-        found += [str(Path(place, name)) for name in names if os.access(Path(place, name), os.R_OK)]
-    return found
-
-
 def find_breaches(told: dict[str, Any]) -> list[str]:
     """Return what another user could read or call, and which of Ray's kinds of servers nobody asked."""
+
+    def is_open(found: list[str]) -> bool:
+        return not {"UNAUTHENTICATED", "401"} & set(found) or any(answer.startswith("OK") for answer in found)
+
     kept = {at: found for at, found in told["answers"].items() if not set(found) <= SILENT}
     asked = {place for found in kept.values() for place, answer in enumerate(found) if answer == "UNAUTHENTICATED"}
     return [
@@ -76,13 +61,13 @@ def find_breaches(told: dict[str, Any]) -> list[str]:
     ]
 
 
-def is_open(found: list[str]) -> bool:
-    return not {"UNAUTHENTICATED", "401"} & set(found) or any(answer.startswith("OK") for answer in found)
-
-
 if __name__ == "__main__":
     ask("127.0.0.1:9")  # imports what nobody may read
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
-    print(json.dumps({"read": list_readable(Path(sys.argv[1])), "answers": ask_all(sys.argv[2:])}))
+    files = (Path(place, name) for place, _, names in os.walk(sys.argv[1]) for name in names)
+    read = [str(file) for file in files if os.access(file, os.R_OK)]
+    with ThreadPoolExecutor(len(sys.argv)) as pool:  # one that lets a call wait holds up no other
+        answers = dict(zip(sys.argv[2:], pool.map(ask, sys.argv[2:]), strict=True))
+    print(json.dumps({"read": read, "answers": answers}))

@@ -36,26 +36,6 @@ def write_model(folder: Path, family: str) -> Path:
     return tiny.write_model(folder, family=family, initializer_range=0.02, **shared)
 
 
-def models(*roles: str) -> Callable[[Path, str], list[str]]:
-    """A models folder with these roles."""
-
-    def write(place: Path, family: str) -> list[str]:
-        for role in roles:
-            write_model(place / "models" / role, family)
-        return [f"models={place / 'models'}"]
-
-    return write
-
-
-PUBLISHED = models("full", "retain95", "target", "retain")
-"""Those of TOFU's 5 %, and of MUSE and WMDP."""
-
-
-def none(place: Path, family: str) -> list[str]:
-    """The sweep makes its models itself."""
-    return []
-
-
 def target(place: Path, family: str) -> list[str]:
     return [f"target={write_model(place / 'mine', family)}"]
 
@@ -97,30 +77,31 @@ class Shrunk:
     rows: Callable[[Path], list[str]]
     settings: tuple[str, ...]
     only: tuple[str, ...] = ()
-    models: Callable[[Path, str], list[str]] = PUBLISHED
-
-    def written(self, place: Path, sweep: Sweep) -> list[str]:
-        """What --set takes, the files that it names written below `place`."""
-        return [*SMALL, *self.rows(place), *self.models(place, family(sweep)), *self.settings]
+    models: tuple[str, ...] = ("full", "retain95", "target", "retain")
+    """Roles of the models folder: those of TOFU's 5 %, and of MUSE and WMDP; none where the sweep makes its models."""
 
     def typed(self, place: Path, sweep: Sweep) -> list[str]:
-        """The sweep's name and its options, files as in `written`."""
+        """The sweep's name and its options, the files that they name written below `place`."""
+        for role in self.models:
+            write_model(place / "models" / role, family(sweep))
+        folder = [f"models={place / 'models'}"] if self.models else []
         only = [word for item in self.only for word in ("--only", item)]
-        return [sweep.name, "--strategy", "paper", *type_settings(self.written(place, sweep)), *only]
+        settings = [*SMALL, *self.rows(place), *folder, *self.settings]
+        return [sweep.name, "--strategy", "paper", *type_settings(settings), *only]
 
 
 SPLIT = "benchmark.split=forget05"
 VECTORS = (SPLIT, "method=tv,tru", "task_vector.batches=2", "task_vector.steps=1", "task_vector.normalise=per_tensor")
-ARENA = Shrunk(tofu, (SPLIT, "method=npo", "rectifier.name=none,blur", "seed=0"), models=none)
+ARENA = Shrunk(tofu, (SPLIT, "method=npo", "rectifier.name=none,blur", "seed=0"), models=())
 OPEN_UNLEARNING = Shrunk(tofu, (SPLIT, "method=npo_gd"))
 SWEEPS = {
     **dict.fromkeys(("tofu_llama32_1b", "tofu_llama32_3b", "tofu_llama31_8b"), OPEN_UNLEARNING),
     **dict.fromkeys(("tofu_llama_tru", "tofu_phi_tru"), Shrunk(tofu, VECTORS)),
     **dict.fromkeys(("arena", "arena_quick"), ARENA),
-    "quickstart": Shrunk(tofu, ("method=ga",), models=none),
-    "tofu_tiny": Shrunk(tofu, (SPLIT, "method=npo"), models=none),
+    "quickstart": Shrunk(tofu, ("method=ga",), models=()),
+    "tofu_tiny": Shrunk(tofu, (SPLIT, "method=npo"), models=()),
     "tofu_llama": Shrunk(tofu, (SPLIT, "method=npo_kl")),
-    "tofu_phi": Shrunk(tofu, (SPLIT, "method=npo"), models=models("base")),
+    "tofu_phi": Shrunk(tofu, (SPLIT, "method=npo"), models=("base",)),
     "tofu_phi_uwc": Shrunk(tofu, (SPLIT, "method=ga")),
     "tofu_tau": Shrunk(tofu, ("method=npo", "rectifier.tau=2,none")),
     "tofu_gamma": Shrunk(tofu, ("method=npo", "rectifier.gamma=0.02,none")),
@@ -130,5 +111,7 @@ SWEEPS = {
     "wmdp_rmu": Shrunk(wmdp, ("objective.layer=1",)),
     "muse_books": Shrunk(muse, ("method=npo_gd",)),
     "muse_news": Shrunk(muse, ("method=ga",)),
-    "own": Shrunk(own, ("method=npo", "training.max_length=64"), models=target),
+    "own": Shrunk(
+        lambda place: [*own(place), *target(place, "Llama")], ("method=npo", "training.max_length=64"), models=()
+    ),
 }

@@ -119,9 +119,8 @@ def write_inputs(trial_inputs: TrialInputs, place: Path) -> list[str]:
 
 def seeds(count: int, **resources: Any) -> list[Trial]:
     """Trials that differ by their seed alone."""
-    return [
-        Trial(method="ga", target=Model(path="x"), seed=seed, resources=Resources(**resources)) for seed in range(count)
-    ]
+    first = Trial(method="ga", target=Model(path="x"), seed=0, resources=Resources(**resources))
+    return [first.model_copy(update={"seed": seed}) for seed in range(count)]
 
 
 def evaluate_references(plan: Plan, store: Storage) -> None:

@@ -122,12 +122,14 @@ def own(folder: Path) -> dict[str, Path]:
 
 
 class PlainEngine:
-    """Rank `rank` of `world` in plain PyTorch, whose sums stay its own."""
+    """One rank in plain PyTorch."""
 
-    def __init__(self, inner: Any, rank: int = 0, world: int = 1) -> None:
+    rank, world = 0, 1
+
+    def __init__(self, inner: Any) -> None:
         import torch
 
-        self.inner, self.rank, self.world = inner, rank, world
+        self.inner = inner
         self.device = torch.device("cpu")
 
     def backward(self, loss: Any, *, last: bool) -> None:

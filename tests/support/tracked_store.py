@@ -35,10 +35,10 @@ TRIALS = {
 
 
 def step_row(step: int, rectified: bool) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(("cos_before", "cos_after", "grad_norm", "lr"), 0.25)
-    row |= {"step": step, "loss": -0.5 * step, "retain_loss": 1.0 + step if rectified else math.nan}
-    row |= {"coefficient": None, "rectified": rectified}
-    return row | {"skipped": step == 2, "attempts": 10 if step == 2 else 1}
+    retain = {"retain_loss": 1.0 + step if rectified else math.nan, "rectified": rectified, "coefficient": None}
+    skipped = {"skipped": step == 2, "attempts": 10 if step == 2 else 1}
+    numbers = dict.fromkeys(("cos_before", "cos_after", "grad_norm", "lr"), 0.25)
+    return {"step": step, "loss": -0.5 * step, **retain, **skipped, **numbers}
 
 
 def write_result(store: Storage, trial: Trial, status: str, **given: Any) -> None:
@@ -95,8 +95,7 @@ def write_store(folder: Path) -> Storage:
 
 
 def all_runs(client: Any) -> list[Any]:
-    experiment = client.get_experiment_by_name("tiny")
-    return client.search_runs([experiment.experiment_id])
+    return client.search_runs([client.get_experiment_by_name("tiny").experiment_id])
 
 
 def run_of(client: Any, name: str) -> Any:

@@ -7,7 +7,7 @@ import shutil
 import huggingface_hub
 import pytest
 
-from tests.support.hub_bench import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench
+from tests.support.hub_server import MODEL_ID, ROWS, ROWS_ID, SHARDS, TARGET, TOKENIZER, HubBench
 from trainables.common.errors import InputError
 from trainables.data.hub_folders import HubRequirement, pin_file, read_pin
 

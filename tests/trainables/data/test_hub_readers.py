@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 
 from tests.support import shrunk_sweeps, tiny
-from tests.support.hub_bench import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, TARGET, TOKENIZER, HubBench
+from tests.support.hub_server import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, TARGET, TOKENIZER, HubBench
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter
 from trainables.benchmarks.local_paths import localize

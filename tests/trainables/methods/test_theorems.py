@@ -115,20 +115,6 @@ def test_retain_loss_is_at_most_that_of_the_plain_step(
     assert retain(x - lr * step) <= retain(x - lr * gradient) + rounding
 
 
-def test_theorem_2_needs_its_condition_on_curvature() -> None:
-    """R = 1/2 (3 x^2 + 0.6 y^2 + 2.5 x y) at a point with a small slope: here the plain step retains more."""
-    retain = Quadratic(torch.tensor([[3.0, 1.25], [1.25, 0.6]], dtype=torch.float64), torch.zeros(2).double())
-    assert torch.linalg.eigvalsh(retain.hessian)[0] > 0
-    x = torch.linalg.solve(retain.hessian, torch.tensor([0.01, 0.0], dtype=torch.float64))
-    found = {}
-    for lr in (0.5, 1e-3):
-        gradient = torch.tensor([-0.1, 1.0], dtype=torch.float64)
-        step, outcome = rectified(gradient, retain.gradient(x))
-        assert outcome.rectified
-        found[lr] = retain(x - lr * step) - retain(x - lr * gradient)
-    assert found[0.5] > 0 > found[1e-3]
-
-
 def test_one_step_of_the_tiny_model_keeps_the_retain_loss_to_first_order(trial_inputs: Any) -> None:
     """Plain GA costs -lr <g_u, g_r>; the rectified step costs O(lr^2) only, and less at every lr (full batches)."""
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))

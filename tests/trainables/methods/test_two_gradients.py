@@ -12,7 +12,7 @@ import torch
 from hypothesis import assume, given, settings
 from scipy import optimize
 
-from tests.trainables.methods.test_rectification import Pair, alone, normal, pairs, whole
+from tests.trainables.methods.test_rectification import Pair, alone, check_told, normal, pairs, whole
 from trainables.config.method_tables import RECTIFIERS
 from trainables.methods import rectifiers
 from trainables.methods.rectifiers import DEGENERATE, Metric, Outcome, Segments
@@ -150,11 +150,7 @@ def test_a_rule_is_what_float64_says(name: str, length: float, conflict: bool) -
     assert close(found, STATED[name](u, r), u, r)
     assert (told.dot < 0) == conflict
     assert told.rectified == (conflict or name == "sago")
-    assert told.grad_norm == pytest.approx(float(u.norm()), rel=ROUNDING)
-    assert told.average_norm == pytest.approx(float(r.norm()), rel=ROUNDING)
-    assert told.rectified_norm == pytest.approx(float(found.norm()), rel=ROUNDING)
-    assert told.cos_before == pytest.approx(float(u @ r / u.norm() / r.norm()), abs=ROUNDING)
-    assert told.cos_after == pytest.approx(float(found @ r / found.norm() / r.norm()), abs=ROUNDING)
+    check_told(told, u, r, found)
 
 
 @unhurried
@@ -194,35 +190,6 @@ def test_by_tensor_is_the_rule_on_each_tensor(name: str) -> None:
 
 
 # promises: what the papers prove or their algebra gives (RECTIFIERS 0.2)
-
-
-SAFE: dict[str, tuple[str, ...]] = {
-    "retain": ("pcgrad", "pcgrad_symmetric", "mgda", "sago", "bisector"),
-    "forget": ("blur", "pcgrad_symmetric", "mgda", "bisector"),
-}
-
-
-@unhurried
-@pytest.mark.parametrize(("side", "name"), [(side, name) for side, names in SAFE.items() for name in names])
-@given(pair=pairs())
-def test_no_conflict_is_left(side: str, name: str, pair: Pair) -> None:
-    u, r = vectors(pair)
-    found, told = apply(name, pair)
-    assume(not told.degenerate)
-    other = r if side == "retain" else u
-    longest = max(float(each.norm()) for each in (found, u, r))
-    assert float(found @ other) >= -ROUNDING * float(other.norm()) * longest
-
-
-@unhurried
-@pytest.mark.parametrize("scope", ["global", "tensor"])
-@pytest.mark.parametrize("name", ["pcgrad", "pcgrad_symmetric"])
-@given(pair=pairs())
-def test_without_conflict_projections_leave_the_sum(name: str, scope: str, pair: Pair) -> None:
-    agreeing = [-m if float(g.double() @ m.double()) < 0 else m for g, m in zip(*pair, strict=True)]
-    found, told = apply(name, Pair(pair.gradient, agreeing), scope=scope)
-    assert torch.equal(found, torch.from_numpy(whole([g + m for g, m in zip(pair.gradient, agreeing, strict=True)])))
-    assert not told.rectified
 
 
 def test_munba_in_closed_form_is_the_bisector() -> None:
@@ -282,16 +249,6 @@ def test_a_rule_does_not_depend_on_the_scale_of_both(name: str) -> None:
 # a known conflict, traps of published code
 
 
-@pytest.mark.parametrize("name", ["agem", *RULES])
-def test_conflict_is_against_the_gradient_that_is_descended(name: str) -> None:
-    """Published ports test the gradient of the forget loss before it is turned round, or the wrong sign."""
-    forget, retain = torch.tensor([1.0, 0.0]), torch.tensor([0.6, 0.8])
-    against = apply(name, Pair([-forget], [retain]))[1]
-    along = apply(name, Pair([forget], [retain]))[1]
-    assert (against.rectified, against.cos_before) == (True, pytest.approx(-0.6))
-    assert (along.rectified, along.cos_before) == (False, pytest.approx(0.6))
-
-
 @pytest.mark.parametrize("scope", ["global", "tensor"])
 @pytest.mark.parametrize("name", RULES)
 def test_zero_gradients_have_finite_results(name: str, scope: str) -> None:
@@ -321,26 +278,3 @@ def test_opposite_gradients_are_degenerate_and_left_alone(name: str) -> None:
     noisy = apply(name, Pair([-part + 0.1 * part.abs() for part in pair.retain], pair.retain))
     assert not noisy[1].degenerate
     assert float(noisy[0].norm()) > DEGENERATE
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_the_moving_average_stands_for_the_retain_gradient(name: str) -> None:
-    first, second = normal(11), normal(12)
-    rectifier = rectifiers.make_rectifier(name, 0.25, scope=scope_of(name, {}))
-    for pair in (first, second):
-        rectifier.update_average(pair.retain)
-    gradient = [part.clone() for part in second.gradient]
-    rectifier.apply(gradient, alone)
-    mean = [0.25 * (0.75 * a + b) for a, b in zip(first.retain, second.retain, strict=True)]
-    expected, _ = apply(name, Pair(second.gradient, mean))
-    signs = 100 if name == "sago" else 1  # an average's rounding decides the sign of elements near zero
-    difference = float((torch.from_numpy(whole(gradient)) - expected).norm())
-    assert difference <= signs * ROUNDING * max(1.0, float(expected.norm()))
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_a_retain_gradient_that_is_not_finite_is_refused(name: str) -> None:
-    pair = normal(13, (4,))
-    pair.retain[0][1] = math.inf
-    with pytest.raises(FloatingPointError, match="retain gradient is"):
-        apply(name, pair)

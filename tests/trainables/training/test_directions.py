@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,17 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 from tests.support import ranks
-from tests.support.copies import with_dropout
 from tests.support.naive_vectors import make, recipe
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources, TaskVector, Training
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
-from trainables.methods import task_vector_rectification
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT
 from trainables.storage.opening import open_storage
 from trainables.training import model_files
-from trainables.training.runtime import prepare_process
-from trainables.training.task_vectors import compute_direction, direction_files, forget_batches
+from trainables.training.task_vectors import direction_files, forget_batches
 from trainables.training.task_vectors.direction_files import ensure_direction
 from trainables.trial.runner import TrialRun
 from trainables.trial.setup import load_forget_rows
@@ -41,11 +37,6 @@ def made(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[D
     direction, place = recipe(trial_inputs), tmp_path_factory.mktemp("made")
     tensors = make(direction, place, micro_batch=3)
     return direction, Storage(place), tensors
-
-
-def assert_equal(found: Tensors, expected: Tensors) -> None:
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def flat(tensors: Tensors) -> torch.Tensor:
@@ -64,71 +55,21 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
         patch.setattr(direction_files, "publish", stop)
         with pytest.raises(KeyboardInterrupt):
             make(direction, tmp_path, micro_batch=3)
-    folder, given = (
-        forget_batches.direction_folder(direction, Storage(tmp_path)),
-        (direction, str(tmp_path), Resources(), 3),
-    )
+    folder = forget_batches.direction_folder(direction, Storage(tmp_path))
+    given = (direction, str(tmp_path), Resources(), 3)
     assert not folder.exists()
     shared_artifacts.make_direction(*given)
     assert {path.name for path in folder.parent.iterdir()} == {direction.id()}
-    assert_equal(load_file(folder / "direction-00000.safetensors"), whole)
+    torch.testing.assert_close(load_file(folder / "direction-00000.safetensors"), whole, rtol=0, atol=0)
     written = (folder / RESULT).stat().st_mtime_ns
     monkeypatch.setattr(direction_files, "open_trainer", stop)
     shared_artifacts.make_direction(*given)
     assert (folder / RESULT).stat().st_mtime_ns == written
 
 
-def test_no_more_than_three_vectors_beside_weights_and_gradient(
-    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bytes of all tensors alive when most are: while a vector is added to the mean."""
-    direction, _, whole = made
-    alive: list[float] = []
-    rectified: list[None] = []
-    real = task_vector_rectification.rectify
-
-    def rectify(found: torch.Tensor, normalise: Any) -> Any:
-        rectified.append(None)
-        if len(rectified) == 3:  # of five batches
-            alive.append(tensor_bytes())
-        return real(found, normalise)
-
-    monkeypatch.setattr(task_vector_rectification, "rectify", rectify)
-    before = tensor_bytes()
-    other = make(direction, tmp_path, micro_batch=2)
-    assert alive[0] - before < 5.5 * sum(part.nbytes for part in whole.values())
-    assert float((flat(other) - flat(whole)).norm() / flat(whole).norm()) < 1e-4, "micro-batches change nothing"
-
-
-def tensor_bytes() -> int:
-    gc.collect()
-    storages = [item.untyped_storage() for item in gc.get_objects() if isinstance(item, torch.Tensor)]
-    return sum({storage.data_ptr(): storage.nbytes() for storage in storages if storage.data_ptr()}.values())
-
-
-def test_checkpointing_turns_no_dropout_on(trial_inputs: Any, tmp_path: Path) -> None:
-    """It needs training mode; the gradients of a direction are still of one function."""
-    target = with_dropout(trial_inputs, tmp_path / "target").target
-    direction = recipe(trial_inputs).model_copy(update={"target": Model(path=str(target))})
-    prepare_process(Resources(), 0)
-    trainers = [compute_direction.open_trainer(direction, load_forget_rows, None, on) for on in (False, True)]
-    assert [trainer.model.inner.training for trainer in trainers] == [False, True]
-    losses = [trainer._add_gradient([0, 1, 2])[0] for trainer in trainers]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"batches": 99}, "task_vector.batches=99: forget25 has 15 forget points"),
-        ({"lr": 1e-44}, "every vector is zero after 3 step"),
-    ],
-)
-def test_settings_that_give_no_direction_are_refused(
-    trial_inputs: Any, tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(InputError, match=words):
-        make(recipe(trial_inputs, **changes), tmp_path)
+def test_a_rate_that_gives_no_direction_is_refused(trial_inputs: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="every vector is zero after 3 step"):
+        make(recipe(trial_inputs, lr=1e-44), tmp_path)
 
 
 def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
@@ -140,34 +81,19 @@ def _one_of_two(rank: int, folder: Path, recipe_json: str) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(
-    ("settings", "precision", "tolerance"),
-    [
-        ({}, "fp32", 1e-4),
-        pytest.param(
-            {"normalise": "per_tensor", "optimizer": "adamw", "lr": 1e-3}, "bf16", 0.1, marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_two_ranks_share_the_vectors_and_make_the_same_direction(
-    trial_inputs: Any, made: Any, tmp_path: Path, settings: dict[str, Any], precision: Any, tolerance: float
-) -> None:
+def test_two_ranks_share_the_vectors_and_make_the_same_direction(made: Any, tmp_path: Path) -> None:
     """Batches of three points on two ranks: one of them has nothing to do in a micro-batch."""
     direction, store, expected = made
-    (tmp_path / "two").mkdir()
-    if settings:
-        direction = recipe(trial_inputs, steps=2, **settings).model_copy(update={"precision": precision})
-        store, expected = Storage(tmp_path / "one"), make(direction, tmp_path / "one")
-    ranks.start(_one_of_two, (tmp_path / "two", direction.model_dump_json()), 2)
-    folders = [forget_batches.direction_folder(direction, place) for place in (store, Storage(tmp_path / "two"))]
+    ranks.start(_one_of_two, (tmp_path, direction.model_dump_json()), 2)
+    folders = [forget_batches.direction_folder(direction, place) for place in (store, Storage(tmp_path))]
     found = load_file(folders[1] / "direction-00000.safetensors")
     assert found.keys() == expected.keys()
-    assert float((flat(found) - flat(expected)).norm() / flat(expected).norm()) < tolerance
+    assert float((flat(found) - flat(expected)).norm() / flat(expected).norm()) < 1e-4
     one, two = (atomic_files.read_rows(folder / forget_batches.BATCHES) for folder in folders)
     for first, second in zip(one, two, strict=True):
         for name in ("batch", "rows", "tokens"):
             assert second[name] == first[name]
-        assert second["norm"] == pytest.approx(first["norm"], rel=10 * tolerance)
+        assert second["norm"] == pytest.approx(first["norm"], rel=1e-3)
 
 
 def test_a_trial_moves_the_target_model_as_far_as_its_strength(trial_inputs: Any, tmp_path: Path) -> None:

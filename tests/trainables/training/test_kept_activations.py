@@ -8,8 +8,7 @@ import pytest
 import torch
 import transformers
 
-from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
-from trainables.config.trial import Trial
+from tests.support import measured_step
 from trainables.training import memory, model_files
 from trainables.trial import setup
 
@@ -73,16 +72,9 @@ def test_layers_keep_no_more_than_the_plan_says(
         setup.train_only_rmu_weights(network, layer)
     if lora is not None:
         network = model_files.with_adapters(network, lora, 16)
-    trial = Trial(
-        method=method,
-        rectifier=Rectifier(name="gru", gamma=0.8),
-        target=Model(path="m"),
-        objective=Objective(layer=layer),
-        training=Training(batch_size=8, lora_rank=lora),
-        resources=Resources(precision=precision, zero_stage=1),
-    )
+    job = {"method": method, "layer": layer, "lora": lora, "precision": precision, "micro_batch": ROWS}
     shape = memory.shape_of({**SIZES, "model_type": family.lower()})
     assert shape is not None
-    planned = memory.peak(trial, shape, 1, ROWS, LENGTH).activations
+    planned = memory.peak(measured_step.trial_of(job), shape, 1, ROWS, LENGTH).activations
     assert kept(network) <= planned
     assert method == "rmu" or planned <= 1.6 * kept(network)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 
-from tests.support import tiny
+from tests.support import families, tiny
 from trainables.common.tokenized_row import Example
 from trainables.inference.padded_batch import collate
 from trainables.methods import method_constants, objectives
@@ -18,29 +17,15 @@ from trainables.methods.objectives import ForwardOutput, Term
 from trainables.training import forward_backward
 
 LENGTHS = ((5, 2), (17, 4), (9, 8), (12, 1), (3, 2), (17, 9))
-SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "Llama": {"intermediate_size": 24},
-    "Mistral": {"intermediate_size": 24, "num_key_value_heads": 1, "sliding_window": 6},
-    "Phi": {"intermediate_size": 24},
-    "Qwen2": {"intermediate_size": 24, "num_key_value_heads": 1},
-    "Gemma2": {"intermediate_size": 24, "num_key_value_heads": 1, "head_dim": 8},
-    "OPT": {"dropout": 0.0, "ffn_dim": 24, "word_embed_proj_dim": 16, "max_position_embeddings": 32},
-    "GPTNeoX": {"intermediate_size": 24},
-}
+FAMILIES = ("Llama", "Mistral", "Phi", "Qwen2", "Gemma2", "OPT", "GPTNeoX")
+SETTINGS: dict[str, dict[str, Any]] = {"Mistral": {"sliding_window": 6}, "OPT": {"dropout": 0.0}}
 REDUCTIONS = ("labels", "attended", "all_positions", "all_positions_fixed_pad")
 TOLERANCE = 1e-6
 """Relative. Weights are fp64, so that what is left is the rounding of losses, which are taken in fp32."""
 
 
-def network(family: str = "Llama", attention: str | None = None) -> Any:
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**SIZES, **FAMILIES[family], attn_implementation=attention)
-    made = getattr(transformers, f"{family}ForCausalLM")(config).double().train()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.mul_(4)  # so that what a token attends to changes what is said
-    return made
+def network(family: str = "Llama") -> Any:
+    return families.network(family, **SETTINGS.get(family, {})).double().train()
 
 
 def rows() -> list[Example]:
@@ -106,20 +91,15 @@ def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: 
 
 
 @pytest.mark.parametrize("size", [None, 4])
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_divergences_and_reference_sums(reduction: str, size: int | None) -> None:
-    constants = method_constants.Constants(beta=0.5, kl_reduction=reduction)  # type: ignore[arg-type]
-    compare(objectives.make_objective("npo_kl", constants).terms, size)
-
-
-@pytest.mark.parametrize("size", [None, 4])
-@pytest.mark.parametrize("reduction", ["labels", "all_positions"])
-def test_steering(reduction: str, size: int | None) -> None:
-    constants = method_constants.Constants(layer=1, rmu_reduction=reduction)  # type: ignore[arg-type]
-    compare(objectives.make_objective("rmu", constants).terms, size)
-
-
-def compare(terms: tuple[Term, ...], size: int | None) -> None:
+@pytest.mark.parametrize(
+    ("method", "constants"),
+    [
+        *(("npo_kl", {"beta": 0.5, "kl_reduction": reduction}) for reduction in REDUCTIONS),
+        *(("rmu", {"layer": 1, "rmu_reduction": reduction}) for reduction in ("labels", "all_positions")),
+    ],
+)
+def test_divergences_reference_sums_and_steering(method: str, constants: dict[str, Any], size: int | None) -> None:
+    terms = objectives.make_objective(method, method_constants.Constants(**constants)).terms
     model, theirs, frozen = network(), network(), network().eval().requires_grad_(False)
     with torch.no_grad():
         for each in (model, theirs):

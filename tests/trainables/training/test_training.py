@@ -16,7 +16,7 @@ from trainables.benchmarks import tofu
 from trainables.common.errors import TrialStopped
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.methods import method_constants, objectives, rectifiers
-from trainables.training import engine, forward_backward, loop, model_files, sampling
+from trainables.training import engine, loop, model_files, sampling
 from trainables.training.runtime import prepare_process
 
 TOFU = tofu.TofuBenchmark()
@@ -140,16 +140,6 @@ def test_what_is_observed_changes_nothing_and_is_the_angle_before_and_after(rows
             assert after is None or record["cos_before"] == pytest.approx(cos, abs=1e-5)
 
 
-def test_what_is_observed_takes_no_random_numbers_of_dropout(rows: dict[str, Any]) -> None:
-    network = copy.deepcopy(rows["network"])
-    for layer in network.model.layers:
-        layer.self_attn.attention_dropout = 0.5
-    settings = reference.Settings("npo", "gru", lr=1e-3, gamma=0.8)
-    plain, _ = train({**rows, "network": network}, settings, steps=2)
-    observed, _ = train({**rows, "network": network}, settings, steps=2, observe=1)
-    assert torch.equal(plain, observed)
-
-
 def test_retain_gradient_that_is_not_finite_stops_as_diverged(rows: dict[str, Any]) -> None:
     class Spoiled(rectifiers.GRU):
         def update_average(self, retain: rectifiers.Shard) -> None:
@@ -159,36 +149,6 @@ def test_retain_gradient_that_is_not_finite_stops_as_diverged(rows: dict[str, An
     with pytest.raises(TrialStopped, match="averaged retain gradient is nan at step 1") as stopped:
         train(rows, reference.Settings("ga", "gru", lr=1e-3), steps=1, rectifier=Spoiled(0.8, None))
     assert (stopped.value.kind, stopped.value.step) == ("diverged", 1)
-
-
-@pytest.mark.parametrize("method", ["gd", "npo_gd", "simnpo_gd"])
-def test_one_retain_pass_serves_rectifier_and_term(
-    rows: dict[str, Any], method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same as a pass for each, which a term without `nll` has."""
-    settings = reference.Settings(method, "gru", lr=0.05, gamma=0.8, tau=1.0, optimizer="sgd")
-    one_pass = objectives.make_objective(method, method_constants.Constants(retain_coefficient=0.3))
-    two_passes = replace(one_pass, terms=tuple(replace(term, nll_weight=None) for term in one_pass.terms))
-    forward, sides = forward_backward.forward, []
-    count = lambda *given: sides.append(given[1].side if torch.is_grad_enabled() else "") or forward(*given)  # noqa: E731
-    monkeypatch.setattr(forward_backward, "forward", count)
-    updates, series = [], []
-    for objective, retain_passes in ((one_pass, 3), (two_passes, 6)):
-        sides.clear()
-        update, records = train(rows, settings, steps=3, objective=objective)
-        assert sides.count("retain") == retain_passes
-        updates.append(update)
-        series.append([value for record in records for value in (record["loss"], record["grad_norm"], record["dot"])])
-    assert series[0] == pytest.approx(series[1], rel=1e-5)
-    assert reference.relative(updates[0], updates[1]) <= 1e-5
-
-
-def test_infinite_loss_stops_as_diverged(rows: dict[str, Any]) -> None:
-    with pytest.raises(TrialStopped) as stopped:
-        train(rows, reference.Settings("ga", "none", lr=1e9, optimizer="sgd"), steps=4)
-    assert stopped.value.kind == "diverged"
-    assert stopped.value.step is not None
-    assert "step" in stopped.value.message
 
 
 def test_degenerate_gradient_skips_the_step_after_drawing_again(rows: dict[str, Any]) -> None:
