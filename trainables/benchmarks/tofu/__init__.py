@@ -11,7 +11,7 @@ import numpy as np
 from trainables.benchmarks import base, measures, metrics
 from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.benchmarks.measures import HOLDOUT
-from trainables.benchmarks.tofu import aggregates, row_scores, rows
+from trainables.benchmarks.tofu import aggregates, open_unlearning_files, row_scores, rows
 from trainables.benchmarks.tofu.aggregates import Reference
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
@@ -139,6 +139,10 @@ class TofuBenchmark(base.BenchmarkBase):
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Reference:
         """Return what the retain model gave. Raises InputError if split, dialect, template or rows differ."""
+        if kept and isinstance(kept.get("forget_truth_ratio"), dict):  # a TOFU_EVAL.json
+            found = rows.evaluation_rows(benchmark)
+            sizes = len(found["forget"]), len(found.get(HOLDOUT, ()))
+            return open_unlearning_files.read_log(kept, benchmark, *sizes, where)
         kept = base.check_reference(kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST)
         asked = {
             task: [{**row, "task": task} for row in found]
