@@ -55,11 +55,13 @@ def make_picture(kind: str, figure: Figure, points: pd.DataFrame, *, stem: str =
     return Picture(stem or kind, figure, points, CAPTIONS[kind].format(**words))
 
 
-def draw_splits(kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure]) -> Iterator[Picture]:
-    """Yield a picture for each split, `KIND-SPLIT`."""
+def draw_splits(
+    kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure], stem: str = ""
+) -> Iterator[Picture]:
+    """Yield a picture for each split, `STEM-SPLIT`."""
     for split, rows in points.groupby("split"):
         here = rows.reset_index(drop=True)
-        yield make_picture(kind, draw(here), here, stem=f"{kind}-{split}", split=str(split))
+        yield make_picture(kind, draw(here), here, stem=f"{stem or kind}-{split}", split=str(split))
 
 
 def draw_sweeps(frames: Mapping[str, pd.DataFrame], beside: bool = False, several: bool = False) -> list[Picture]:

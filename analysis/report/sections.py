@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from analysis import paper
-from analysis.figures import catalog, tradeoff, training
+from analysis.figures import catalog, rectifiers, tradeoff, training
 from analysis.figures.catalog import Picture, draw_splits, make_picture
 from analysis.labels import OTHER_REFERENCES, REFERENCES
 from analysis.load.goal_columns import full_title
@@ -94,7 +94,10 @@ def _write_rectifiers(report: Report) -> list[Section]:
     found = [(goal, rectifier_tables.list_rectifiers(comparison, goal)) for goal in comparison.ranked]
     items = [TableItem(frame, title=full_title(goal)) for goal, frame in found]
     items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))
-    return [Section("Which rectifier helps", tuple(items))]
+    draw = partial(rectifiers.draw_differences, goals=comparison.goals)
+    points = rectifiers.difference_points(comparison)
+    pictures = save_pictures(report.folder, draw_splits("forest", points, draw, "rectifiers"))
+    return [Section("Which rectifier helps", tuple(items), pictures)]
 
 
 def _write_attacks(report: Report) -> list[Section]:

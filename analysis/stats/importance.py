@@ -30,7 +30,7 @@ def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
     goals, rows = goals_of_runs(runs), []
     for study, varied, points in _list_points(runs):
         for goal in goals.compared:
-            measured = points.dropna(subset=[goal.metric])
+            measured: Any = points.dropna(subset=[goal.metric])
             if len(measured) < LEAST_SETTINGS or len(set(measured[goal.metric])) < 2:
                 continue
             shares = _compare_best(measured[varied], [goal.gain(value) for value in measured[goal.metric]])
@@ -65,7 +65,8 @@ def _compare_best(points: pd.DataFrame, gains: Iterable[float]) -> dict[str, flo
     distributions: dict[str, Any] = {}
     for name in map(str, points):
         numbers: Any = pd.to_numeric(points[name], errors="coerce")
-        if numbers.notna().all() and points[name].map(type).ne(bool).all():
+        kinds: Any = points[name].map(type)
+        if numbers.notna().all() and kinds.ne(bool).all():
             values: Any = points[name].astype(float)
             wide = values.min() > 0 and values.max() >= LOG_RATIO * values.min()
             distributions[name] = FloatDistribution(values.min(), values.max(), log=bool(wide))

@@ -89,7 +89,7 @@ def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: 
     points = [("ga", NONE, -1.0, 0.8, 0), ("ga", NONE, -19.0, 0.2, 1), ("ga", GRU, -8.0, 0.6, 0)]
     points += [("gd", NONE, -22.0, 0.85, 0), ("gd", GRU, -20.0, 0.85, 0), ("npo", NONE, -30.0, 0.95, 0)]
     names = ("method", "rectifier", "fq", "mu", "seed")
-    trials = [dict(zip(names, point, strict=True)) for point in points]
+    trials: list[Any] = [dict(zip(names, point, strict=True)) for point in points]
     found = tradeoff.trial_points(make_sweep(tmp_path, *trials, splits=("forget05",)))
     front = found.loc[found["front"]]
     assert sorted(zip(front[FQ], front[MU], strict=True)) == [(-30.0, 0.95), (-20.0, 0.85), (-8.0, 0.6)]
