@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables.config.settings import Resources, Training
+from trainables.config.settings import Resources
 from trainables.methods.rectifiers import Metric, Segments
 from trainables.training import memory
 
@@ -50,8 +50,10 @@ class _TensorsOnly(TorchCheckpointEngine):
             return torch.load(path, map_location=map_location, weights_only=True)
 
 
-class Engine:
+class DeepSpeedEngine:
     """A DeepSpeed engine. `shard()` is this rank's part of the gradient, averaged over ranks."""
+
+    combines = False
 
     def __init__(self, inner: Any, resources: Resources, stage: int) -> None:
         self.inner = inner
@@ -93,6 +95,10 @@ class Engine:
             flat = getattr(group, "flat_partition", None)
             parts += [flat] if flat is not None else list(group)
         return parts
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Return what `shard` does, to be read."""
+        return self.shard()
 
     @cached_property
     def segments(self) -> Segments:
@@ -217,16 +223,15 @@ class Engine:
         inspect.getclosurevars(wrapped).nonlocals["func"].cache_clear()
 
 
-def create_engine(network: Any, training: Training, resources: Resources) -> Engine:
+def create_deepspeed_engine(network: Any, optimizer: torch.optim.Optimizer, resources: Resources) -> DeepSpeedEngine:
     """Return a DeepSpeed engine around `network`. The process group must exist (`runtime.prepare_process`).
 
     Accumulation, loss scaling, clipping and the schedule are this project's. Offloaded states of the optimizer lie in
     pinned memory if there is a GPU to copy from. Without a chosen ZeRO stage it is 1.
     """
     stage = 1 if resources.zero_stage is None else resources.zero_stage
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    bucket = min(memory.BUCKET, sum(parameter.numel() for parameter in parameters))
-    zero: dict[str, Any] = {"stage": stage, "reduce_bucket_size": bucket}
+    trained = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+    zero: dict[str, Any] = {"stage": stage, "reduce_bucket_size": min(memory.BUCKET, trained)}
     if resources.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
     config: dict[str, Any] = {
@@ -242,10 +247,5 @@ def create_engine(network: Any, training: Training, resources: Resources) -> Eng
         config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
         if stage == 1:  # 0.19.8: it sums over ranks what was accumulated in fp32, and would round that to bf16
             config["communication_data_type"] = "fp32"
-    chosen: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
-    if training.optimizer == "sgd":
-        optimizer: Any = torch.optim.SGD(parameters, **chosen)
-    else:
-        optimizer = torch.optim.AdamW(parameters, **chosen, betas=training.betas, eps=training.eps, fused=True)
     inner, *_ = deepspeed.initialize(model=network, optimizer=optimizer, config=config, dist_init_required=False)
-    return Engine(inner, resources, stage)
+    return DeepSpeedEngine(inner, resources, stage)

@@ -23,7 +23,7 @@ from trainables.inference.padded_batch import pad_of
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import read_json
 from trainables.training import checkpoints, loop, memory, model_files, sampling
-from trainables.training.engine import Engine
+from trainables.training.engine import Engine, is_plain
 from trainables.training.runtime import device_memory
 
 CPU_TOKENS = 1024
@@ -158,7 +158,12 @@ def gpu_memory(trial: Trial, device: torch.device) -> float:
 
 
 def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoint: Path) -> Resources:
-    """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, if the user chose none."""
+    """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, if the user chose none.
+
+    The plain engine has none.
+    """
+    if is_plain(trial.resources):
+        return trial.resources.model_copy(update={"engine": "plain"})
     if trial.resources.zero_stage is not None:
         return trial.resources
     meta = checkpoints.read_meta(checkpoint)

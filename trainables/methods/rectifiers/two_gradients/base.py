@@ -16,6 +16,7 @@ import torch
 from trainables.methods.rectifiers.base import (
     DEGENERATE,
     Averaging,
+    Combination,
     Outcome,
     Reduce,
     Segments,
@@ -41,10 +42,32 @@ class TwoGradients(Averaging):
     def __init__(self, gamma: float | None = None, tau: None = None, *, scope: Scope = "global") -> None:
         super().__init__(gamma)
         self.by_tensor = scope == "tensor"
+        self.combines = not self.by_tensor
 
     @abstractmethod
     def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         """Return a and b from ||g_u||^2, ||g_r||^2 and <g_u, g_r>: all (T,) in fp64, T tensors, or 1 for the whole."""
+
+    def decide(self, dot: float, average_square: float, square: float) -> Combination:
+        """Return both weights of the whole gradient; the step of one whose two parts cancel is skipped."""
+        before = (dot, average_square, square)
+        check_finite(average_square)
+        table = torch.tensor([square, average_square, dot], dtype=torch.float64).view(3, 1)
+        forget, retain = (float(weight) for weight in self.weights(*table))
+        parts = forget * forget * square + retain * retain * average_square
+        whole = parts + 2 * forget * retain * dot
+        if whole < DEGENERATE * parts:
+            found = describe(before, (0.0, average_square, 0.0), rectified=True, degenerate=True)
+            return Combination(1.0, 0.0, found)
+        found = describe(
+            before,
+            (forget * dot + retain * average_square, average_square, whole),
+            coefficient=retain,
+            rectified=dot < 0,
+            conflict_share=float(dot < 0),
+            forget_share=forget * forget * square / whole if whole > 0 else math.nan,
+        )
+        return Combination(forget, retain, found)
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Combine in place; leave a degenerate gradient, whose two parts cancel, as it is: its step is skipped.

@@ -1,0 +1,206 @@
+"""Engines of a training step: they hold a model's gradient between its backward passes and the optimizer step.
+
+`PlainEngine` is for one rank. DeepSpeed's (deepspeed_engine.py) is for several ranks, ZeRO stages and offloading. Both
+have the same methods and give the same trajectory (tests/trainables/training/test_invariance.py).
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from trainables.config.settings import Resources, Training
+from trainables.methods.rectifiers import Combination, Metric, Segments, kernels_for
+
+if TYPE_CHECKING:
+    from trainables.training.deepspeed_engine import DeepSpeedEngine
+
+Engine: TypeAlias = "PlainEngine | DeepSpeedEngine"
+
+ALIGNED = 64
+"""Elements: every tensor of a model begins at a multiple of it, so that matrix products find aligned memory."""
+STATES = "states.safetensors"
+
+
+class PlainEngine:
+    """The engine of one rank: weights, gradient and the optimizer's states are one flat tensor each.
+
+    AdamW works on fp32 weights, of which bf16 ones are a copy. After one micro-batch the gradient is kept in the
+    precision of the weights, which holds it exactly; sums of several are fp32.
+    """
+
+    stage, rank, world = 0, 0, 1
+    combines = True
+
+    def __init__(self, network: Any, training: Training, resources: Resources) -> None:
+        self.inner = self.module = network
+        self.resources = resources
+        self.trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self.device = self.shard_device = self.trained[0].device
+        sizes = [-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in self.trained]
+        self.starts = list(accumulate(sizes, initial=0))
+        self.weights = _flatten(self.trained, self.starts)
+        self.master = torch.nn.Parameter(self.weights.float())  # of fp32 weights the very same memory
+        self.optimizer = make_optimizer([self.master], training)
+        self.gradient: torch.Tensor | None = None
+        self.combination: tuple[float, float, torch.Tensor] | None = None
+
+    def backward(self, loss: torch.Tensor, *, last: bool) -> None:
+        """Add one micro-batch's gradient to what the passes since `clear` have left."""
+        loss.backward()
+        parts = []
+        for parameter, start, end in zip(self.trained, self.starts, self.starts[1:], strict=False):
+            found = parameter.grad
+            parts.append(self.weights.new_zeros(parameter.numel()) if found is None else found.reshape(-1))
+            if end - start > parameter.numel():
+                parts.append(self.weights.new_zeros(end - start - parameter.numel()))
+            parameter.grad = None
+        whole = torch.cat(parts)
+        self.gradient = whole if self.gradient is None else self.gradient.float().add_(whole)
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Return the gradient of the passes so far to be read, in the precision that holds it."""
+        return [torch.zeros_like(self.master) if self.gradient is None else self.gradient]
+
+    def shard(self) -> list[torch.Tensor]:
+        """Return the gradient in fp32, as `combine` changes it; what is written there reaches `step`."""
+        (gradient,) = self.gradients()
+        self.gradient = gradient.float()
+        if self.combination is not None:
+            forget, retain, average = self.combination
+            self.gradient.mul_(forget).add_(average, alpha=retain)
+            self.combination = None
+        return [self.gradient]
+
+    def combine(self, found: Combination, average: list[torch.Tensor]) -> None:
+        """Replace the gradient by found.forget times itself and found.retain times `average`, as `step` reads it."""
+        self.combination = (found.forget, found.retain, *average)
+
+    @property
+    def segments(self) -> Segments:
+        """Which elements of `shard()` belong to which trained tensor, in the order of the model's parameters."""
+        cuts = [
+            (number, start, start + parameter.numel())
+            for number, (parameter, start) in enumerate(zip(self.trained, self.starts, strict=False))
+        ]
+        return Segments(len(cuts), [cuts])
+
+    def metric(self) -> Metric | None:
+        """Return Adam's second moments of the elements of `shard()`; None of another optimizer and before a step."""
+        moments = self.optimizer.state[self.master].get("exp_avg_sq")
+        return None if moments is None else Metric([moments], self.optimizer.param_groups[0]["eps"])
+
+    def reduce(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the sum over ranks, of which there is one."""
+        return value
+
+    def total(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the sum over ranks, of which there is one."""
+        return value.to(self.device)
+
+    def clear(self) -> None:
+        """Forget the gradient of the last passes, so that the next one starts from zero."""
+        self.gradient = self.combination = None
+
+    def step(self, lr: float) -> None:
+        (group,) = self.optimizer.param_groups
+        group["lr"] = lr
+        if self._kernels is not None:
+            self._step_fused(group)
+        else:
+            (self.master.grad,) = self.shard()
+            self.optimizer.step()
+            self.master.grad = None
+            if self.weights.dtype != self.master.dtype:
+                self.weights.copy_(self.master.detach())
+        self.clear()
+
+    @property
+    def _kernels(self) -> Any:
+        """Those that take AdamW's step in one reading; None on a CPU and for another optimizer."""
+        return kernels_for(self.master) if isinstance(self.optimizer, torch.optim.AdamW) else None
+
+    def _step_fused(self, group: dict[str, Any]) -> None:
+        state, master = self.optimizer.state[self.master], self.master.detach()
+        if not state:
+            moments = {name: torch.zeros_like(master) for name in ("exp_avg", "exp_avg_sq")}
+            state.update(step=torch.tensor(0.0), **moments)
+        state["step"] += 1
+        forget, retain, average = self.combination or (1.0, 0.0, None)
+        (gradient,) = self.gradients()
+        self._kernels.adamw(
+            gradient,
+            average,
+            master,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            self.weights,
+            forget=forget,
+            retain=retain,
+            step=int(state["step"]),
+            group=group,
+        )
+
+    def gather(self) -> dict[str, torch.Tensor]:
+        """Return the whole model's weights on the CPU."""
+        return {name: part.detach().cpu().clone() for name, part in self.module.state_dict().items()}
+
+    def save(self, folder: Path, tag: str) -> None:
+        """Write the trained weights in fp32 and the optimizer's states."""
+        (folder / tag).mkdir(parents=True, exist_ok=True)
+        save_file({"weights": self.master.detach(), **self.optimizer.state[self.master]}, folder / tag / STATES)
+
+    def restore(self, folder: Path, tag: str) -> None:
+        """Load what `save` wrote."""
+        states = load_file(folder / tag / STATES, device=str(self.device))
+        self.master.detach().copy_(states.pop("weights"))
+        self.weights.copy_(self.master.detach())
+        if states and self._kernels is not None:
+            states["step"] = states["step"].cpu()  # where the kernel's scalars are made from it without a look
+        self.optimizer.state[self.master] = states
+
+    def close(self) -> None:
+        """Leave the model to its owner; the engine's memory goes with it."""
+        self.clear()
+
+
+def create_engine(network: Any, training: Training, resources: Resources) -> Engine:
+    """Return an engine around `network`: DeepSpeed's where ranks, a ZeRO stage or offloading ask for it.
+
+    Accumulation, loss scaling, clipping and the schedule are this project's.
+    """
+    if is_plain(resources):
+        dtype = torch.bfloat16 if resources.precision == "bf16" else torch.float32
+        return PlainEngine(network.to(dtype), training, resources)
+    from trainables.training.deepspeed_engine import create_deepspeed_engine
+
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    return create_deepspeed_engine(network, make_optimizer(trained, training), resources)
+
+
+def is_plain(resources: Resources) -> bool:
+    """Return whether a trial is of one rank and asks for nothing of DeepSpeed's."""
+    asked = resources.ranks > 1 or resources.zero_stage is not None or resources.offload_optimizer
+    return resources.engine == "plain" or (resources.engine == "auto" and not asked)
+
+
+def make_optimizer(parameters: list[Any], training: Training) -> torch.optim.Optimizer:
+    """Return the optimizer that the configuration asks for."""
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=training.lr, weight_decay=training.weight_decay)
+    chosen: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
+    return torch.optim.AdamW(parameters, **chosen, betas=training.betas, eps=training.eps, fused=True)
+
+
+def _flatten(trained: list[Any], starts: list[int]) -> torch.Tensor:
+    """Return one tensor with all of the parameters, which become views of it."""
+    whole = torch.zeros(starts[-1], dtype=trained[0].dtype, device=trained[0].device)
+    for parameter, start in zip(trained, starts, strict=False):
+        part = whole[start : start + parameter.numel()]
+        part.copy_(parameter.detach().reshape(-1))
+        parameter.data = part.view_as(parameter)
+    return whole
