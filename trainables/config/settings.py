@@ -261,6 +261,12 @@ class Resources(Value):
     evaluation_tokens: int = Field(default=4096, ge=256, le=10**9)
     """Padded tokens of one evaluation pass."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a trial trains with the engine of one rank, and not with DeepSpeed's."""
+        asked = self.ranks > 1 or self.zero_stage is not None or self.offload_optimizer
+        return self.engine == "plain" or (self.engine == "auto" and not asked)
+
     @model_validator(mode="after")
     def _check_zero_stage(self) -> Resources:
         """Refuse what the pinned DeepSpeed cannot do, or where a written gradient does not reach the step."""

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from trainables.config.settings import Resources, Training
-from trainables.methods.rectifiers import Combination, Metric, Segments, kernels_for
+from trainables.methods.rectifiers import Combination, Metric, Segments, Shard, kernels_for
 
 if TYPE_CHECKING:
     from trainables.training.deepspeed_engine import DeepSpeedEngine
@@ -47,7 +47,7 @@ class PlainEngine:
         self.master = torch.nn.Parameter(self.weights.float())  # of fp32 weights the very same memory
         self.optimizer = make_optimizer([self.master], training)
         self.gradient: torch.Tensor | None = None
-        self.combination: tuple[float, float, torch.Tensor] | None = None
+        self.combination: tuple[float, float, torch.Tensor | None] | None = None
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """Add one micro-batch's gradient to what the passes since `clear` have left."""
@@ -72,13 +72,16 @@ class PlainEngine:
         self.gradient = gradient.float()
         if self.combination is not None:
             forget, retain, average = self.combination
-            self.gradient.mul_(forget).add_(average, alpha=retain)
+            if forget != 1.0:
+                self.gradient.mul_(forget)
+            if average is not None and retain != 0.0:
+                self.gradient.add_(average, alpha=retain)
             self.combination = None
         return [self.gradient]
 
-    def combine(self, found: Combination, average: list[torch.Tensor]) -> None:
+    def combine(self, found: Combination, average: Shard) -> None:
         """Replace the gradient by found.forget times itself and found.retain times `average`, as `step` reads it."""
-        self.combination = (found.forget, found.retain, *average)
+        self.combination = (found.forget, found.retain, average[0] if average else None)
 
     @property
     def segments(self) -> Segments:
@@ -173,19 +176,13 @@ def create_engine(network: Any, training: Training, resources: Resources) -> Eng
 
     Accumulation, loss scaling, clipping and the schedule are this project's.
     """
-    if is_plain(resources):
+    if resources.is_plain:
         dtype = torch.bfloat16 if resources.precision == "bf16" else torch.float32
         return PlainEngine(network.to(dtype), training, resources)
     from trainables.training.deepspeed_engine import create_deepspeed_engine
 
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     return create_deepspeed_engine(network, make_optimizer(trained, training), resources)
-
-
-def is_plain(resources: Resources) -> bool:
-    """Return whether a trial is of one rank and asks for nothing of DeepSpeed's."""
-    asked = resources.ranks > 1 or resources.zero_stage is not None or resources.offload_optimizer
-    return resources.engine == "plain" or (resources.engine == "auto" and not asked)
 
 
 def make_optimizer(parameters: list[Any], training: Training) -> torch.optim.Optimizer:

@@ -259,7 +259,8 @@ def _rectify(engine: Engine, rectifier: rectifiers.Rectifier) -> rectifiers.Outc
     """Rectify the engine's gradient: written there, or left to the optimizer's own reading where both can."""
     if not (engine.combines and rectifier.combines):
         return rectifier.apply(engine.shard(), engine.reduce)
-    found = rectifier.decide(*rectifiers.products(engine.gradients(), rectifier.average).tolist())
+    gradient = engine.gradients()
+    found = rectifier.decide(*rectifiers.products(gradient, rectifier.average or gradient).tolist())
     if not found.outcome.degenerate:
         engine.combine(found, rectifier.average)
     return found.outcome

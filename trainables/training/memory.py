@@ -94,21 +94,25 @@ def shape_of(settings: Mapping[str, Any]) -> Shape | None:
         return None
 
 
-def states(trial: Trial, parameters: int, trained: int, stage: int) -> States:
+def states(trial: Trial, parameters: int, trained: int, stage: int, *, several: bool = True) -> States:
     """Return the states of a model of `parameters`, of which `trained` have a gradient, with AdamW.
 
     From ZeRO 1 on the optimizer (two fp32 moments and an fp32 copy of the weights) and an fp32 gradient are split over
     ranks, at 3 the weights. In bf16 at ZeRO 1 DeepSpeed has the whole fp32 gradient on every rank. Retain gradients
-    are fp32 shards. Optimizer and retain gradients lie on the CPU with offload_optimizer.
+    are fp32 shards. Optimizer and retain gradients lie on the CPU with offload_optimizer. The plain engine has a
+    gradient as wide as the weights, one in fp32 beside it with several micro-batches, and an fp32 copy of bf16 weights.
     """
     resources = trial.resources
     width, owner = WIDTH[resources.precision], resources.ranks if stage >= 1 else 1
     whole = stage == 1 and resources.precision == "bf16"
     split = 0 if resources.offload_optimizer and resources.gpus else 4 * trained / owner
+    gradients, copies = trained * (width + 4 if whole else 4 / owner), 3 if stage >= 1 else 2
+    if resources.is_plain:
+        gradients, copies = trained * (width + 4 * several), 3 if resources.precision == "bf16" else 2
     return States(
         weights=parameters * width / (resources.ranks if stage == 3 else 1),
-        gradients=trained * (width + 4 if whole else 4 / owner),
-        optimizer=(3 if stage >= 1 else 2) * split,
+        gradients=gradients,
+        optimizer=copies * split,
         average=_count_retain_gradients(trial) * split,
         frozen=parameters * width if "frozen_model" in METHODS[trial.method].needs else 0,
     )
@@ -156,10 +160,13 @@ def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak
     width, trained = WIDTH[resources.precision], _count_trained(trial, shape)
     copied = stage == 3 or (trial.training.lora_rank and trial.training.eval_every)
     evaluation = _evaluation_bytes(resources, shape, width) + (width * shape.parameters if copied else 0)
-    buffers = 2 * min(BUCKET, trained)
+    buffers = 0 if resources.is_plain else 2 * min(BUCKET, trained)
     if stage == 3 and resources.ranks > 1:
         buffers += min(BUCKET, trained) + min(GATHERED, shape.parameters)
-    held = states(trial, shape.parameters, trained, stage)
+    several = rows < trial.training.batch_size // resources.ranks
+    held = states(trial, shape.parameters, trained, stage, several=several)
+    if resources.is_plain:  # when activations are gone, the gradient lies flat beside autograd's
+        activations = max(activations, 4 * trained)
     return Peak(held, width * buffers if resources.gpus else 0, activations, evaluation)
 
 

@@ -23,7 +23,7 @@ from trainables.inference.padded_batch import pad_of
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import read_json
 from trainables.training import checkpoints, loop, memory, model_files, sampling
-from trainables.training.engine import Engine, is_plain
+from trainables.training.engine import Engine
 from trainables.training.runtime import device_memory
 
 CPU_TOKENS = 1024
@@ -162,7 +162,7 @@ def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoi
 
     The plain engine has none.
     """
-    if is_plain(trial.resources):
+    if trial.resources.is_plain:
         return trial.resources.model_copy(update={"engine": "plain"})
     if trial.resources.zero_stage is not None:
         return trial.resources

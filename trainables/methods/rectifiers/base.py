@@ -94,7 +94,7 @@ class Rectifier(Protocol):
 
     combines: bool = False
     """The result is a combination of the gradient and `average`, which `decide` finds from their three products."""
-    average: list[torch.Tensor]
+    average: Shard = ()
 
     def update_average(self, retain: Shard) -> None:
         """Take the retain gradient of this step."""
