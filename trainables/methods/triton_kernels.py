@@ -17,7 +17,7 @@ BLOCK = 4096
 
 
 @triton.jit
-def _lerp(mean: Any, part: Any, weight: Any, size: Any, BLOCK: tl.constexpr) -> None:
+def _lerp(mean, part, weight, size, BLOCK: tl.constexpr):
     places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = places < size
     old = tl.load(mean + places, mask=inside)
@@ -26,7 +26,7 @@ def _lerp(mean: Any, part: Any, weight: Any, size: Any, BLOCK: tl.constexpr) -> 
 
 
 @triton.jit
-def _products(gradient: Any, average: Any, sums: Any, size: Any, BLOCK: tl.constexpr) -> None:
+def _products(gradient, average, sums, size, BLOCK: tl.constexpr):
     program = tl.program_id(0)
     places = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = places < size
@@ -39,25 +39,25 @@ def _products(gradient: Any, average: Any, sums: Any, size: Any, BLOCK: tl.const
 
 @triton.jit
 def _adamw(
-    gradient: Any,
-    average: Any,
-    weights: Any,
-    first: Any,
-    second: Any,
-    copy: Any,
-    forget: Any,
-    retain: Any,
-    rate: Any,
-    decay: Any,
-    beta1: Any,
-    beta2: Any,
-    root: Any,
-    eps: Any,
-    size: Any,
+    gradient,
+    average,
+    weights,
+    first,
+    second,
+    copy,
+    forget,
+    retain,
+    rate,
+    decay,
+    beta1,
+    beta2,
+    root,
+    eps,
+    size,
     COMBINED: tl.constexpr,
     COPIED: tl.constexpr,
     BLOCK: tl.constexpr,
-) -> None:
+):
     places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = places < size
     g = tl.load(gradient + places, mask=inside).to(tl.float32) * forget

@@ -46,6 +46,8 @@ class PlainEngine:
         self.weights = _flatten(self.trained, self.starts)
         self.master = torch.nn.Parameter(self.weights.float())  # of fp32 weights the very same memory
         self.optimizer = make_optimizer([self.master], training)
+        self.flat = torch.zeros_like(self.weights)
+        self.wide: torch.Tensor | None = None
         self.gradient: torch.Tensor | None = None
         self.combination: tuple[float, float, torch.Tensor | None] | None = None
 
@@ -59,17 +61,26 @@ class PlainEngine:
             if end - start > parameter.numel():
                 parts.append(self.weights.new_zeros(end - start - parameter.numel()))
             parameter.grad = None
-        whole = torch.cat(parts)
-        self.gradient = whole if self.gradient is None else self.gradient.float().add_(whole)
+        if self.gradient is self.flat:
+            self.gradient = self._widen()
+        torch.cat(parts, out=self.flat)
+        self.gradient = self.flat if self.gradient is None else self.gradient.add_(self.flat)
+
+    def _widen(self) -> torch.Tensor:
+        """Return the gradient of one micro-batch as an fp32 tensor of its own."""
+        self.wide = torch.empty_like(self.master.detach()) if self.wide is None else self.wide
+        return self.wide.copy_(self.flat)
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradient of the passes so far to be read, in the precision that holds it."""
-        return [torch.zeros_like(self.master) if self.gradient is None else self.gradient]
+        self.gradient = self.flat.zero_() if self.gradient is None else self.gradient
+        return [self.gradient]
 
     def shard(self) -> list[torch.Tensor]:
         """Return the gradient in fp32, as `combine` changes it; what is written there reaches `step`."""
-        (gradient,) = self.gradients()
-        self.gradient = gradient.float()
+        (self.gradient,) = self.gradients()
+        if self.gradient is self.flat and self.flat.dtype != torch.float32:
+            self.gradient = self._widen()
         if self.combination is not None:
             forget, retain, average = self.combination
             if forget != 1.0:

@@ -99,8 +99,9 @@ def states(trial: Trial, parameters: int, trained: int, stage: int, *, several: 
 
     From ZeRO 1 on the optimizer (two fp32 moments and an fp32 copy of the weights) and an fp32 gradient are split over
     ranks, at 3 the weights. In bf16 at ZeRO 1 DeepSpeed has the whole fp32 gradient on every rank. Retain gradients
-    are fp32 shards. Optimizer and retain gradients lie on the CPU with offload_optimizer. The plain engine has a
-    gradient as wide as the weights, one in fp32 beside it with several micro-batches, and an fp32 copy of bf16 weights.
+    are fp32 shards. Optimizer and retain gradients lie on the CPU with offload_optimizer. The plain engine has
+    autograd's gradient and a flat one, as wide as the weights, with several micro-batches one in fp32, and an fp32 copy
+    of bf16 weights.
     """
     resources = trial.resources
     width, owner = WIDTH[resources.precision], resources.ranks if stage >= 1 else 1
@@ -108,7 +109,7 @@ def states(trial: Trial, parameters: int, trained: int, stage: int, *, several: 
     split = 0 if resources.offload_optimizer and resources.gpus else 4 * trained / owner
     gradients, copies = trained * (width + 4 if whole else 4 / owner), 3 if stage >= 1 else 2
     if resources.is_plain:
-        gradients, copies = trained * (width + 4 * several), 3 if resources.precision == "bf16" else 2
+        gradients, copies = trained * (2 * width + 4 * several), 3 if resources.precision == "bf16" else 2
     return States(
         weights=parameters * width / (resources.ranks if stage == 3 else 1),
         gradients=gradients,
@@ -165,8 +166,6 @@ def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak
         buffers += min(BUCKET, trained) + min(GATHERED, shape.parameters)
     several = rows < trial.training.batch_size // resources.ranks
     held = states(trial, shape.parameters, trained, stage, several=several)
-    if resources.is_plain:  # when activations are gone, the gradient lies flat beside autograd's
-        activations = max(activations, 4 * trained)
     return Peak(held, width * buffers if resources.gpus else 0, activations, evaluation)
 
 

@@ -133,7 +133,7 @@ def test_kernels_equal_torchs_lines(precision: Any) -> None:
     from trainables.methods import triton_kernels
     from trainables.methods.rectifiers import products
 
-    there, here = make("cuda", precision, lr=1e-2), make("cpu", precision, lr=1e-2)
+    there, here = make("cuda", precision), make("cpu", precision)
     torch.manual_seed(3)
     for step in range(3):
         gradient = torch.randn(here.weights.numel()).to(here.weights.dtype)
@@ -147,9 +147,9 @@ def test_kernels_equal_torchs_lines(precision: Any) -> None:
             products([gradient.double().float()], [average]).tolist(), rel=1e-5, abs=1e-2
         )
         for runner in (here, there):
-            runner.gradient = gradient.to(runner.device)
+            runner.gradient = runner.flat.copy_(gradient)
             if step:
                 runner.combine(Combination(0.7, -0.2, Outcome(math.nan, math.nan)), [average.to(runner.device)])
-            runner.step(1e-2)
-        assert torch.allclose(there.master.detach().cpu(), here.master.detach(), atol=2e-6)
+            runner.step(1e-3)
+        assert torch.allclose(there.master.detach().cpu(), here.master.detach(), atol=1e-5)
         assert torch.equal(there.weights.float().cpu(), there.master.detach().to(there.weights.dtype).float().cpu())
