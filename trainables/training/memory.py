@@ -134,12 +134,12 @@ def has_retain_term(trial: Trial) -> bool:
 
 
 def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
-    """Return the first ZeRO stage whose states fit `FILLED` of a device's `memory` (bytes), else 3; 1 for one rank.
+    """Return the first ZeRO stage whose states fit `FILLED` of a device's `memory` (bytes), else 3; of one rank 0 or 1.
 
     Of bf16 on several ranks from 2 on: at 1 DeepSpeed keeps a whole fp32 gradient on every rank. `memory` None: any.
     """
     if trial.resources.ranks == 1:
-        return 1
+        return 0 if trial.resources.is_plain else 1
     room = math.inf if memory is None else FILLED * memory
     stages = (2,) if trial.resources.precision == "bf16" else (1, 2)
     return next((stage for stage in stages if states(trial, parameters, trained, stage).total <= room), 3)
@@ -219,7 +219,8 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
     length = max(longest, padded_to(trial))
     share, limit = trial.training.batch_size // resources.ranks, None if memory is None else USABLE * memory
     rows = resources.micro_batch or share
-    if resources.micro_batch is None and limit is not None:
+    whole = peak(trial, shape, stage, rows, length)
+    if resources.micro_batch is None and limit is not None and whole.training > limit:
         one = peak(trial, shape, stage, 1, length)
         parts = -(-share // max(1, int((limit - one.states.total - one.buffers) / one.activations)))
         rows = -(-share // parts)
