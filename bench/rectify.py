@@ -149,7 +149,9 @@ def measure(runner: Any, task: loop.TrainingTask, repeats: int) -> dict[str, Any
             seconds[name].append(now(runner.device) - started)
     plain, rectified, records = seconds["plain"][WARM_UP:], seconds["rectified"][WARM_UP:], records[WARM_UP:]
     pairs = [b / a for a, b in zip(plain, rectified, strict=True)]
-    combined = runner.combines and task.rectifier.combines  # the optimizer reads what is rectified: no time of its own
+    combined = (
+        isinstance(runner, engine.PlainEngine) and task.rectifier.combines
+    )  # the optimizer reads what is rectified: no time of its own
     calls = task.rectifier.parts + 1
     rectifying = [sum(inside[at : at + calls]) for at in range(calls * WARM_UP, len(inside), calls)]
     return {

@@ -3,6 +3,7 @@
 Only imported where a tensor is on a GPU. Sums are of fp32 blocks, added in fp64, in one order whatever the GPU does.
 """
 
+# pyright: reportMissingImports=false, reportIndexIssue=false
 from __future__ import annotations
 
 import math

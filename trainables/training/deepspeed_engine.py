@@ -53,8 +53,6 @@ class _TensorsOnly(TorchCheckpointEngine):
 class DeepSpeedEngine:
     """A DeepSpeed engine. `shard()` is this rank's part of the gradient, averaged over ranks."""
 
-    combines = False
-
     def __init__(self, inner: Any, resources: Resources, stage: int) -> None:
         self.inner = inner
         self.module = inner.module

@@ -34,7 +34,6 @@ class PlainEngine:
     """
 
     stage, rank, world = 0, 0, 1
-    combines = True
 
     def __init__(self, network: Any, training: Training, resources: Resources) -> None:
         self.inner = self.module = network

@@ -16,7 +16,7 @@ from trainables.common.tokenized_row import Example
 from trainables.config.settings import Training
 from trainables.methods import objectives, rectifiers
 from trainables.training import forward_backward, runtime, sampling
-from trainables.training.engine import Engine
+from trainables.training.engine import Engine, PlainEngine
 
 MAX_ATTEMPTS = 10
 OBSERVED = 1 << 20
@@ -257,7 +257,7 @@ def _rectified_gradient(
 
 def _rectify(engine: Engine, rectifier: rectifiers.Rectifier) -> rectifiers.Outcome:
     """Rectify the engine's gradient: written there, or left to the optimizer's own reading where both can."""
-    if not (engine.combines and rectifier.combines):
+    if not (isinstance(engine, PlainEngine) and rectifier.combines):
         return rectifier.apply(engine.shard(), engine.reduce)
     gradient = engine.gradients()
     found = rectifier.decide(*rectifiers.products(gradient, rectifier.average or gradient).tolist())

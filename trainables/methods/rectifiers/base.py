@@ -130,7 +130,7 @@ class Averaging(Rectifier):
     def __init__(self, gamma: float | None = None, tau: float | None = None) -> None:
         self.gamma = 1.0 if gamma is None else gamma
         self.tau = tau
-        self.average: list[torch.Tensor] = []
+        self.average: Shard = []
 
     def update_average(self, retain: Shard) -> None:
         """Take the retain gradient of this step into the moving average."""
@@ -143,7 +143,7 @@ class Averaging(Rectifier):
                 mean.lerp_(part.to(mean.dtype), self.gamma)
 
     def state(self) -> list[torch.Tensor]:
-        return self.average
+        return list(self.average)
 
     def restore(self, state: list[torch.Tensor]) -> None:
         """Take copies, because a dot product's rounding depends on how memory is aligned."""
