@@ -30,9 +30,9 @@ lock: setup  ## write constraints.txt again from pyproject.toml; ARGS=--upgrade 
 quickstart: setup  ## one small sweep from end to end, no GPU and no download of data
 	@$(PY) -m platform.sweep quickstart $(ARGS)
 
-# One worker more than cores: they wait for processes of their own for a fifth of the time.
+# How many workers: tests/conftest.py.
 test: setup  ## the tests that every machine runs
-	@$(PY) -m pytest -n $$(($$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-all: setup  ## all tests, slow and GPU ones and faults too
 	@$(PY) -m pytest -m "" $(ARGS)

@@ -9,14 +9,14 @@ DECIMALS = 4
 """Decimals of a number in a table, and of a difference between two."""
 
 
+def format_as(value: float, form: str) -> str:
+    """Return a number in this format, a dash for NaN; zero has no sign."""
+    return DASH if pd.isna(value) else format(value, f"z{form}")
+
+
 def format_number(value: float, decimals: int = DECIMALS) -> str:
-    """Return a number as tables print it (see `round_printed`), a dash for NaN."""
-    return DASH if pd.isna(value) else f"{round_printed(value, decimals):.{decimals}f}"
-
-
-def round_printed(value: float, decimals: int = DECIMALS) -> float:
-    """Return a number rounded as tables print it; zero has no sign."""
-    return round(value, decimals) + 0.0
+    """Return a number with so many decimals, a dash for NaN; zero has no sign."""
+    return format_as(value, f".{decimals}f")
 
 
 def setting_text(value: float) -> str:

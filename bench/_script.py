@@ -7,9 +7,8 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +26,19 @@ def shared(*parts: str) -> Path:
 def make_parser(doc: str | None) -> argparse.ArgumentParser:
     """Return the parser of a script with this docstring, with the option that every one has."""
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    parser.add_argument("--json", type=_new_file, metavar="FILE", help="write the rows there")
     return parser
+
+
+def _new_file(text: str) -> Path:
+    if not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"no folder {Path(text).parent}")
+    return Path(text)
 
 
 def numbers(text: str) -> list[int]:
     """Read `1,2` as an option's value."""
     return [int(part) for part in text.split(",")]
-
-
-def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
-    """Return what was typed; refuse it if the file has no folder."""
-    options = parser.parse_args(arguments)
-    if options.json and not options.json.absolute().parent.is_dir():
-        parser.error(f"--json: no folder {options.json.parent}")
-    return options
 
 
 def run(
@@ -78,14 +75,3 @@ def report(file: Path | None, rows: Sequence[Mapping[str, Any]], **facts: Any) -
     if file:
         known = {"cores": os.cpu_count(), **provenance.stamp()}
         file.write_text(json.dumps([{**row, **known} for row in rows], indent=2) + "\n", encoding="utf-8")
-
-
-def measure_trials(
-    doc: str | None, trials: int, measure: Callable[[int, Path], dict[str, Any]], arguments: list[str] | None
-) -> None:
-    """Run a script whose only option is how many trials it measures, in a folder that goes afterwards."""
-    parser = make_parser(doc)
-    parser.add_argument("--trials", type=int, default=trials)
-    options = parse(parser, arguments)
-    with tempfile.TemporaryDirectory() as place:
-        report(options.json, [measure(options.trials, Path(place))])

@@ -157,7 +157,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", default=str(data) if data.is_dir() else None, help="folder of TOFU's rows")
     parser.add_argument("--split", default="forget05", help="of the evaluation (default forget05)")
     parser.add_argument("--limit", type=int, help="rows of each task of the evaluation (default: all)")
-    options = _script.parse(parser, arguments)
+    options = parser.parse_args(arguments)
     if options.data is not None and not Path(options.data).is_dir():
         parser.error(f"--data: no folder {options.data}")
     if options.device == "cuda" and not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""What rectification costs: a rectified step over the same passes and optimizer step without it, in time and memory.
+"""What rectification costs: seconds of a rectified step over those of the same passes and optimizer step without it.
 
 `python bench/rectify.py [--json FILE]` from the root; bench/README.md says what is compared with what.
 """
@@ -104,25 +104,6 @@ def plain_step(runner: Any, task: loop.TrainingTask, step: int) -> None:
     runner.step(task.training.lr)
 
 
-def peak_bytes(
-    options: argparse.Namespace, device: torch.device, resources: Resources, name: str, *, plain: bool
-) -> int:
-    """Return the most bytes that PyTorch hands out on a GPU in two steps, plain or rectified, of a new engine."""
-    gc.collect()
-    torch.cuda.reset_peak_memory_stats(device)
-    model = make_network(options, device)
-    task = make_task(rows(options.vocabulary), TRAINING, make_rule(name))
-    runner = engine.create_engine(model, task.training, resources)
-    steps = loop.train(runner, task, loop.TrainingState(None))
-    for step in range(2):
-        if plain:
-            plain_step(runner, task, step)
-        else:
-            next(steps)
-    runner.close()
-    return torch.cuda.max_memory_allocated(device)
-
-
 def make_rule(name: str) -> rectifiers.Rectifier:
     """Return a rectifier as it was published; GRU with the paper's gamma, and clipping."""
     if name == "gru":
@@ -210,17 +191,6 @@ def measure_scheme(
     return {**found, "parameters": parameters, "rows": ROWS, "tokens": sum(len(row.input_ids) for row in task.forget)}
 
 
-def measure_memory(
-    options: argparse.Namespace, device: torch.device, resources: Resources, name: str, parameters: int
-) -> dict[str, int]:
-    """Return what a rectifier adds to the peak on a GPU, on the rank with most, and what its row allows."""
-    plain, rectified = (peak_bytes(options, device, resources, name, plain=plain) for plain in (True, False))
-    more = torch.tensor(rectified - plain, device=device)
-    dist.all_reduce(more, dist.ReduceOp.MAX)
-    shard = parameters * 4 // (1 if resources.zero_stage == 0 else resources.ranks)
-    return {"more_bytes": int(more), "planned_bytes": RECTIFIERS[name].parts * shard}
-
-
 def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, folder: str) -> None:
     """Measure every stage in one group of `world` processes; rank 0 prints the rows and leaves them in `folder`."""
     cli.silence_libraries()
@@ -241,8 +211,6 @@ def _rank(rank: int, world: int, options: argparse.Namespace, threads: int, fold
     for stage, name in [(stage, name) for stage in resources for name in options.rectifiers]:
         gc.collect()
         made = measure_scheme(options, device, stage, make_rule(name))
-        if on_gpu:
-            made |= measure_memory(options, device, stage, name, made["parameters"])
         found.append({"rectifier": name, "stage": stage.zero_stage, "ranks": world, **made, **theirs})
     if rank == 0:
         (Path(folder) / "rows.json").write_text(json.dumps(found))
@@ -261,7 +229,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--precision", choices=sorted(DTYPES), default="fp32")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, help="of each rank (default cores // ranks)")
-    options = _script.parse(parser, arguments)
+    options = parser.parse_args(arguments)
     every = [name for name, row in RECTIFIERS.items() if RETAIN_PASS in row.needs and not row.custom]
     options.rectifiers = every if options.rectifiers == "all" else options.rectifiers.split(",")
     if unknown := sorted(set(options.rectifiers) - set(every)):

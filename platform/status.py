@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from tabulate import tabulate
 from platform.state import manifest
 from platform.state.status import describe_sweep
 from trainables.common import cli
-from trainables.common.wording import format_count, format_duration
+from trainables.common.wording import format_count, format_duration, format_size
 from trainables.storage.names import FAILURES
 from trainables.storage.opening import open_storage
 from trainables.trial.progress import LOST_SECONDS, format_progress
@@ -34,40 +35,30 @@ def main(
     sweep, *others = manifest.load_manifests(name, store)
     found = describe_sweep(sweep, store)
     found["others"] = [
-        {"name": item.label, "created": item.created, "trials": len(item.trials), "settings": list(item.settings)}
+        {"name": item.label, "created": item.created, "trials": len(item.trials), "command": item.command}
         for item in others
     ]
     print(json.dumps(found, indent=2) if as_json else cli.escape_controls("\n".join(_lines(found))))
     return 0
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    left = found["remaining_seconds"]
-    tally = " | ".join(f"{state} {count}" for state, count in found["counts"].items() if state != "total")
-    others = {name: n for name, n in found["outcomes"].items() if name not in ("finished", *FAILURES)}
-    disk = {name: f"{size / 1e9:.2f} GB" for name, size in found["disk"].items()}
-    return [
-        f"{found['sweep']}-{found['hash']}: {found['title']}",
-        f"storage {found['storage']}, begun {found['created']}",
-        *([f"set: {', '.join(found['settings'])}"] if found["settings"] else []),
-        _driver(found),
-        f"{tally} | of {found['counts']['total']}" + ("" if left is None else f" | about {format_duration(left)} left"),
-        *(f"done, but {name}: {count}" for name, count in others.items()),
-        *_under_way(found),
-        *(
-            f"{group['status']} {len(group['trials'])}: {group['cause']} ({group['log']})"
-            for group in found["failures"][:CAUSES]
-        ),
-        *(f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"]),
-        *_studies(found["studies"]),
-        f"disk: trials {disk['trials_bytes']}, shared {disk['shared_bytes']}, free {disk['free_bytes']}",
-        *(
-            ", ".join(
-                [f"also: {other['name']}, begun {other['created']}, {other['trials']} trials", *other["settings"]]
-            )
-            for other in found["others"]
-        ),
-    ]
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    counts, left = found["counts"], found["remaining_seconds"]
+    yield f"{found['sweep']}-{found['hash']}: {found['title']}"
+    yield f"storage {found['storage']}, begun {found['created']}"
+    yield _driver(found)
+    tally = [f"{state} {count}" for state, count in counts.items() if state != "total"] + [f"of {counts['total']}"]
+    yield " | ".join(tally if left is None else [*tally, f"about {format_duration(left)} left"])
+    for name, count in found["outcomes"].items():
+        if name not in ("finished", *FAILURES):
+            yield f"done, but {name}: {count}"
+    yield from _under_way(found)
+    for group in found["failures"][:CAUSES]:
+        yield f"{group['status']} {len(group['trials'])}: {group['cause']} ({group['log']})"
+    yield from (f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"])
+    yield f"disk: {format_size(found['free_bytes'])} free"
+    for other in found["others"]:
+        yield f"also: {other['name']}, begun {other['created']}, {other['trials']} trials: {other['command']}"
 
 
 def _driver(found: dict[str, Any]) -> str:
@@ -82,36 +73,23 @@ def _driver(found: dict[str, Any]) -> str:
     return f"driven by process {driver['pid']} on {driver['host']} since {driver['since']}, {beat}{known}"
 
 
-def _under_way(found: dict[str, Any]) -> list[str]:
+def _under_way(found: dict[str, Any]) -> Iterator[str]:
     trials = found["running"]
     rows = [("running", "phase", "step", "for", "left", "on")]
     rows += [(item["label"], *format_progress(item), item["host"]) for item in trials[:SHOWN]]
-    lines = [tabulate(rows, tablefmt="plain", disable_numparse=True)] if trials else []
+    if trials:
+        yield tabulate(rows, tablefmt="plain", disable_numparse=True)
     if len(trials) > SHOWN:
-        lines.append(f"and {len(trials) - SHOWN} more")
+        yield f"and {len(trials) - SHOWN} more"
     if found["interrupted"]:
-        lines.append(
-            f"interrupted: {format_count(len(found['interrupted']), 'trial')} whose process died; they count as left"
-        )
+        trials = format_count(len(found["interrupted"]), "trial")
+        yield f"interrupted: {trials} whose process died; they count as left"
     if found["unknown"]:
         many, hosts = format_count(len(found["unknown"]), "trial"), sorted({item["host"] for item in found["unknown"]})
-        lines.append(
+        yield (
             f"unknown: {many} on {', '.join(hosts)} with no sign of life within {LOST_SECONDS:.0f} s of this "
             "machine's clock; nobody here knows whether they run; they count as left"
         )
-    return lines
-
-
-def _studies(studies: list[dict[str, Any]]) -> list[str]:
-    rows = [("study", "done", "best", "", "Pareto front")]
-    for study in (study for study in studies if study["best"] or study["no_best"]):
-        best = study["best"] or {"label": "none", "outcome": ""}
-        front = [item["label"] for item in study["pareto"]]
-        rest = f" and {len(front) - SHOWN} more" if len(front) > SHOWN else ""
-        told = ", ".join(front[:SHOWN]) + rest
-        rows.append((study["study"], str(study["done"]), best["label"], best["outcome"], told))
-    reasons = dict.fromkeys(f"best: none, {study['no_best']}" for study in studies if study["no_best"])
-    return [tabulate(rows, tablefmt="plain", disable_numparse=True), *reasons] if len(rows) > 1 else []
 
 
 if __name__ == "__main__":

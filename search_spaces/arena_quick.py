@@ -16,6 +16,5 @@ SWEEP = ARENA.model_copy(
         },
         "benchmark": ARENA.benchmark.model_copy(update={"limit": 60}),
         "training": ARENA.training.model_copy(update={"epochs": 3}),
-        "trial_seconds": 30.0,
     }
 )

@@ -7,7 +7,6 @@ SWEEP = Sweep(
     name="quickstart",
     title="Fictional authors, a 0.3M-parameter Llama: GA, GD, NPO without and with GRU",
     axes={"method": ("ga", "gd", "npo"), "benchmark.split": ("forget10",)},
-    trial_seconds=6.0,
     published=(Published(gamma=0.8, tau=None), Published(method="gd", gamma=0.05, tau=None)),
     benchmark=Benchmark(dialect="paper", template="llama2"),
     training=Training(lr=5e-4, epochs=5, batch_size=16, max_length=128),

@@ -11,9 +11,6 @@ SWEEP = paper.sweep(
     title="TOFU on Phi-1.5 calibrated by UWC: GA and NPO without and with GRU at equal utility",
     tables=("tofu_uwc_ga", "tofu_uwc_npo"),
     axes={"method": ("ga", "npo"), "benchmark.split": paper.SPLITS},
-    published=(
-        Published(split="forget05", gamma=0.8, tau=0.01),
-        Published(split="forget10", gamma=0.8, tau=0.001),
-    ),
+    published=(Published(split="forget05", gamma=0.8, tau=0.01), Published(split="forget10", gamma=0.8, tau=0.001)),
     calibration=Calibration(targets=(0.85, 0.90, 0.95)),
 )

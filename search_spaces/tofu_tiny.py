@@ -12,7 +12,6 @@ SWEEP = Sweep(
         "task_vector.stg": SMALL_STGS,
         "task_vector.strength": (50.0, 100.0, 150.0, 200.0, 300.0),
     },
-    trial_seconds=105.0,
     published=(
         Published(gamma=0.8, tau=None),
         Published(method="gd", gamma=0.05, tau=None),

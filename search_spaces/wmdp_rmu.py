@@ -1,17 +1,7 @@
 """The paper's comparison with RMU on WMDP: RMU without and with GRU.
 
-The paper sets alpha to 100 and gives no other setting. Of RMU's authors for Zephyr are layer 7, steering 6.5, batches
-of 4 texts, 150 steps at 5e-5 (20 of 4e-6, the paper's for WMDP, move a weight by 8e-5 at most); their alpha is 1200.
-The rest is the setting of the other objectives here, and not theirs:
-
-|                  | RMU's authors                       | here                                |
-|------------------|-------------------------------------|-------------------------------------|
-| retain texts     | wikitext                            | WMDP's bio and cyber retain corpora |
-| control vector   | one a topic                         | one, drawn from the trial's seed    |
-| batches          | of one topic, bio and cyber in turn | mixed, drawn from both topics       |
-| tokens of a text | up to 512 (bio), 768 (cyber)        | up to 512                           |
-
-So a trial is no reproduction of their published Zephyr_RMU. gamma is the paper's for WMDP, without clipping.
+The paper gives alpha alone; layer, steering, batches, steps and lr are of RMU's authors for Zephyr. Retain texts, the
+control vector and batches are not theirs (docs/reproduction.md), so that a trial is no reproduction of Zephyr_RMU.
 """
 
 from search_spaces.backbones.zephyr import ZEPHYR

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -36,17 +36,27 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.update(RAY_PRIORITY)
 
-# The first example imports what it needs, and a busy machine takes as long as it likes.
-hypothesis.settings.register_profile("tests", deadline=None)
+# The same examples each time; the first one imports what it needs, and a busy machine takes as long as it likes.
+calm = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=calm)
 hypothesis.settings.load_profile("tests")
 
 
+# Libraries make a million objects that stay. A collection takes half a second for them, and each trial makes four.
+gc.disable()
+MODULES = pytest.StashKey[int]()
+"""How many modules were loaded when collections were last told to pass over all objects that there were."""
+
+
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker a core, and no more than memory holds at 4 GB each: some tests start a Ray of their own."""
+    """Return one worker more than cores, because they wait for processes of their own for a fifth of the time.
+
+    No more than memory holds at 2 GB each; some tests start a Ray of their own.
+    """
     import psutil
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, int(psutil.virtual_memory().available / 4e9)))
+    return max(1, min(cores + 1, int(psutil.virtual_memory().available / 2e9)))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,8 +67,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.stash[MODULES] = 0
+    gc.enable()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests marked gpu where there is no CUDA device; torch is imported for them only."""
+    """Let collections pass over what libraries have made; skip tests marked gpu where there is no CUDA device."""
+    if len(sys.modules) > item.session.stash[MODULES] + 20:
+        item.session.stash[MODULES] = len(sys.modules)
+        gc.collect()
+        gc.freeze()
     if item.get_closest_marker("gpu"):
         import torch
 
@@ -81,12 +100,6 @@ def shared() -> Path:
     return folder
 
 
-def _existing(folder: Path) -> Path:
-    if not folder.is_dir():
-        pytest.skip(f"the shared data has no {folder.parent.name}/{folder.name}")
-    return folder
-
-
 @pytest.fixture(scope="session")
 def tofu_data(shared: Path) -> Path:
     """Return TOFU in the layout of the hub's locuslab/TOFU."""
@@ -97,6 +110,12 @@ def tofu_data(shared: Path) -> Path:
 def tofu_models(shared: Path) -> Path:
     """Return the folder of the four small models that were fine-tuned on TOFU."""
     return _existing(shared / "models" / "tofu_tiny")
+
+
+def _existing(folder: Path) -> Path:
+    if not folder.is_dir():
+        pytest.skip(f"the shared data has no {folder.parent.name}/{folder.name}")
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -110,9 +129,9 @@ def cases(shared: Path, pytestconfig: pytest.Config) -> Cases:
 
 @pytest.fixture(scope="session")
 def run_module(root: Path) -> RunModule:
-    """Return `run(module, *args, timeout=120, **env)`: `python -m module args` from the root, its environment clean."""
+    """Return `run(module, *args, timeout=600, **env)`: `python -m module args` from the root, its environment clean."""
 
-    def run(module: str, *args: object, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(module: str, *args: object, timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", module, *map(str, args)],
             cwd=root,
@@ -146,7 +165,7 @@ def join(ray_session: None, run_module: RunModule) -> RunModule:
 
     address = ray.get_runtime_context().gcs_address
 
-    def start(*arguments: object, timeout: float = 200) -> subprocess.CompletedProcess[str]:
+    def start(*arguments: object, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         known = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
         return run_module("platform.sweep", *arguments, "--address", address, timeout=timeout, **known)
 
@@ -159,39 +178,26 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
 
     In a process of its own: moto's other services (tests/platform/cluster) empty all that is in theirs.
     """
-    from tests.support.ports import free_port
+    import boto3
 
-    port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     log = tmp_path_factory.mktemp("moto") / "log"
     with log.open("wb") as said:
         server = subprocess.Popen(command, stdout=said, stderr=said)
     try:
-        while True:  # until it listens: it imports for seconds
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+(?=\s)", log.read_text())):  # it imports for seconds
             assert server.poll() is None, log.read_text()
-            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
-                break
             time.sleep(0.1)
-        yield _with_a_bucket(port)
+        keys = {"aws_access_key_id": "nobody-knows-it", "aws_secret_access_key": "nor-this-one"}
+        boto3.client("s3", region_name="us-east-1", endpoint_url=found[0], **keys).create_bucket(Bucket="bucket")
+        yield {name.upper(): value for name, value in keys.items()} | {
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_ENDPOINT_URL": found[0],
+        }
     finally:
         server.terminate()
         server.wait()
-
-
-def _with_a_bucket(port: int) -> dict[str, str]:
-    import boto3
-
-    environment = {
-        "AWS_ACCESS_KEY_ID": "nobody-knows-it",
-        "AWS_SECRET_ACCESS_KEY": "nor-this-one",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-    }
-    keys = {"aws_access_key_id": "nobody-knows-it", "aws_secret_access_key": "nor-this-one"}
-    client = boto3.client("s3", region_name="us-east-1", endpoint_url=environment["AWS_ENDPOINT_URL"], **keys)
-    client.create_bucket(Bucket="bucket")
-    return environment
 
 
 @pytest.fixture

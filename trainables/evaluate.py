@@ -13,7 +13,7 @@ import typer
 
 from trainables import benchmarks
 from trainables.benchmarks import Metrics, evaluation, model_checks, own
-from trainables.benchmarks.tofu import aggregates, open_unlearning_files
+from trainables.benchmarks.tofu import aggregates
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Attention, Benchmark, Model, Precision
@@ -49,10 +49,6 @@ def main(
         Path | None, typer.Option(help="The output of this command for the retain model; without it FQ is null.")
     ] = None,
     rows_file: Annotated[Path | None, typer.Option("--rows", help="Where the per-row results go (Parquet).")] = None,
-    form: Annotated[
-        str | None,
-        typer.Option("--format", help="open-unlearning: its two files, in the folder --output, with all measures."),
-    ] = None,
     precision: Annotated[Precision, typer.Option(help="Of weights and passes.")] = "fp32",
     attention: Annotated[Attention, typer.Option(help="Transformers' implementation of attention.")] = "sdpa",
     token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 4096,
@@ -63,30 +59,52 @@ def main(
     python -m trainables.evaluate --model DIR --split forget05 --output F.json
     """
     provenance.stamp()
-    fields: dict[str, Any] = {"name": benchmark, "dialect": dialect, "shots": shots, "limit": limit}
+    fields: dict[str, Any] = {"name": benchmark, "dialect": dialect, "shots": shots, "limit": limit, "holdout": holdout}
     fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
-    fields |= {"measures": tuple(filter(None, measures.split(","))), "holdout": holdout}
+    fields["measures"] = tuple(filter(None, measures.split(",")))
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
-    if form:
-        fields["measures"] = fields["measures"] or ("all",)
-    if benchmark == "own":
+    asked = _read_benchmark(fields)
+    subject = _check_model(Model(path=model, attention=attention), asked)
+    reference = evaluation.read_reference(retain_evaluation, asked) if retain_evaluation else None
+    for field, file in (("--output", output), ("--rows", rows_file)):
+        if file:
+            atomic_files.check_writable(file, field)
+    cli.silence_libraries()
+    import torch
+
+    network, tokenizer = model_files.load_model(subject, precision, field="--model")
+    network.to("cuda" if torch.cuda.is_available() else "cpu")
+    settings: dict[str, Any] = {"token_budget": token_budget, "report": _tell_progress()}
+    found, records = evaluation.evaluate(network, tokenizer, asked, reference, **settings)
+    if advice := evaluation.advise_template(network, tokenizer, asked, found):
+        print(f"warning: {advice}", file=sys.stderr)
+    if rows_file:
+        atomic_files.write_rows(rows_file, records)
+    made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.stamp()}
+    atomic_files.write_json(output, {**evaluation.document(asked, found, records), **made})
+    _print_metrics(asked, found, output, compared=reference is not None)
+    return 0
+
+
+def _read_benchmark(fields: dict[str, Any]) -> Benchmark:
+    """Return the rows and measures that were asked for, with their fingerprint. Raises InputError."""
+    if fields["name"] == "own":
         fields = {"split": own.SPLIT, "template": own.TEMPLATE} | fields
-    elif not split:
-        raise InputError(f"--split: name the forget split of {benchmark} (of tofu: forget01, forget05 or forget10)")
+    elif "split" not in fields:
+        raise InputError(f"--split: name the forget split of {fields['name']} (of tofu: forget01, forget05, forget10)")
     asked = Benchmark.model_validate(fields)
     chosen = benchmarks.find(asked.name)
-    if not data:
+    if "data" not in fields:
         asked = asked.model_copy(update={"data": chosen.published_data(asked.split)})
     templates.check_template(asked.template)
     chosen.check_settings(asked)
-    if form:
-        open_unlearning_files.check(form, asked)
-        if output.is_file():
-            raise InputError(f"--output: '{output}' is a file; --format {form} writes its two files in a folder")
-    asked = asked.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(asked)})
     if warning := chosen.warn_about_rows(asked):
         print(f"warning: {warning}", file=sys.stderr)
-    subject = Model(path=model, attention=attention)
+    return asked.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(asked)})
+
+
+def _check_model(subject: Model, asked: Benchmark) -> Model:
+    """Return the model with its fingerprint. Raises InputError where it cannot be asked these rows."""
     model_files.check_model(subject, field="--model")
     subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
     fitting = model_checks.check_model_and_rows(asked, subject, "--model")
@@ -94,30 +112,7 @@ def main(
         print(f"warning: {line}", file=sys.stderr)
     if fitting.problems:
         raise InputError("; ".join(fitting.problems))
-    reference = evaluation.read_reference(retain_evaluation, asked) if retain_evaluation else None
-    main_file = output / open_unlearning_files.EVALUATION if form else output
-    for field, file in (("--output", main_file), ("--rows", rows_file)):
-        if file:
-            atomic_files.check_writable(file, field)
-    cli.silence_libraries()
-    import torch
-
-    network, tokenizer = model_files.load_model(subject, precision, field="--model")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    settings: dict[str, Any] = {"token_budget": token_budget, "report": _tell_progress()}
-    found, records = evaluation.evaluate(network.to(device), tokenizer, asked, reference, **settings)
-    if advice := evaluation.advise_template(network, tokenizer, asked, found):
-        print(f"warning: {advice}", file=sys.stderr)
-    if rows_file:
-        atomic_files.write_rows(rows_file, records)
-    if form:
-        open_unlearning_files.write_files(output, chosen.make_encoder(asked, tokenizer), records, found)
-    else:
-        kept = evaluation.document(asked, found, records)
-        made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.stamp()}
-        atomic_files.write_json(output, {**kept, **made})
-    _print_metrics(asked, found, output, compared=reference is not None)
-    return 0
+    return subject
 
 
 def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path, *, compared: bool) -> None:

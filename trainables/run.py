@@ -15,13 +15,11 @@ from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.data import templates
+from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT
 from trainables.storage.opening import open_storage
 from trainables.trial import progress
-
-LONGEST = 10**7
-"""Characters of a configuration that are read at most."""
 
 
 @cli.command
@@ -29,25 +27,18 @@ def main(
     config: Annotated[Path, typer.Argument(help="A trial's config.json.")],
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> int:
-    """Run one trial and print its result.
+    """Run one trial, keep its weights and print its result.
 
     Example: python -m trainables.run runs/trials/ID/config.json --storage again
     """
-    return _run(config, location)
+    return run(config, location)
 
 
 def _read(config: Path) -> Trial:
-    """The configuration in a file. Raises InputError, or ValidationError, where it is none of a trial."""
-    try:
-        with config.open(encoding="utf-8") as file:
-            text = file.read(LONGEST)
-        document = json.loads(text)
-    except OSError as error:
-        raise InputError(f"CONFIG: cannot read '{config}': {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"CONFIG: '{config}' is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise InputError(f"CONFIG: '{config}' holds no JSON object; give a trial's config.json")
+    """Return the trial of a file. Raises InputError, or ValidationError."""
+    document = atomic_files.read_json(config)
+    if document is None:
+        raise InputError(f"CONFIG: '{config}' is missing, or holds no JSON object; give a trial's config.json")
     trial = Trial.model_validate(document)
     templates.check_template(trial.benchmark.template)
     benchmarks.find(trial.benchmark.name).check_settings(trial.benchmark)
@@ -71,7 +62,8 @@ def _check_free(trial: Trial, store: Storage) -> None:
         raise InputError(f"CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; {other}")
 
 
-def _run(config: Path, location: str) -> int:
+def run(config: Path, location: str) -> int:
+    """Run the trial of a file; return the exit status."""
     trial = _read(config)
     if trial.resources.ranks > 1:
         raise InputError(
@@ -86,14 +78,14 @@ def _run(config: Path, location: str) -> int:
 
     _check_free(trial, store)
     trial = localize(trial, store)
-    for event in TrialRun(trial, store).events():
+    for event in TrialRun(trial, store, keep_weights=True).events():
         if event["phase"] == "training":
             print(f"step {event['step']}/{event['steps']} loss {event['entry']['loss']:.4f}", flush=True)
         elif event["phase"] == "done":
             result = event["result"]
             print(json.dumps({key: result[key] for key in ("id", "status", "metrics", "error")}, indent=2))
             print(f"result: {store.trial(trial.id()) / RESULT}")
-            return 0 if result["status"] == "finished" and store.is_sent(trial.id()) else 1
+            return 0 if result["status"] == "finished" else 1
         else:
             print(event["phase"], flush=True)
     return 1

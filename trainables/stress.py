@@ -16,13 +16,11 @@ from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
 
 folder = partial(typer.Option, rich_help_panel="With DIR, a model of no trial")
-OF_FOLDERS = ("target", "retain", "split", "data", "template", "dialect", "limit")
 COLUMNS = ("before", "after", "target", "retain")
 
 
 @cli.command
 def main(
-    context: typer.Context,
     model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial whose weights were kept, or a model folder.")],
     chosen: Annotated[str, typer.Option("--attacks", help=f"{attacks.CHOICES}.")] = "all",
     lr: Annotated[
@@ -31,10 +29,10 @@ def main(
     seed: Annotated[int, typer.Option(help="Seed of relearning and sampling.", min=0)] = 0,
     target: Annotated[str | None, folder(help="The model before unlearning.")] = None,
     retain: Annotated[str | None, folder(help="The retain model: what it gains did not come back.")] = None,
-    split: Annotated[str, folder(help="Forget split of TOFU.")] = "forget05",
-    data: Annotated[str, folder(help="Data folder or hub id.")] = "locuslab/TOFU",
-    template: Annotated[str, folder(help="Prompt template.")] = "llama2",
-    dialect: Annotated[str, folder(help="paper or open-unlearning.")] = "paper",
+    split: Annotated[str | None, folder(help="Forget split of TOFU; none: forget05.")] = None,
+    data: Annotated[str | None, folder(help="Data folder or hub id; none: the published rows.")] = None,
+    template: Annotated[str | None, folder(help="Prompt template; none: llama2.")] = None,
+    dialect: Annotated[str | None, folder(help="paper (the default) or open-unlearning.")] = None,
     limit: Annotated[int | None, folder(help="So many forget rows.", min=1)] = None,
     output: Annotated[Path | None, typer.Option(help="Where all numbers go (JSON).")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
@@ -44,30 +42,24 @@ def main(
     Example: python -m trainables.stress ID --attacks nf4,relearn --lr 2e-5
     """
     fields = {"split": split, "data": data, "template": template, "dialect": dialect, "limit": limit}
+    given = {name: value for name, value in fields.items() if value is not None}
     names = attacks.choose(chosen.split(","), "--attacks")
     attacks.check_rate(names, lr, "--lr")
     if output:
         atomic_files.check_writable(output, "--output")
     store = open_storage(location)
     if typed_paths.is_folder(model):
-        inputs = attack_models.read_folders(model, target, retain, Benchmark.model_validate(fields))
+        inputs = attack_models.read_folders(model, target, retain, Benchmark.model_validate(given))
     else:
-        if given := [f"--{name}" for name in OF_FOLDERS if _is_typed(context, name)]:
-            raise InputError(f"{', '.join(given)}: of a model folder; {model} is none, and a trial has its own")
+        if unused := [name for name, value in {"target": target, "retain": retain, **given}.items() if value]:
+            raise InputError(f"--{unused[0]}: of a model folder; {model} is none, and a trial has its own")
         inputs = attack_models.read_trial(model, store)
     shares, results = attack_models.attack(inputs, names, lr, seed, store)
     if output:
         atomic_files.write_json(output, {"measure": attacks.MEASURE, "shares": shares, "results": results})
     if shares:
         _print_shares(shares)
-    if depth := results["model"].get("uds"):
-        _print_depth(**depth["points"]["0"])
     return 0
-
-
-def _is_typed(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _print_shares(shares: list[dict[str, Any]]) -> None:
@@ -79,14 +71,6 @@ def _print_shares(shares: list[dict[str, Any]]) -> None:
         share = "–" if row["share"] is None else f"{round(100 * row['share'])} %"
         print(f"{row['title']:62} {' '.join(values)} {share:>10}")
     print("came back: the gain by the attack, less the retain model's, over what was removed from the target model")
-
-
-def _print_depth(uds: float | None, rows: int, left_out: int) -> None:
-    shown = "–" if uds is None else f"{uds:.3f}"
-    print(f"\nunlearning depth score {shown} of {rows} forget rows, by all tokens of their answers")
-    print("0: each layer holds what the target model's does; 1: no more than the retain model's")
-    if left_out:
-        print(f"{left_out} rows are left out: the retain model's layers tell their answers as well")
 
 
 if __name__ == "__main__":

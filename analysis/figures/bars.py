@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from analysis.figures import panel_data
 from analysis.figures.style import CHANCE, LINES, STYLE, add_legend, wrap_panels
 from analysis.labels import REFERENCES, method_label
-from analysis.load.goal_columns import Column
+from analysis.load.goal_columns import goal_head
+from trainables.benchmarks import Goal
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "none", "none_sd", "none_n"]
 COLUMNS += ["gru", "gru_sd", "gru_n", "improvement"]
@@ -56,7 +57,7 @@ def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
     with_gru = set(zip(sides[1]["source"], sides[1]["method"], strict=True))
     paired = [pair in with_gru for pair in zip(found["source"], found["method"], strict=True)]
     found = found.loc[pd.Series(paired, index=found.index) | found["method"].isin(REFERENCES)]
-    signs = {one.metric: 1.0 if one.best == "highest" else -1.0 for one in panel_data.compared_columns(found)}
+    signs = {one.metric: 1.0 if one.best == "highest" else -1.0 for one in panel_data.compared_goals(found)}
     gains = found["metric"].map(signs).astype(float) * (found["gru"] - found["none"]).astype(float)
     found = found.assign(improvement=gains.round(10))
     if found["improvement"].isna().all():
@@ -70,13 +71,13 @@ def draw(points: pd.DataFrame) -> Figure:
 
     Of two sources the runs are bars and the paper's numbers diamonds upon them.
     """
-    metrics, methods = panel_data.compared_columns(points), panel_data.list_methods(points)
-    panels = [(place, column) for place in panel_data.list_places(points) for column in metrics]
+    metrics, methods = panel_data.compared_goals(points), panel_data.list_methods(points)
+    panels = [(place, goal) for place in panel_data.list_places(points) for goal in metrics]
     across = max(1, ACROSS // len(metrics)) * len(metrics)
     figure, grid = wrap_panels(len(panels), across, 0.75 + 0.2 * len(methods), 2.0)
-    for number, (axes, (place, column)) in enumerate(zip(grid, panels, strict=True)):
+    for number, (axes, (place, goal)) in enumerate(zip(grid, panels, strict=True)):
         here = panel_data.at_place(points, place)
-        _draw_panel(axes, here.loc[here["metric"] == column.metric], methods, column, "runs" in set(points["source"]))
+        _draw_panel(axes, here.loc[here["metric"] == goal.metric], methods, goal, "runs" in set(points["source"]))
         title = f"({ascii_lowercase[number % 26]}) {panel_data.place_title(place)}"
         axes.set_title("\n".join(wrap(title, TITLE)), fontsize=7)
         if number + across < len(panels):
@@ -85,14 +86,14 @@ def draw(points: pd.DataFrame) -> Figure:
     return figure
 
 
-def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Column, runs: bool) -> None:
+def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal, runs: bool) -> None:
     """Draw one metric: bars of the runs where there are any, else of the paper."""
     rows = rows.assign(at=[methods.index(name) if name in methods else math.nan for name in rows["method"]])
     shown = rows.loc[rows["source"] == ("runs" if runs else "paper")]
     for row in shown.loc[shown["method"].isin(REFERENCES)].dropna(subset=["none"]).to_dict("records"):
         axes.axhline(row["none"], **LINES[row["method"]], zorder=1)
-    if column.chance is not None:
-        axes.axhline(column.chance, **CHANCE, zorder=4.5)
+    if goal.chance is not None:
+        axes.axhline(goal.chance, **CHANCE, zorder=4.5)
     values = [rows[side] + sign * rows[f"{side}_sd"].fillna(0) for side in SIDES for sign in (-1, 1)]
     low, high = (float(end([0.0, *pd.concat(values).dropna()])) for end in (min, max))
     room, below = ROOM * ((high - low) or 1.0), abs(low) > high
@@ -109,7 +110,7 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], column: Colu
     axes.set_xlim(-0.6, len(methods) - 0.4)
     axes.set_xticks(range(len(methods)), [method_label(method) for method in methods], rotation=90, fontsize=7)
     axes.tick_params("x", length=0)
-    axes.set_ylabel(column.head, labelpad=2)
+    axes.set_ylabel(goal_head(goal), labelpad=2)
 
 
 def _draw_bars(axes: Axes, rows: pd.DataFrame) -> None:

@@ -9,14 +9,15 @@ import pandas as pd
 
 from analysis import paper
 from analysis.labels import REFERENCES, order_methods, order_names, split_label
-from analysis.load.goal_columns import Column, find_goals
+from analysis.load.goal_columns import find_goals
 from analysis.stats.tidy import SOURCE
+from trainables.benchmarks import Goal
 from trainables.config.method_tables import METHODS
 
 
 def select_goals(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the measured goals of a tidy frame, with `source` (runs, paper)."""
-    metrics = [column.metric for column in compared_columns(frame)]
+    metrics = [goal.metric for goal in compared_goals(frame)]
     rows = frame.loc[frame["metric"].isin(metrics) & frame["value"].notna()]
     return rows.assign(source=rows["table"].where(rows["table"] == SOURCE, "paper"))
 
@@ -27,7 +28,7 @@ def has_both_sources(points: pd.DataFrame) -> bool:
 
 
 def vary_only_gamma_tau(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that differ from the chosen setting of their study in gamma and tau only.
+    """Return the rows that differ from the chosen setting of their study in gamma, tau and strength only.
 
     Sweeps may vary the learning rate and more beside them: a curve over gamma is of one of these.
     """
@@ -35,13 +36,12 @@ def vary_only_gamma_tau(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.merge(frame.loc[frame["chosen"], same].drop_duplicates(), on=same)
 
 
-def compared_columns(frame: pd.DataFrame) -> tuple[Column, ...]:
+def compared_goals(frame: pd.DataFrame) -> tuple[Goal, ...]:
     """Return the goals of a frame's benchmark that it has rows of: none of a sweep that has no result yet."""
     if frame.empty:
         return ()
-    goals = find_goals(frame["benchmark"].iloc[0])
-    names = {goal.metric for goal in goals.compared} & set(frame["metric"])
-    return tuple(column for column in goals.columns if column.metric in names)
+    names = set(frame["metric"])
+    return tuple(goal for goal in find_goals(frame["benchmark"].iloc[0]).compared if goal.metric in names)
 
 
 def list_methods(points: pd.DataFrame) -> list[str]:
@@ -71,7 +71,7 @@ def sort_points(points: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """Return the rows by source and place, by metric as tables have these, by method, and by these columns."""
     orders = {"method": order_methods(points["method"])}
     if "metric" in points:
-        orders = {"metric": [column.metric for column in compared_columns(points)]} | orders
+        orders = {"metric": [goal.metric for goal in compared_goals(points)]} | orders
 
     def rank(column: pd.Series) -> pd.Series:
         return column.map(orders[str(column.name)].index) if column.name in orders else column

@@ -1,4 +1,4 @@
-"""What each rectifier changes against none, and the ranks of all: a forest plot and a critical-difference picture."""
+"""What each rectifier changes against none: a forest plot."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures.style import GREY, STYLE, make_panels, wrap_panels
+from analysis.figures.style import GREY, STYLE, make_panels
 from analysis.labels import method_label, order_methods, order_rectifiers, rectifier_name, split_label
 from analysis.load.goal_columns import BETTER
 from analysis.stats.rectifier_comparison import EQUAL, OWN, Comparison
 from trainables.benchmarks import Goal
-from trainables.common.wording import format_count
 
 COLOURS = {1.0: "#0072B2", -1.0: "#D55E00"}
 """Of better and worse; grey: neither, or not tested."""
@@ -28,7 +27,7 @@ LINE = 0.155
 def difference_points(comparison: Comparison) -> pd.DataFrame:
     """Return `Comparison.differences` as far as there is something to draw, `gains` as a text."""
     rows = comparison.differences
-    rows = rows.loc[rows["n"] > 0].drop(columns="lacking")
+    rows = rows.loc[rows["n"] > 0]
     return rows.assign(gains=[" ".join(f"{gain:.4g}" for gain in gains) for gains in rows["gains"]])
 
 
@@ -89,56 +88,3 @@ def _add_key(figure: Figure, points: pd.DataFrame) -> None:
         entries.append(Line2D([], [], **mark, markerfacecolor="white", label="at the settings of none"))
     if entries:
         figure.legend(handles=entries, loc="outside lower center", ncols=min(len(entries), 5))
-
-
-@mpl.rc_context(STYLE)
-def draw_ranks(points: pd.DataFrame, title: str) -> Figure:
-    """Draw one split's and goal's `Comparison.ranks`, a panel for each objective: best on top.
-
-    Bars on the right join rectifiers whose mean ranks are nearer than the critical difference.
-    """
-    methods = order_methods(points["method"])
-    most = max(points["method"].value_counts())
-    figure, panels = wrap_panels(len(methods), 2, 3.4, 0.85 + LINE * most)
-    figure.suptitle(title, fontsize=8)
-    for axes, method in zip(panels, methods, strict=True):
-        rows = points.loc[points["method"] == method].sort_values("rank", kind="stable")
-        _draw_order(axes, rows["rectifier"].tolist(), rows["rank"].tolist(), float(rows["distance"].iloc[0]), most)
-        seeds = format_count(int(rows["blocks"].iloc[0]), "seed")
-        tested = rows["friedman"].iloc[0]
-        known = "" if pd.isna(tested) else f", Friedman p {'< 0.001' if tested < 0.001 else f'= {tested:.2g}'}"
-        axes.set_title(method_label(method), loc="left", fontweight="bold", pad=14)
-        apart = "" if pd.isna(rows["distance"].iloc[0]) else f", CD {rows['distance'].iloc[0]:.1f}"
-        axes.text(0, 1.02, f"{seeds}{apart}{known}", transform=axes.transAxes, fontsize=6.5, color=GREY)
-        axes.set_xlabel("mean rank (1 is best)")
-    return figure
-
-
-def _draw_order(axes: Axes, names: list[str], ranks: list[float], distance: float, most: int) -> None:
-    for place, (name, rank) in enumerate(zip(names, ranks, strict=True)):
-        axes.plot([1, rank], [place] * 2, color="#cccccc", linewidth=0.7, zorder=1)
-        axes.plot(rank, place, "o", color="black" if name == "none" else "#0072B2", markersize=3.8, zorder=3)
-    right, apart = len(names) + 0.6, 0.06 * len(names)
-    groups = find_groups(ranks, distance)
-    for column, (first, last) in enumerate(groups):
-        at = right + apart * column
-        axes.plot([at] * 2, [first - 0.22, last + 0.22], color="black", linewidth=1.6, solid_capstyle="butt")
-    axes.set_yticks(range(len(names)), list(map(rectifier_name, names)))
-    for label, name in zip(axes.get_yticklabels(), names, strict=True):
-        label.set_fontweight("bold" if name == "none" else "normal")
-    axes.set_ylim(most - 0.4, -0.6)
-    axes.set_xlim(0.7, right + apart * max(1, len(groups)))
-    axes.set_xticks([1, *range(5, len(names) + 1, 5)] if len(names) > 6 else range(1, len(names) + 1))
-
-
-def find_groups(ranks: Sequence[float], distance: float) -> list[tuple[int, int]]:
-    """Return the first and last place of each largest run of two or more sorted ranks nearer than `distance`.
-
-    None where that is not known (NaN).
-    """
-    found: list[tuple[int, int]] = []
-    for first in range(len(ranks)):
-        last = max([first, *(place for place in range(len(ranks)) if ranks[place] - ranks[first] < distance)])
-        if last > first and not (found and last <= found[-1][1]):
-            found.append((first, last))
-    return found

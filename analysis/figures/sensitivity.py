@@ -1,4 +1,4 @@
-"""What settings do: goals over gamma, tau or UWC's target, of runs and the paper, and over each setting of a search."""
+"""What settings do: goals over gamma, tau, a task vector's strength or UWC's target, and over each one of a search."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 
 from analysis.figures import panel_data
 from analysis.figures.style import DASHED, FAINT, FRAMED, LINES, STYLE, add_legend, dashes, make_panels, marker, opaque
-from analysis.labels import describe_method
-from analysis.load.goal_columns import Goals
+from analysis.labels import REFERENCES, describe_method
+from analysis.load.goal_columns import Goals, goal_head
 from analysis.number_format import plain_setting, setting_text
 from analysis.stats.importance import is_numeric, is_wide, varied_settings
-from analysis.stats.significance import SIDES
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
 COLUMNS += ["value", "sd", "n", "chosen"]
@@ -24,6 +23,7 @@ TITLES = {
     "gamma": r"$\gamma$, weight of the new retain gradient",
     "tau": r"$\tau$, clipping norm",
     "target": "share of the original's MU that is kept",
+    "strength": "stg of TRU, strength of TV",
 }
 MARK = 3.5
 """The size of a point of a search."""
@@ -44,13 +44,23 @@ def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     return _list_curves(rows.loc[several > 1], knob)
 
 
+def strength_points(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the points of task vectors over their strength, with two or more, and of the reference models."""
+    rows = panel_data.select_goals(frame)
+    curves = rows.loc[rows["strength"].notna() & rows["target"].isna()]
+    several: Any = curves.groupby(CURVE)["strength"].transform("nunique")
+    curves = curves.loc[several > 1]
+    models = rows.loc[rows["method"].isin(REFERENCES) & rows["split"].isin(curves["split"])]
+    return pd.concat([models.assign(knob="strength").reindex(columns=COLUMNS), _list_curves(curves, "strength")])
+
+
 def target_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the FQ of the chosen settings' mixtures over UWC's targets, alone and with GRU as in the paper.
 
     The original model has no target.
     """
     rows = panel_data.select_goals(frame)
-    rows = rows.loc[rows["chosen"] & (rows["metric"] == "forget_quality") & rows["rectifier"].isin(SIDES)]
+    rows = rows.loc[rows["chosen"] & (rows["metric"] == "forget_quality") & rows["rectifier"].isin(["none", "gru"])]
     mixed = rows.loc[rows["target"].notna()]
     models = rows.loc[(rows["method"] == "original") & rows["split"].isin(mixed["split"])].drop_duplicates(CURVE)
     return pd.concat([models.assign(knob="target").reindex(columns=COLUMNS), _list_curves(mixed, "target")])
@@ -66,7 +76,7 @@ def _list_curves(rows: pd.DataFrame, knob: str) -> pd.DataFrame:
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame) -> Figure:
     """Draw such points: one row for each goal, one column for each backbone and split, settings evenly spaced."""
-    metrics, places, knob = panel_data.compared_columns(points), panel_data.list_places(points), points["knob"].iloc[0]
+    metrics, places, knob = panel_data.compared_goals(points), panel_data.list_places(points), points["knob"].iloc[0]
     figure, grid = make_panels(len(metrics), len(places), 3.4, 1.85, sharex="col", sharey="row")
     for panels, place in zip(grid.T, places, strict=True):
         here = panel_data.at_place(points, place)
@@ -79,15 +89,15 @@ def draw(points: pd.DataFrame) -> Figure:
         panels[0].set_title(panel_data.place_title(place))
         panels[-1].set_xlabel(TITLES[knob])
     for axes, metric in zip(grid[:, 0], metrics, strict=True):
-        axes.set_ylabel(metric.head)
+        axes.set_ylabel(goal_head(metric))
     add_legend(figure)
     return figure
 
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
     """Draw one goal's curves; a point without clipping or average (`none`) is joined to no other."""
-    for value in rows.loc[rows["method"] == "original", "value"].head(1):
-        axes.axhline(value, **LINES["original"], zorder=1)
+    for row in rows.loc[rows["method"].isin(REFERENCES)].drop_duplicates("method").to_dict("records"):
+        axes.axhline(row["value"], **LINES[row["method"]], zorder=1)
     runs, rows = "runs" in set(rows["source"]), rows.dropna(subset=["setting"])
     key: Any
     for key, curve in rows.groupby(["source", "method", "rectifier"]):

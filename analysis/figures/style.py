@@ -12,7 +12,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 from trainables.config.method_tables import RECTIFIERS
 
@@ -64,34 +63,24 @@ RECTIFIER_LOOKS = {
     "gru": RectifierLook("full", "#0072B2", "-"),
 }
 """Each rectifier's look; of other rules than GRU no two share colour and line, but three share a fill."""
-_RULES = (
+RULES = [
     RectifierLook(fill, colour, dashes)
     for fill, dashes in (("left", "-"), ("right", DASHED), ("top", (0, (2, 1))), ("bottom", (0, (1, 2))))
-    for colour in ("#CC79A7", "#E69F00", "#56B4E9")
-)
-_OWN = (RectifierLook("bottom", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))), RectifierLook("top", "#E69F00", (0, (8, 2))))
-_others = [row for name, row in RECTIFIERS.items() if name not in RECTIFIER_LOOKS]
-RECTIFIER_LOOKS |= zip((row.name for row in _others if not row.custom), _RULES, strict=False)
-RECTIFIER_LOOKS |= zip((row.name for row in _others if row.custom), cycle(_OWN), strict=False)
+    for colour in ("#CC79A7", "#E69F00", "#56B4E9", "#009E73")
+]
+RECTIFIER_LOOKS |= zip((name for name in RECTIFIERS if name not in RECTIFIER_LOOKS), cycle(RULES), strict=False)
 PAGE = 7.4
 """Width of a page's text, in inches."""
 FAINT: dict[str, Any] = {"alpha": 0.45, "linewidth": 0.7, "markersize": 3}
 """How the paper's curves look beside those of runs."""
-HALO = [withStroke(linewidth=2.2, foreground="white")]
-"""The white outline of a frame, which makes it visible on dark cells."""
 FRAMED: dict[str, Any] = {"markersize": 7, "markeredgecolor": "black", "markeredgewidth": 1.3}
-"""The chosen setting among others, as heat maps have it: hollow and full say without and with GRU in every figure."""
+"""The chosen setting among others."""
 THICK = 1.5
 """Line width of the mean over seeds along training, in points."""
 LINES: dict[str, dict[str, Any]] = {
     "original": {"color": "black", "linestyle": (0, (6, 2)), "linewidth": 0.9, "label": "original model"},
     "retain": {"color": GREY, "linestyle": (0, (1, 1.5)), "linewidth": 1.4, "label": "retain model"},
-    "baseline": {
-        "color": GREY,
-        "linestyle": (0, (5, 1, 1, 1)),
-        "linewidth": 1.2,
-        "label": "model that never saw forget rows",
-    },
+    "baseline": {"color": GREY, "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.2, "label": "never-trained model"},
 }
 """The reference models, drawn as lines across."""
 CHANCE: dict[str, Any] = {"color": "#D55E00", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 0.9, "label": "chance"}
@@ -128,8 +117,8 @@ def dashes(method: str) -> Any:
 
 
 def rectifier_look(rectifier: str) -> RectifierLook:
-    """Return a rectifier's look, the same in every figure; that of the user's first one if it is unknown."""
-    return RECTIFIER_LOOKS.get(rectifier, _OWN[0])
+    """Return a rectifier's look, the same in every figure."""
+    return RECTIFIER_LOOKS.get(rectifier, RULES[-1])
 
 
 def marker(method: str, rectifier: str) -> dict[str, Any]:

@@ -50,8 +50,8 @@ CROWD = 1500
 def trial_points(results: Results) -> pd.DataFrame:
     """Return the points of a sweep: trials, settings' means over seeds, the chosen ones, reference models.
 
-    `front` marks the settings (kind `setting`, those of `measure_hypervolume`) of a split that no other beats, without
-    those no better than the original model on either goal. Points without removal or retention are left out.
+    `front` marks the settings (kind `setting`) of a split that no other beats, without those no better than the
+    original model on either goal. Points without removal or retention are left out.
     """
     runs, references, goals = results.runs, results.models, results.goals
     metrics = dict.fromkeys([*goals.metrics, goals.removal.metric])

@@ -13,19 +13,27 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
 from analysis.figures.style import GREY, STYLE, THICK, add_legend, make_panels, rectifier_look
-from analysis.labels import method_label, order_methods, rectifier_label, split_label
-from analysis.stats.training_curves import LINE, thin_steps, with_means
+from analysis.labels import TASK_VECTORS, method_label, order_methods, rectifier_label, split_label
+from analysis.load.trial_tables import read_trial_table
+from analysis.stats.chosen_settings import SHORT
+from analysis.stats.sweep_results import Results
+from trainables.storage.names import STEPS
 
-VALUES = ["cos", "cos_after", "retain_loss", "loss"]
+MEASURED = ["cos_before", "cos_after", "retain_loss", "observed_cos", "observed_cos_after", "observed_retain_loss"]
+"""Columns of a rectified step against the moving average, and of `observe=K` every K steps (training.loop)."""
+STEP_COLUMNS = ["split", "method", "rectifier", "seed", "id", "step", *MEASURED]
+LINE = ["split", "method", "rectifier"]
+MOST = 250
+"""Points of a line that are drawn at most: a figure in print has no room for more."""
+VALUES = ["cos", "cos_after", "retain_loss"]
 COLUMNS = [*LINE, "kind", "seed", "n", "step", "measured", *VALUES]
-OBSERVED, STEPPED, LOSS = "observe", "each step", "loss"
 FROM = {
-    OBSERVED: ("observed_cos", "observed_cos_after", "observed_retain_loss", "loss"),
-    STEPPED: ("cos_before", "cos_after", "retain_loss", "loss"),
+    "observe": ("observed_cos", "observed_cos_after", "observed_retain_loss"),
+    "each step": ("cos_before", "cos_after", "retain_loss"),
 }
 BEFORE, CHANGED = ":", 1e-4
 """The dashes of a cosine before rectification, and the least change by it that is drawn."""
-LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk", "loss": "objective's loss"}
+LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk"}
 ANGLES: dict[str, tuple[str, str, str]] = {
     "Orig.": ("none", "observed_cos", "none"),
     "Pre-rect.": ("gru", "cos_before", "clip"),
@@ -43,19 +51,55 @@ WIDE = 10.0
 """Risks that differ this many times are on a logarithmic axis."""
 
 
+def load_steps(results: Results) -> pd.DataFrame:
+    """Return one row for each step of every evaluated trial, all seeds, of the settings that the rule chose.
+
+    NaN: not measured. Task vectors have no such steps. Trials whose file is missing or damaged are left out.
+    """
+    trials = results.chosen_trials.rename(columns=SHORT)
+    parts = []
+    for trial in trials.loc[~trials["method"].isin(TASK_VECTORS)].to_dict("records"):
+        table = read_trial_table(results.store, results.store.trial(trial["id"]) / STEPS, ["step", *MEASURED])
+        if table is not None and "step" in table.column_names:
+            found = table.to_pandas().astype(float)
+            parts.append(found.assign(**{name: trial[name] for name in [*LINE, "seed", "id"]}))
+    return pd.concat(parts).reindex(columns=STEP_COLUMNS) if parts else pd.DataFrame(columns=STEP_COLUMNS)
+
+
+def thin_steps(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a line's rows, of all its seeds, at every K-th of its steps: the smallest K that leaves at most `MOST`.
+
+    One K for all seeds, however long each ran, so that they have the same steps.
+    """
+    steps = sorted(set(rows["step"]))
+    return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MOST))])]
+
+
+def with_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:
+    """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean).
+
+    A mean is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
+    """
+    if rows.empty:
+        return rows.assign(kind="seed", n=1)
+    seeds = rows.groupby(by)["seed"].transform("nunique")
+    everyone = rows.groupby([*by, "step"])["seed"].transform("nunique") == seeds
+    groups = rows.loc[everyone].groupby([*by, "step"], sort=False)
+    means = groups.agg(**{value: (value, "mean") for value in values}, n=("seed", "nunique")).reset_index()
+    return pd.concat([rows.assign(kind="seed", n=1), means.assign(kind="mean")], ignore_index=True)
+
+
 def step_points(steps: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each step of each seed and of their mean, before (`cos`) and after rectification.
 
     `measured`: on rows of their own every K steps (`observe`), where a line's trials have that; else of each rectified
-    step, against the moving average. Of a method without rectifier and without observation only the loss is known.
+    step, against the moving average. A method without rectifier and without observation has neither.
     """
     parts = []
     for _, line in steps.groupby(LINE, sort=False):
-        known = {OBSERVED: line["observed_cos"], STEPPED: line["cos_before"], LOSS: line["loss"]}
-        measured = next((name for name, column in known.items() if any(column.notna())), LOSS)
-        columns = FROM[OBSERVED if measured == OBSERVED else STEPPED]
-        found = {name: line[column] for name, column in zip(VALUES, columns, strict=True)}
-        parts.append(thin_steps(line.assign(**found, measured=measured).loc[known[measured].notna()]))
+        measured = "observe" if any(line["observed_cos"].notna()) else "each step"
+        found = {name: line[column] for name, column in zip(VALUES, FROM[measured], strict=True)}
+        parts.append(thin_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=COLUMNS)
     found = with_means(rows.reindex(columns=COLUMNS), [*LINE, "measured"], VALUES)
     return found.reindex(columns=COLUMNS)
@@ -81,8 +125,7 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
 def draw_steps(points: pd.DataFrame) -> Figure:
     """Draw one split's `step_points`: cosine above risk, one column for each method; seeds thin, their mean thick.
 
-    Cosines are after rectification, and dotted before it where it changes them. Where of a method alone only the loss
-    is known, losses are below, each method's on its own scale.
+    Cosines are after rectification, and dotted before it where it changes them.
     """
     changed = set(points.loc[(points["cos_after"] - points["cos"]).abs() > CHANGED, "rectifier"])
     looks = {name: _line_look(name, rectifier_label(name, "method alone")) for name in set(points["rectifier"])}
@@ -90,11 +133,9 @@ def draw_steps(points: pd.DataFrame) -> Figure:
         name: {**looks[name], "linestyle": BEFORE, "label": f"{rectifier_label(name)}, before rectification"}
         for name in changed
     }
-    shown = {"cos", "retain_loss", *points["measured"]} & set(points.dropna(axis="columns", how="all"))
-    labels = {name: label for name, label in LABELS.items() if name in shown}
     low, high = (float(end(points["retain_loss"].dropna(), default=0.0)) for end in (min, max))
-    wide = {"retain_loss"} if 0 < WIDE * low <= high else set()
-    labels |= {name: f"{LABELS[name]} (log axis)" for name in wide}
+    log = 0 < WIDE * low <= high
+    labels = LABELS | ({"retain_loss": f"{LABELS['retain_loss']} (log axis)"} if log else {})
     figure, panels = _make_columns(points, labels)
     for method, column in panels.items():
         rows = points.loc[points["method"] == method]
@@ -103,7 +144,7 @@ def draw_steps(points: pd.DataFrame) -> Figure:
                 axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
                 _draw_lines(axes, rows.loc[rows["rectifier"].isin(changed)], "rectifier", "cos", before)
             _draw_lines(axes, rows.assign(cos=rows["cos_after"].fillna(rows["cos"])), "rectifier", value, looks)
-            axes.set_yscale("log" if value in wide else "linear")
+            axes.set_yscale("log" if log and value != "cos" else "linear")
     add_legend(figure)
     return figure
 
@@ -126,12 +167,11 @@ def draw_angles(points: pd.DataFrame) -> Figure:
 def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, dict[str, list[Axes]]]:
     """Return a figure and each method's panels, one below another, of the values with these labels.
 
-    All methods have the same axis of a value, but for the loss.
+    All methods have the same axis of a value.
     """
     methods = order_methods(rows["method"])
     across = min(len(methods), ACROSS)
-    blocks = -(-len(methods) // across)
-    figure, grid = make_panels(len(labels) * blocks, across, 1.9, 1.55)
+    figure, grid = make_panels(len(labels) * -(-len(methods) // across), across, 1.9, 1.55)
     figure.suptitle(split_label(str(rows["split"].iloc[0])), fontsize=8, fontweight="bold")
     panels = {}
     for axes in grid.flat:
@@ -139,12 +179,11 @@ def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, d
     for place, method in enumerate(methods):
         top = place // across * len(labels)
         panels[method] = list(grid[top : top + len(labels), place % across])
-        for axes, first, (value, label) in zip(panels[method], grid[:, 0], labels.items(), strict=False):
-            leftmost, alike = place % across == 0, value != LOSS
+        for axes, first, label in zip(panels[method], grid[:, 0], labels.values(), strict=False):
             axes.set_axis_on()
-            axes.tick_params(labelleft=leftmost or LOSS in labels, labelbottom=axes is panels[method][-1])
-            axes.set_ylabel(label if leftmost else "")
-            if place and alike:
+            axes.tick_params(labelleft=place % across == 0, labelbottom=axes is panels[method][-1])
+            axes.set_ylabel(label if place % across == 0 else "")
+            if place:
                 axes.sharey(first)
         panels[method][0].set_title(method_label(method))
         panels[method][-1].set_xlabel("step")
@@ -158,7 +197,7 @@ def _line_look(rectifier: str, label: str) -> dict[str, Any]:
 
 
 def _draw_lines(axes: Axes, rows: pd.DataFrame, by: str, value: str, looks: Mapping[str, dict[str, Any]]) -> None:
-    """Draw each line of `steps.with_means` over its steps: seeds thin, their mean thick."""
+    """Draw each line of `with_means` over its steps: seeds thin, their mean thick."""
     for name, line in rows.groupby(by):
         look = looks[str(name)]
         mean = line.loc[line["kind"] == "mean"].sort_values("step")

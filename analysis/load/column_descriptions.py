@@ -20,7 +20,6 @@ COLUMNS = {
     "removal": "mean of the goals of removal, where there are several",
     "choice.removal": "what the selection rule goes by, more being better; choice.utility likewise",
     "halves": "whether the rows were split into those that are chosen on and those that are reported",
-    "twins": "trials of the same training that were left out for this one",
     "calibrated": "what UWC found; None where it was not asked for",
     "backbone": "the sweep's backbone, empty where it is not known",
     "started": "when the trial began (UTC); commit and dirty: the code it ran on",

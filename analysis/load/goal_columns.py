@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -17,30 +17,27 @@ ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
 BETTER = {"highest": "higher is better →", "lowest": "lower is better →"}
 EXPLAINED = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
 """More on a metric than its goal's title says."""
-FLOOR = 0.0
-"""The utility of a model that can do nothing any more: no best value, however many share it."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """A metric of tables; `best` is None where neither more nor less is better, and nothing is compared."""
+class Measure(NamedTuple):
+    """A column of a table. `form`: the format of its numbers; `best`: which one is bold, None if none is."""
 
     metric: str
-    label: str
-    best: Literal["highest", "lowest"] | None
-    text: str
-    chance: float | None = None
-
-    @property
-    def head(self) -> str:
-        """Return the column's head: `FQ ↑`, `VerbMem ↓`."""
-        return self.label + ARROWS[self.best]
+    head: str
+    form: str = ".4f"
+    best: Literal["highest", "lowest"] | None = None
+    text: str = ""
 
 
 BESIDE = {
-    "muse": (Column("privleak", "PrivLeak", None, "PrivLeak"),),
+    "muse": (Measure("privleak", "PrivLeak"),),
     "own": tuple(
-        Column(f"forget_{name}", measure.short, measure.best, f"{measure.title} on the forget rows, no goal")
+        Measure(
+            f"forget_{name}",
+            measure.short + ARROWS[measure.best],
+            best=measure.best,
+            text=f"{measure.title} on the forget rows, no goal",
+        )
         for name, measure in sorted(measures.reported_by(Benchmark(name="own")).items(), key=lambda item: item[1].short)
         if f"forget_{name}" != find("own").GOALS[0].metric
     ),
@@ -57,9 +54,9 @@ class Goals:
     retention: Goal
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[Measure, ...]:
         """Return what tables show, the goals first."""
-        goals = [Column(goal.metric, goal.short, goal.best, goal.title, goal.chance) for goal in self.compared]
+        goals = [Measure(goal.metric, goal_head(goal), best=goal.best, text=goal.title) for goal in self.compared]
         return (*goals, *BESIDE.get(self.benchmark, ()))
 
     @property
@@ -99,11 +96,11 @@ def goals_of_runs(runs: pd.DataFrame) -> Goals:
     return find_goals(names.iloc[0] if len(names) else Benchmark().name)
 
 
+def goal_head(goal: Goal) -> str:
+    """Return the head of a goal's column: `FQ ↑`, `VerbMem ↓`."""
+    return goal.short + ARROWS[goal.best]
+
+
 def full_title(goal: Goal) -> str:
     """Return `FQ: forget quality (ln p)`."""
     return goal.title if goal.short in goal.title else f"{goal.short}: {goal.title}"
-
-
-TOFU = find_goals("tofu")
-TOFU_METRICS = tuple(TOFU.metrics)
-"""FQ and MU: of the tables and figures that only TOFU has."""

@@ -16,12 +16,13 @@ import numpy as np
 import pandas as pd
 
 from analysis.labels import takes
-from analysis.load.duplicate_trials import canonical, drop_twins
 from analysis.load.goal_columns import Goals, find_goals
 from analysis.load.opening import find_sweep, open_storage
 from analysis.number_format import setting_text
 from trainables.benchmarks import selection
+from trainables.config.ids import drop_planning, without_paths
 from trainables.config.settings import Benchmark, Selection
+from trainables.config.trial import FOLLOWS
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATED, RESULT
 from trainables.storage.result_file import read_config
@@ -44,6 +45,7 @@ COUNTS = {
 STRENGTHS = ["task_vector.stg", "task_vector.strength"]
 CHOICE = ["choice.removal", "choice.utility"]
 """What the selection rule goes by, more being better: of one half of the rows where it asks for halves."""
+MIXTURE = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]
 OF_ALL_ROWS = "relative_change"
 """The metric that rests on no evaluation rows."""
 
@@ -136,6 +138,39 @@ def _numeric(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     return frame.assign(**numbers.where(np.isfinite(numbers)))
 
 
+def drop_twins(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one of the trials that trained the same model: the same settings and seed. The order is kept.
+
+    Starts of one sweep, one of them with `calibration.targets`, leave such twins: one training, which must not count
+    twice. An evaluated one counts, and of several the calibrated one.
+    """
+    rank = 2 * frame["status"].isin(EVALUATED) + frame["calibrated"].notna()
+    known = frame.loc[frame["configuration"].notna()].assign(rank=rank)
+    twins = known.sort_values("rank", ascending=False, kind="stable").duplicated(["configuration", "seed"])
+    return frame.drop(index=twins.index[twins]).reset_index(drop=True)
+
+
+def canonical(config: dict[str, Any]) -> str | None:
+    """Return the settings apart from the seed as canonical JSON, None for an empty configuration.
+
+    As in a trial's id, places are left out where a fingerprint names the content, and what changes no number. So are a
+    calibration and observations: they measure mixtures and gradients of a model that is the same without them. And the
+    model that an earlier trial of a row of requests left: each seed has its own.
+    """
+    training, target = config.get("training") or {}, config.get("target") or {}
+    left_out = {
+        "seed": True,
+        "calibration": True,
+        "observe": training.get("stop_above") is None,  # a bar on the retain loss looks at what it measures
+        "target": str(target.get("fingerprint")).startswith(FOLLOWS),
+        "selection": not training.get("eval_every"),  # a trial's own rule chooses among its evaluations
+    }
+    chosen = without_paths({key: value for key, value in config.items() if not left_out.get(key)})
+    chosen.get("selection", {}).pop("seeds", None)
+    drop_planning(chosen)
+    return json.dumps(chosen, sort_keys=True) if chosen else None
+
+
 def settings(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the configurations of `runs`, one row each under dotted paths, indexed by their canonical JSON."""
     texts = sorted(runs["configuration"].dropna().unique())
@@ -164,6 +199,18 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
         itself = (frame["role"] == "retain") & (frame["status"] == "finished") & frame["forget_quality"].isna()
         frame.loc[itself, "forget_quality"] = 0.0
     return frame.sort_values(["split", "role"], ignore_index=True)
+
+
+def list_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each calibrated trial and target of UWC: its mixture with the original model, `id` first.
+
+    A mixture is w theta_u + (1 - w) theta_org; a target is a share of the original's MU. `unmixed`: the mixture is the
+    trial's own model (w = 1), and keeps more than the target.
+    """
+    known = runs.loc[evaluated(runs) & runs["calibrated"].notna(), ["id", "calibrated"]].to_numpy()
+    rows = [{"id": trial, "monotone": one["monotone"], **target} for trial, one in known for target in one["targets"]]
+    frame = pd.DataFrame(rows).reindex(columns=MIXTURE)
+    return frame.assign(unmixed=(frame["weight"] == 1) & (frame["model_utility"] > frame["goal"]))
 
 
 def _read_evaluation(store: Storage, key: str) -> dict[str, Any]:

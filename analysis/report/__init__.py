@@ -11,14 +11,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from analysis.figures import catalog
 from analysis.load.opening import find_sweep, open_storage
 from analysis.report import several, verdict
 from analysis.report.interactive import write_interactive
 from analysis.report.own import write_own
-from analysis.report.page import Section, TableItem, save_frame, save_picture, write_page, writing_to
+from analysis.report.page import Section, TableItem, save_frame, write_page, writing_to
 from analysis.report.requests import write_requests
-from analysis.report.sections import Report, Source, write_main, write_sections
+from analysis.report.sections import Report, Source, write_main, write_sections, write_tradeoff
 from analysis.stats.sweep_results import read_results
 from trainables.common import cli
 from trainables.common.wording import format_count
@@ -58,7 +57,7 @@ def build(
             several.write_several(sweeps, results, folder, both, command)
         else:
             ((label, sweep),) = sweeps.items()
-            _write_single(Report(folder, results[label], store), sweep, both, str(storage), command)
+            _write_single(Report(folder, results[label]), sweep, both, str(storage), command)
     if output is None:
         store.push_parts(folder)
     return folder
@@ -66,15 +65,15 @@ def build(
 
 def _write_single(report: Report, sweep: SweepFile, both: bool, storage: str, command: str) -> None:
     """Write all parts of one sweep's report, and the page of them."""
-    results, folder, comparison = report.results, report.folder, report.rectifiers
-    tradeoff, main = save_picture(folder, catalog.draw_tradeoff(results)), write_main(report)
+    results, folder, comparison = report.results, report.folder, report.comparison
+    tradeoff, main = write_tradeoff(report), write_main(report)
     ship, before_after, rows = write_own(report, storage)
-    lead = [*ship, verdict.write_verdict(results, comparison), *verdict.describe_attacks(report.attacks)]
+    lead = [*ship, verdict.write_verdict(comparison), *verdict.describe_attacks(report.attacks)]
     notes = verdict.list_notes(results)
     opened = [Section("", (*before_after, main), (tradeoff,)), *write_requests(report)]
     said = [*lead, *(f"- {note}" for note in notes)]
-    save_frame(folder, "differences", verdict.list_differences(results, comparison))
-    differences = verdict.tabulate_differences(results, comparison)
+    save_frame(folder, "differences", verdict.list_differences(comparison))
+    differences = verdict.tabulate_differences(comparison)
     if len(differences):
         opened.append(Section("What a rectifier changes", (TableItem(differences, verdict.CLEAR),)))
         said += ["", differences.to_markdown(index=False, disable_numparse=True)]
@@ -112,7 +111,7 @@ def main(
     """
     with Console(stderr=True, force_terminal=sys.stderr.isatty()).status("opening the storage") as status:
         folder = build(names, storage, output, source, status.update)
-    printed = ("verdict", "main", "retain_free", "uwc") if len(names) == 1 else ("several",)
+    printed = ("verdict", "main") if len(names) == 1 else ("several",)
     printed = ("paper",) if source == Source.PAPER else printed
     for path in (folder / "tables" / f"{stem}.md" for stem in printed):
         if path.exists():

@@ -21,26 +21,15 @@ def write_interactive(results: Results, folder: Path) -> bool:
     shown = evaluated(results.runs) & results.runs[[x.metric, y.metric]].notna().all(axis=1)
     if sum(shown) < 2:
         return False
-    columns = [
-        "split",
-        "method",
-        "rectifier",
-        "gamma",
-        "tau",
-        "strength",
-        *varied(results.runs),
-        *goals.metrics,
-        x.metric,
-    ]
-    trials = results.runs.loc[shown].rename(columns=SHORT)[list(dict.fromkeys([*columns, "seed", "id"]))]
+    columns = ["split", "method", "rectifier", "gamma", "tau", "strength", *varied(results.runs)]
+    columns += [*goals.metrics, x.metric, "seed", "id"]
+    trials = results.runs.loc[shown].rename(columns=SHORT)[list(dict.fromkeys(columns))]
     trials = trials.assign(method=trials["method"].map(method_label), rectifier=trials["rectifier"].map(rectifier_name))
     trials["chosen"] = trials["id"].isin(results.chosen_trials["id"])
-    axes: dict[str, Any] = {
-        axis: {"field": goal.metric, "type": "quantitative", "title": full_title(goal)}
-        for axis, goal in (("x", x), ("y", y))
-    }
-    axes["x"]["scale"] = {"zero": False, "reverse": x.best == "lowest"}
-    axes["y"]["scale"] = {"zero": False}
+    axes: dict[str, Any] = {}
+    for axis, goal in (("x", x), ("y", y)):
+        scale = {"zero": False, "reverse": goal.best == "lowest"}
+        axes[axis] = {"field": goal.metric, "type": "quantitative", "title": full_title(goal), "scale": scale}
     picture = {
         "data": {"values": json.loads(trials.to_json(orient="records").replace("<", "‹"))},  # ends no script element
         "facet": {"field": "split", "title": None},

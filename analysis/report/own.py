@@ -110,7 +110,7 @@ def list_recoverable(report: Report, trial: str, evaluation: str | None) -> pd.D
     where the target model's rows are there, `..._before`: of a text those of the `block` with the highest `rouge` now.
     `highest_rouge_before` is that of all its blocks. Empty if no rows are there.
     """
-    numbers, keys, store = ["rouge", "extraction_strength", "prob"], ["row", "digest", "block"], report.store
+    numbers, keys, store = ["rouge", "extraction_strength", "prob"], ["row", "digest", "block"], report.results.store
     tables = []
     for folder in (store.trial(trial), store.evaluation(evaluation) if evaluation else None):
         table = read_trial_table(store, folder / ROWS) if folder else None

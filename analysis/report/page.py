@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,10 +61,12 @@ def writing_to(folder: Path) -> Iterator[None]:
         raise InputError(f"--output {folder}: cannot be written ({error.strerror}); give another folder") from error
 
 
-def save_picture(folder: Path, picture: Picture) -> Picture:
-    """Write a picture as figures/STEM.pdf, .svg and .png, its points as .csv, and return it."""
-    save_figure(picture.figure, folder / "figures", picture.stem, picture.points)
-    return picture
+def save_pictures(folder: Path, pictures: Iterable[Picture]) -> tuple[Picture, ...]:
+    """Write pictures as figures/STEM.pdf, .svg and .png, their points as .csv, and return them."""
+    saved = tuple(pictures)
+    for picture in saved:
+        save_figure(picture.figure, folder / "figures", picture.stem, picture.points)
+    return saved
 
 
 def save_frame(folder: Path, stem: str, frame: pd.DataFrame) -> None:

@@ -5,28 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from analysis import paper
-from analysis.figures import catalog, equal_utility
-from analysis.figures.catalog import Picture
-from analysis.labels import OTHER_REFERENCES, REFERENCES
+from analysis.figures import catalog, rectifiers, sensitivity, tradeoff, training
+from analysis.figures.catalog import Picture, draw_splits, make_picture
+from analysis.labels import OTHER_REFERENCES, REFERENCES, describe_method
 from analysis.load.goal_columns import full_title
 from analysis.load.trials import CHOICE, settings
-from analysis.report.page import Section, TableItem, save_frame, save_picture
-from analysis.stats import attacks, hypervolume, rectifier_comparison, task_vector_strength, tidy, training_curves
+from analysis.report.page import Section, TableItem, save_frame, save_pictures
+from analysis.stats import attacks, rectifier_comparison, tidy
 from analysis.stats.importance import LEAST_SETTINGS, list_points, measure_importance
 from analysis.stats.sweep_results import Results
-from analysis.tables import detail_tables, paper_tables, rectifier_tables, table_definitions
-from analysis.tables.layout import Layout
-from analysis.tables.markdown_latex import Table
-from analysis.tables.paper_tables import FillingSweep, Sheet, make_sheet
-from analysis.tables.table_definitions import LAYOUTS
-from trainables.storage.folder_storage import Storage
+from analysis.tables import detail_tables, paper_tables, rectifier_tables
+from analysis.tables.paper_tables import Sheet, make_sheet
+from analysis.tables.table_definitions import LAYOUTS, main_layout
 from trainables.storage.sweep_file import SweepFile
 
 MOST_PICTURES = 6
@@ -45,16 +42,10 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class Report:
-    """A report's folder, and what its parts are made from: the sweep's results and their storage."""
+    """A report's folder, and the results that its parts are made from."""
 
     folder: Path
     results: Results
-    store: Storage
-
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """Return the sweep's results as one long frame."""
-        return tidy.from_runs(self.results)
 
     @cached_property
     def attacks(self) -> pd.DataFrame:
@@ -62,23 +53,9 @@ class Report:
         return attacks.mean_shares(self.results)
 
     @cached_property
-    def rectifiers(self) -> rectifier_comparison.Comparison | None:
-        """Return what rectifiers change; None where no objective has two of them and none: the verdict is on one."""
-        studies = self.results.chosen.groupby(["benchmark.split", "method"])["rectifier.name"]
-        if not any("none" in set(names) and len(set(names)) > 2 for _, names in studies):
-            return None
-        found = rectifier_comparison.compare(self.results)
-        return None if found.differences.empty else found
-
-    def save_table(self, layout: Layout, frame: pd.DataFrame) -> Table:
-        """Write a tidy frame in this layout as tables/NAME.csv, .md and .tex, and return it as printed."""
-        sheet = make_sheet(layout, frame)
-        sheet.save(self.folder / "tables")
-        return sheet.table
-
-    def save_pictures(self, pictures: Iterable[Picture]) -> tuple[Picture, ...]:
-        """Write pictures and return them."""
-        return tuple(save_picture(self.folder, picture) for picture in pictures)
+    def comparison(self) -> rectifier_comparison.Comparison:
+        """Return what rectifiers change."""
+        return rectifier_comparison.compare(self.results)
 
 
 def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
@@ -86,30 +63,36 @@ def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section
 
     `both`: with the paper's numbers beside the runs'.
     """
-    parts = [_write_rectifiers, _write_attacks, _write_hypervolume, _write_importance, _write_seeds]
-    parts += [_write_retain_free, _write_calibration]
-    return [
-        *(section for write in parts for section in write(report)),
-        *_write_paper(report, sweep, both),
-        *_write_training(report),
-        *_write_lists(report),
-    ]
+    parts = [_write_rectifiers, _write_attacks, _write_importance, _write_seeds]
+    sections = [section for write in parts for section in write(report)]
+    return [*sections, *_write_paper(report, sweep, both), *_write_training(report), *_write_lists(report)]
+
+
+def write_tradeoff(report: Report) -> Picture:
+    """Write the trade-off with all trials and return it."""
+    results, points = report.results, tradeoff.trial_points(report.results)
+    words = {"x": full_title(results.goals.removal), "y": full_title(results.goals.retention)}
+    figure = tradeoff.draw(points, results.rule)
+    (picture,) = save_pictures(report.folder, [make_picture("tradeoff", figure, points, **words)])
+    return picture
 
 
 def write_main(report: Report) -> TableItem:
     """Write the main table, which stands beside the picture."""
-    layout = table_definitions.main_layout(report.results)
-    table = report.save_table(layout, report.frame)
+    sheet = make_sheet(main_layout(report.results), report.results.frame)
+    sheet.save(report.folder / "tables")
     roles = set(report.results.models["role"])
     others = "".join(f"; {REFERENCES[role]}: {text}" for role, text in OTHER_REFERENCES.items() if role in roles)
-    explained = f"{report.results.goals.explanation} Original: the target model, before unlearning{others}."
-    return TableItem(table, f"{explained} Means over seeds ± sd; —: no result.")
+    return TableItem(
+        sheet.table,
+        f"{report.results.goals.explanation} Original: the target model, before unlearning{others}. —: no result.",
+    )
 
 
 def _write_rectifiers(report: Report) -> list[Section]:
     """Every rectifier against none, where there are several."""
-    comparison = report.rectifiers
-    if comparison is None:
+    comparison = report.comparison
+    if not comparison.several or comparison.differences.empty:
         return []
     keys = ["split", "method", "rectifier"]
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.costs, on=keys))
@@ -117,7 +100,9 @@ def _write_rectifiers(report: Report) -> list[Section]:
     found = [(goal, rectifier_tables.list_rectifiers(comparison, goal)) for goal in comparison.ranked]
     items = [TableItem(frame, title=full_title(goal)) for goal, frame in found]
     items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))
-    pictures = report.save_pictures(catalog.draw_rectifiers(comparison))
+    draw = partial(rectifiers.draw_differences, goals=comparison.goals)
+    points = rectifiers.difference_points(comparison)
+    pictures = save_pictures(report.folder, draw_splits("forest", points, draw, "rectifiers"))
     return [Section("Which rectifier helps", tuple(items), pictures)]
 
 
@@ -126,22 +111,8 @@ def _write_attacks(report: Report) -> list[Section]:
     if report.attacks.empty:
         return []
     save_frame(report.folder, "attacks", report.attacks)
-    last = attacks.last_steps(report.attacks)
-    item = TableItem(detail_tables.list_attacks(last), detail_tables.ATTACKS_CAPTION)
-    return [Section("Does it last", (item,), report.save_pictures(catalog.draw_attacks(last)))]
-
-
-def _write_hypervolume(report: Report) -> list[Section]:
-    frame = hypervolume.measure_hypervolume(report.results)
-    if frame.empty:
-        return []
-    save_frame(report.folder, "hypervolume", frame)
-    caption = (
-        f"{hypervolume.describe_hypervolume(report.results.goals)} Over all settings of the methods that were run "
-        "with and without GRU: more settings cover more by themselves, so unequal numbers do not compare."
-    )
-    table = TableItem(detail_tables.list_volumes(frame, report.results.goals), caption)
-    return [Section("Area under the Pareto front", (table,))]
+    item = TableItem(detail_tables.list_attacks(report.attacks), detail_tables.ATTACKS_CAPTION)
+    return [Section("Does it last", (item,))]
 
 
 def _write_importance(report: Report) -> list[Section]:
@@ -158,9 +129,12 @@ def _write_importance(report: Report) -> list[Section]:
     for study, points in list_points(report.results.runs):
         own = shares.loc[(shares[list(study)] == pd.Series(study)).all(axis=1)]
         if own["setting"].nunique() > 1 and len(pictures) < MOST_PICTURES:
-            pictures.append(catalog.draw_slices(points, goals, own))
+            split, method, rectifier = map(str, study.values())
+            words = {"stem": f"settings-{split}-{method}-{rectifier}"}
+            words["study"] = f"{describe_method(method, rectifier)} on {split}"
+            pictures.append(make_picture("settings", sensitivity.draw_slices(points, goals, own), points, **words))
     table = TableItem(detail_tables.list_importance(shares, goals), caption)
-    return [Section("Which setting matters", (table,), report.save_pictures(pictures))]
+    return [Section("Which setting matters", (table,), save_pictures(report.folder, pictures))]
 
 
 def _write_seeds(report: Report) -> list[Section]:
@@ -171,32 +145,10 @@ def _write_seeds(report: Report) -> list[Section]:
     return [Section("Every seed", (item,))]
 
 
-def _write_retain_free(report: Report) -> list[Section]:
-    """Task vectors, which are over FQ and MU: of sweeps on TOFU only."""
-    if report.results.goals.benchmark != "tofu" or not detail_tables.has_task_vectors(report.results.runs):
-        return []
-    points = task_vector_strength.strength_points(report.results)
-    counts = points.groupby("method")["strength"].nunique()
-    pictures = report.save_pictures([catalog.draw_strengths(points)] if max(counts, default=0) > 1 else [])
-    free = report.results.with_runs(paper_tables.retain_free_trials(report.results.runs))
-    table = report.save_table(table_definitions.RETAIN_FREE, tidy.from_runs(free))
-    return [Section("Without retain data", (TableItem(table),), pictures)]
-
-
-def _write_calibration(report: Report) -> list[Section]:
-    """UWC, which is over FQ and MU: of sweeps on TOFU only."""
-    if report.results.goals.benchmark != "tofu" or not any(report.results.chosen_trials["calibrated"].notna()):
-        return []
-    pictures = report.save_pictures(catalog.draw_mixtures(equal_utility.mixture_points(report.results)))
-    table = report.save_table(table_definitions.UWC, report.frame)
-    caption = "Mixtures are measured on all evaluation rows." if report.results.rule.halves else ""
-    return [Section(table_definitions.UWC.caption, (TableItem(table, caption),), pictures)]
-
-
 def save_paper_parts(
-    sweeps: dict[str, FillingSweep], folder: Path, both: bool, stem: str = ""
-) -> tuple[list[Sheet], list[Picture]]:
-    """Write into tables/ and draw what sweeps of one benchmark, by their labels, have of the paper's.
+    sweeps: dict[str, Results], folder: Path, both: bool, stem: str = ""
+) -> tuple[list[Sheet], tuple[Picture, ...]]:
+    """Write into tables/ and figures/ what sweeps of one benchmark, by their labels, have of the paper's.
 
     `stem` begins the names of the pictures' files.
     """
@@ -210,14 +162,14 @@ def save_paper_parts(
         )
         for kind, tables in catalog.PAPER.items()
     }
-    beside = both and all(tidy.in_paper_dialect(one.results.runs) for one in sweeps.values())
+    beside = both and all(tidy.in_paper_dialect(one.runs) for one in sweeps.values())
     drawn = catalog.draw_sweeps(frames, beside, several=len(sweeps) > 1)
-    return sheets, [picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn]
+    return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
 
 
 def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Return the paper's tables and figures, filled from runs; `both`: with the numbers that others publish."""
-    sheets, drawn = save_paper_parts({sweep.label: FillingSweep(report.results, report.frame)}, report.folder, both)
+    sheets, drawn = save_paper_parts({sweep.label: report.results}, report.folder, both)
     found = []
     peers = detail_tables.list_open_unlearning(report.results) if both else pd.DataFrame()
     if len(peers):
@@ -227,15 +179,21 @@ def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     if both:
         text += " Under each number the paper's, and the difference to it, where the paper has one."
     if sheets or drawn:
-        tables = tuple(TableItem(sheet.table, title=sheet.title) for sheet in sheets)
-        found.append(Section("In the paper's layout", tables, report.save_pictures(drawn), text))
+        tables = tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
+        found.append(Section("In the paper's layout", tables, drawn, text))
     return found
 
 
 def _write_training(report: Report) -> list[Section]:
-    steps = training_curves.load_steps(report.results, report.store)
-    pictures = report.save_pictures(catalog.draw_training(steps))
-    return [Section("Along training", figures=pictures)] if pictures else []
+    """Figures 1 and 7 of the paper, for each split that has several steps."""
+    measured, pictures = training.load_steps(report.results), []
+    for kind, points, draw in (
+        ("dynamics", training.step_points(measured), training.draw_steps),
+        ("angles", training.angle_points(measured), training.draw_angles),
+    ):
+        steps = points.groupby(["split", "method"])["step"].transform("nunique")
+        pictures += save_pictures(report.folder, draw_splits(kind, points.loc[steps.to_numpy() > 1], draw))
+    return [Section("Along training", figures=tuple(pictures))] if pictures else []
 
 
 def _write_lists(report: Report) -> list[Section]:
@@ -247,7 +205,7 @@ def _write_lists(report: Report) -> list[Section]:
     chosen, failures = detail_tables.list_chosen(results), detail_tables.list_failures(results)
     save_frame(folder, "chosen", chosen)
     save_frame(folder, "failures", failures)
-    hidden = ["configuration", "calibrated", "twins", *([] if rule.halves else [*CHOICE, "halves"])]
+    hidden = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE, "halves"])]
     hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
     save_frame(folder, "trials", runs.drop(columns=hidden))
     sections = [Section("Chosen settings", (TableItem(chosen, "Chosen by the rule under the main table."),))]

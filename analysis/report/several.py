@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from analysis import paper
 from analysis.figures import catalog
 from analysis.labels import join_names
 from analysis.report import verdict
-from analysis.report.page import Section, TableItem, save_picture, write_page, writing_to
+from analysis.report.page import Section, TableItem, save_pictures, write_page, writing_to
 from analysis.report.sections import save_paper_parts
 from analysis.stats import tidy
+from analysis.stats.rectifier_comparison import compare
 from analysis.stats.sweep_results import Results
 from analysis.tables import paper_tables
 from analysis.tables.markdown_latex import to_markdown
-from analysis.tables.paper_tables import FillingSweep, Sheet, make_sheet
+from analysis.tables.paper_tables import Sheet, make_sheet
 from analysis.tables.table_definitions import LAYOUTS, main_layout
 from trainables.common.errors import InputError, closest
 from trainables.storage.sweep_file import NAME_AND_HASH, SweepFile
@@ -31,40 +31,33 @@ def write_several(
         own = results[label]
         if sweep.backbone not in paper_tables.tables_of_sweep(label).values():  # its columns are called by the sweep
             own = own.with_runs(own.runs.assign(backbone=label))
-        filling[label] = FillingSweep(own, tidy.from_runs(own))
+        filling[label] = own
     lead = [
-        f"{label}: {verdict.write_verdict(one, None)} {verdict.count_trials(one.runs)}."
+        f"{label}: {verdict.write_verdict(compare(one))} {verdict.count_trials(one.runs)}."
         for label, one in results.items()
     ]
-    benchmarks = dict.fromkeys(one.results.goals.benchmark for one in filling.values())
+    benchmarks = dict.fromkeys(one.goals.benchmark for one in filling.values())
     sections, sheets = [], []
     for benchmark in benchmarks:
-        here = {label: one for label, one in filling.items() if one.results.goals.benchmark == benchmark}
+        here = {label: one for label, one in filling.items() if one.goals.benchmark == benchmark}
         filled, drawn = save_paper_parts(here, folder, both, f"{benchmark}-" * (len(benchmarks) > 1))
         if not filled:
-            filled = [_make_main(here)]
+            frame = tidy.join({label: one.frame for label, one in here.items()})
+            filled = [make_sheet(main_layout(next(iter(here.values()))), frame)]
             filled[0].save(folder / "tables")
-        pictures = tuple(save_picture(folder, picture) for picture in drawn)
-        sections.append(Section(benchmark.upper(), _list_items(filled), pictures))
+        sections.append(Section(benchmark.upper(), _list_items(filled), drawn))
         sheets += filled
     _write_texts(folder / "tables/several.md", lead, sheets)
     commands = [*(typed for sweep in sweeps.values() for typed in sweep.commands), command]
     write_page(folder, title=join_names(sweeps), lead=lead, opened=sections, commands=commands)
 
 
-def _make_main(sweeps: dict[str, FillingSweep]) -> Sheet:
-    """Return the main table of sweeps side by side: of a benchmark that the paper has no table of."""
-    layout = main_layout(next(iter(sweeps.values())).results)
-    frame = tidy.join({label: one.frame for label, one in sweeps.items()})
-    return make_sheet(replace(layout, report=False), frame)
-
-
 def _list_items(sheets: Sequence[Sheet]) -> tuple[TableItem, ...]:
-    return tuple(TableItem(sheet.table, title=sheet.title) for sheet in sheets)
+    return tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
 
 
 def _write_texts(path: Path, lead: Sequence[str], sheets: Sequence[Sheet]) -> None:
-    tables = [f"## {sheet.title}\n\n{to_markdown(sheet.table)}" for sheet in sheets]
+    tables = [f"## {sheet.layout.caption}\n\n{to_markdown(sheet.table)}" for sheet in sheets]
     path.write_text("\n\n".join([*lead, *tables]), encoding="utf-8")
 
 
@@ -99,7 +92,7 @@ def write_paper(names: Sequence[str], storage: str | Path, output: Path | None) 
     with writing_to(folder):
         for sheet in sheets:
             sheet.save(folder / "tables")
-        figures = tuple(save_picture(folder, picture) for picture in pictures)
+        figures = save_pictures(folder, pictures)
         _write_texts(folder / "tables/paper.md", lead, sheets)
         sections = [Section("", _list_items(sheets)), Section("Figures of these numbers", figures=figures)]
         write_page(folder, title=f"{join_names(sweeps)}: the paper's tables", lead=lead, opened=sections)

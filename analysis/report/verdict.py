@@ -9,16 +9,13 @@ from typing import Any
 import pandas as pd
 
 from analysis.labels import describe_method, rectifier_name, split_label
-from analysis.load.goal_columns import ARROWS
+from analysis.load.goal_columns import goal_head
 from analysis.load.trials import evaluated
 from analysis.number_format import DASH, format_number
-from analysis.stats.chosen_settings import STUDY_COLUMNS
 from analysis.stats.rectifier_comparison import OWN, Comparison
-from analysis.stats.significance import LEAST, LEVEL, SIDES, count_least_seeds
+from analysis.stats.significance import LEAST, LEVEL, count_least_seeds
 from analysis.stats.sweep_results import Results
-from analysis.stats.task_vector_strength import strength_points, utility_at_equal_quality
 from analysis.tables.detail_tables import HALVES, has_task_vectors
-from trainables.storage.names import STOPPED
 
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 MOST_ROWS = 24
@@ -40,28 +37,22 @@ def count_trials(runs: pd.DataFrame) -> str:
     return ", ".join([f"{numbers.get('finished', 0)} of {len(runs)} trials finished", *texts])
 
 
-def list_differences(results: Results, comparison: Comparison | None) -> pd.DataFrame:
-    """Return what rectifiers change of each method and goal: those of `comparison`, without one GRU alone.
-
-    Columns: of `significance.tests`, with `rectifier` and `value`, the mean with it.
-    """
-    if comparison is None:
-        return results.tests.rename(columns={"gru": "value"}).assign(rectifier="gru")
+def list_differences(comparison: Comparison) -> pd.DataFrame:
+    """Return what rectifiers change of each method at its own best settings, of the goals that decide."""
     rows = comparison.differences
-    ranked = [goal.metric for goal in comparison.ranked]
-    return rows.loc[(rows["basis"] == OWN) & rows["metric"].isin(ranked) & (rows["n"] > 0)]
+    return rows.loc[(rows["basis"] == OWN) & rows["metric"].isin([goal.metric for goal in comparison.ranked])]
 
 
-def tabulate_differences(results: Results, comparison: Comparison | None) -> pd.DataFrame:
+def tabulate_differences(comparison: Comparison) -> pd.DataFrame:
     """Return `list_differences` as texts, one row for each method and goal, and whether each is clear."""
-    goals = {goal.metric: goal for goal in (comparison.ranked if comparison else results.goals.compared)}
-    found, rows = list_differences(results, comparison), []
+    goals = {goal.metric: goal for goal in comparison.ranked}
+    found, rows = list_differences(comparison), []
     several = len(set(found["split"])) > 1
     shown = found if len(found) <= MOST_ROWS else found.loc[found["sign"].isin([-1.0, 1.0])]
     for row in shown.to_dict("records"):
         goal = goals[row["metric"]]
         line = {"Split": split_label(row["split"])} if several else {}
-        line |= {"Method": describe_method(row["method"], row["rectifier"]), "Goal": goal.short + ARROWS[goal.best]}
+        line |= {"Method": describe_method(row["method"], row["rectifier"]), "Goal": goal_head(goal)}
         line |= {"Without": format_number(row["none"]), "With": format_number(row["value"])}
         line["Difference"] = DASH if pd.isna(row["difference"]) else f"{row['difference']:+.{goal.digits}f}"
         ends = [f"{row[end]:+.{goal.digits}f}" for end in ("low", "high")]
@@ -72,21 +63,21 @@ def tabulate_differences(results: Results, comparison: Comparison | None) -> pd.
     return pd.DataFrame(rows, dtype="str")
 
 
-def write_verdict(results: Results, comparison: Comparison | None) -> str:
-    """Return the answer in one sentence: on rectifiers, or of a sweep of task vectors alone on TRU against TV."""
+def write_verdict(comparison: Comparison) -> str:
+    """Return the answer in one sentence: on rectifiers, or of a sweep of task vectors alone on each of these."""
+    results = comparison.results
     if collapsed := _explain_collapse(results):
         return collapsed
     if results.chosen.empty:
         return "No verdict: no trial has finished with a result, so nothing can be said yet."
-    found = list_differences(results, comparison).dropna(subset=["difference"])
-    if found.empty and results.goals.benchmark == "tofu" and has_task_vectors(results.runs):
-        return compare_task_vectors(strength_points(results))
+    found = list_differences(comparison).dropna(subset=["difference"])
+    if found.empty and has_task_vectors(results.runs):
+        return _describe_task_vectors(results)
     if found.empty:
         return "No verdict on GRU: no method has finished both with and without it."
-    goals = comparison.ranked if comparison else results.goals.compared
     known = found.loc[found["sign"].notna()]
     counted, how, texts = (found, "", []) if known.empty else (known, "clearly ", [])
-    for goal in goals:
+    for goal in comparison.ranked:
         rows = counted.loc[counted["metric"] == goal.metric]
         signs = goal.gain(1) * rows["difference"] if known.empty else rows["sign"]
         if len(rows):
@@ -97,7 +88,7 @@ def write_verdict(results: Results, comparison: Comparison | None) -> str:
     seeds = " to ".join(dict.fromkeys(str(count) for count in (min(counted["n"]), max(counted["n"]))))
     seeds, gives = ("1 seed", "gives") if seeds == "1" else (f"{seeds} seeds", "give")
     if known.empty:
-        least = count_least_seeds(len(names)) if comparison else 2
+        least = count_least_seeds(len(names)) if comparison.several else 2
         return (
             f"{start}, but {seeds} on both sides {gives} no verdict, which takes {least} (--seeds 0,1,2,3,4 runs five)."
         )
@@ -105,16 +96,14 @@ def write_verdict(results: Results, comparison: Comparison | None) -> str:
     return f"{start} ({seeds} each{few})."
 
 
-def compare_task_vectors(points: pd.DataFrame) -> str:
-    """Return in how many comparisons at equal FQ TRU keeps more MU than TV, from `strength_points`."""
-    strengths = points.loc[points["kind"] == "strength"]
-    splits = [utility_at_equal_quality(points, split) for split in sorted(set(strengths["split"]))]
-    levels = pd.concat(splits) if splits else pd.DataFrame()
-    if levels.empty:
-        return "No verdict on TRU and TV: they reach no FQ above the original model's in common."
-    more, less = (sum(levels["tru"] > levels["tv"]), sum(levels["tru"] < levels["tv"]))
-    single = " (one seed: no verdict)" if max(strengths["n"]) < 2 else ""
-    return f"At equal FQ TRU keeps more MU than TV in {more} of {len(levels)} comparisons and less in {less}{single}."
+def _describe_task_vectors(results: Results) -> str:
+    """Return the goals of each task vector at its chosen strength."""
+    rows = results.chosen.loc[results.chosen["strength"].notna()].to_dict("records")
+    texts = []
+    for row in rows:
+        goals = (f"{goal.short} {format_number(row[goal.metric], goal.digits)}" for goal in results.goals.compared)
+        texts.append(f"{describe_method(row['method'], 'none')} on {row['benchmark.split']} {', '.join(goals)}")
+    return f"At its chosen strength: {'; '.join(texts)}."
 
 
 def _explain_collapse(results: Results) -> str:
@@ -151,16 +140,9 @@ def list_notes(results: Results) -> list[str]:
     notes = [*_judge_chosen(results)] if len(chosen) else []
     if set(chosen["n"]) == {1}:
         notes.append("Every number is one seed: a difference of any size may be chance.")
-    if ended := sum(runs["status"].isin(["collapsed", STOPPED])):
-        notes.append(f"Trials that collapsed or that the search stopped are shown as they were then: {ended}.")
     for limit in sorted(set(runs.reindex(columns=["benchmark.limit"])["benchmark.limit"].dropna())):
         most = f"at most {limit:g} rows of each task (benchmark.limit)"
         notes.append(f"Evaluated on {most}: this tests the set-up, and its numbers compare with no others.")
-    tries = {side: max(rows["settings"]) for side, rows in results.pairs.groupby("rectifier.name")}
-    if tries and tries["gru"] > tries["none"]:
-        how = "other rows than those shown" if rule.halves else "the numbers shown, which favours GRU"
-        most = f"the best of up to {tries['gru']} settings is shown, without it of {tries['none']}"
-        notes.append(f"With GRU {most}, chosen on {how}.")
     if rule.halves and (without := sum(evaluated(runs) & ~runs["halves"])):
         notes.append(f"Evaluated trials without {HALVES}, are left out: {without}.")
     for model in results.models.to_dict("records"):
@@ -177,7 +159,7 @@ def list_notes(results: Results) -> list[str]:
 
 
 def _judge_chosen(results: Results) -> Iterator[str]:
-    """Yield whether the chosen settings keep utility enough, forget enough, and improve on the original model."""
+    """Yield whether the chosen settings keep utility enough and forget enough."""
     goals, chosen = results.goals, results.chosen
     bounded = chosen.loc[chosen["bar"].notna()]
     if results.rule.rule == "utility_floor" and not bounded["kept"].all():
@@ -190,12 +172,3 @@ def _judge_chosen(results: Results) -> Iterator[str]:
         )
         least = f"a model that never saw the rows cannot be told from one with {enough:.2f} or more (p = {LEVEL:g})"
         yield f"No chosen setting forgets enough: the best FQ is {whose}, and {least}."
-    originals: Any = results.models.loc[results.models["role"] == "original"].set_index("split")
-    beaten = chosen["benchmark.split"].isin(originals.index) & chosen["rectifier.name"].isin(SIDES)
-    for goal in goals.compared:
-        before = chosen["benchmark.split"].map(originals[goal.metric])
-        beaten &= goal.gain(1) * (chosen[goal.metric] - before) <= 0
-    if sum(beaten):
-        names = chosen.loc[beaten, STUDY_COLUMNS].to_numpy()
-        listed = ", ".join(f"{describe_method(method, rectifier)} on {split}" for split, method, rectifier in names)
-        yield f"No better than the original model on any goal: {listed}."

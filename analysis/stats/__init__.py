@@ -1,1 +1,1 @@
-"""Selection, significance, intervals, calibration, hypervolume. It imports load, labels and paper."""
+"""Selection, significance, intervals, calibration. It imports load, labels and paper."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS
@@ -20,7 +18,7 @@ def mean_shares(results: Results) -> pd.DataFrame:
     `attacked` of them; `share` is of the `n` that have one, with `share_sd`. Empty where no chosen trial was attacked.
     """
     trials, store = results.chosen_trials[["id", *STUDY_COLUMNS]], results.store
-    rows = [{"id": key} | row for key in trials["id"] for row in read_shares(key, store)] if store else []
+    rows = [{"id": key} | row for key in trials["id"] for row in read_shares(key, store)]
     kept = pd.DataFrame(rows, columns=["id", "attack", "title", "step", *VALUES])
     found = trials.merge(kept, on="id").rename(columns=SHORT)
     if found.empty:
@@ -28,9 +26,3 @@ def mean_shares(results: Results) -> pd.DataFrame:
     groups = found.groupby([*KEY, "attack", "step", "title"], sort=False)
     means = {name: (name, "mean") for name in VALUES}
     return groups.agg(**means, share_sd=("share", "std"), n=("share", "count"), attacked=("id", "size")).reset_index()
-
-
-def last_steps(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of each attack's last step."""
-    last: Any = points.groupby("attack")["step"].transform("max")
-    return points.loc[points["step"] == last]

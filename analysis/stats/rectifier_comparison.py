@@ -15,15 +15,22 @@ import numpy as np
 import pandas as pd
 
 from analysis.labels import order_rectifiers
-from analysis.load.trial_tables import read_trial_table
-from analysis.load.trials import evaluated
-from analysis.stats import equal_utility, row_bootstrap
+from analysis.load.trials import evaluated, list_mixtures
+from analysis.stats import row_bootstrap
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, is_reported
-from analysis.stats.significance import KS, LEVEL, compare_seeds, find_sign, holm, measure_gains, measure_ranks
+from analysis.stats.significance import (
+    KS,
+    LEVEL,
+    compare_seeds,
+    find_direction,
+    find_sign,
+    holm,
+    measure_by_t,
+    measure_gains,
+)
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import RECTIFIERS
-from trainables.storage.names import STEPS
 
 OWN, EQUAL = "own best", "equal"
 """A rectifier's settings: those chosen for it; its own gamma and tau with all else as chosen without a rectifier."""
@@ -32,14 +39,14 @@ FAMILY = [*STUDY, "metric"]
 """What p values are adjusted over (Holm): all rectifiers against none on one split, objective, basis and goal."""
 EXTRACTION = Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows")
 MIXED = "forget_quality_at_"
-UNMIXED = "unmixed_"
-"""Beginnings of the metrics of mixtures, and of the columns that say that one is the trial's own model."""
+"""The beginning of the metrics of mixtures."""
 RETAINED = {"ga": "gd", "npo": "npo_gd", "simnpo": "simnpo_gd"}
 RETAIN_TERM = "retain term"
 """Objectives and their forms with a retain term, and what such a form is called beside rectifiers.
 
 Beside rectifiers that add the retain gradient (`adds_retain`) the plain objective alone would be no fair rival."""
-PEAK = "peak_memory_bytes"
+COLUMNS = [*FAMILY, "rectifier", "n", "none", "value", "difference", "low", "high", "sign"]
+"""Of `Comparison.differences` where there is nothing to compare."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +57,19 @@ class Comparison:
     values: pd.DataFrame
     goals: tuple[Goal, ...]
 
+    @cached_property
+    def several(self) -> bool:
+        """Return whether there are several rectifiers beside none: only then p values are adjusted for that."""
+        return len(set(self.values["rectifier"]) - {"none"}) > 1
+
     @property
     def ranked(self) -> tuple[Goal, ...]:
-        """Return the goals that rank: FQ at equal utility and extraction strength; without mixtures all goals."""
+        """Return the goals that decide: of one rectifier the benchmark's.
+
+        Of several FQ at equal utility and extraction strength; without mixtures all.
+        """
+        if not self.several:
+            return self.results.goals.compared
         mixed = tuple(goal for goal in self.goals if goal.metric.startswith(MIXED))
         return (*mixed, *(goal for goal in self.goals if goal == EXTRACTION)) if mixed else self.goals
 
@@ -60,44 +77,37 @@ class Comparison:
     def differences(self) -> pd.DataFrame:
         """Return one row for each rectifier, goal, split, method and basis: what it changes against none.
 
-        n: seeds in common; value, none: means over these; difference: value - none, gains: the list by seed. low, high,
-        p, effect: of `measure_gains`; adjusted: p by Holm over FAMILY. ks_steps, rows_low, rows_high: as
-        `significance.tests`. below: seeds at which a side's utility is below the rule's floor; unmixed: at which one
-        keeps more than UWC's target by itself; lacking: seeds without a pair, with the reason. sign: 1 better, -1
-        worse, 0 neither, NaN without a test.
+        n, value, none, difference, gains, ks_steps, rows_low, rows_high: of `compare_seeds`. low, high, p, effect: of
+        `measure_gains`, of a single rectifier those of `measure_by_t`. adjusted: p by Holm, of several rectifiers over
+        FAMILY, else over all. below: seeds at which a side's utility is below the rule's floor. sign: 1 better,
+        -1 worse, 0 neither, NaN without a test.
         """
         rows = []
         for key, group in _groups(self.values):
-            sides = {str(name): side.set_index("seed") for name, side in group.groupby("rectifier")}
-            for name in order_rectifiers(sides.keys() - {"none"}) if "none" in sides else ():
-                found = (self._compare(sides["none"], sides[name], goal) for goal in self.goals)
-                rows += [{**key, "rectifier": name, **row} for row in found if row["n"] or row["lacking"]]
-        frame = pd.DataFrame(rows)
+            sides: dict[str, Any] = {str(name): side.set_index("seed") for name, side in group.groupby("rectifier")}
+            plain = sides.pop("none", pd.DataFrame(columns=group.columns))
+            for name in order_rectifiers(sides):
+                for goal in self.goals if self.several else self.ranked:
+                    if sides[name][goal.metric].notna().any() and plain[goal.metric].notna().any():
+                        rows.append({**key, "rectifier": name, **self._compare(plain, sides[name], goal)})
+        frame = pd.DataFrame(rows, columns=None if rows else COLUMNS)
         if rows:
-            frame["adjusted"] = frame.groupby(FAMILY)["p"].transform(holm)
+            frame["adjusted"] = frame.groupby(FAMILY if self.several else "basis")["p"].transform(holm)
             goals = {goal.metric: goal for goal in self.goals}
-            frame["sign"] = [
-                math.nan
-                if math.isnan(row["p"])
-                else find_sign(row, goals[row["metric"]], clear=row["adjusted"] <= LEVEL)
-                for row in frame.to_dict("records")
-            ]
+            frame["sign"] = [self._find_sign(row, goals[row["metric"]]) for row in frame.to_dict("records")]
         return frame
 
+    def _find_sign(self, row: dict[Any, Any], goal: Goal) -> float:
+        if not self.several:
+            return find_direction(row, goal)
+        return math.nan if math.isnan(row["p"]) else find_sign(row, goal, clear=row["adjusted"] <= LEVEL)
+
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
-        metric, mixed = goal.metric, goal.metric.startswith(MIXED)
         row = compare_seeds(plain, other, goal, self.results.goals.retention, self._resampled)
-        row["value"] = row.pop("gru")
-        row |= measure_gains(row["gains"])
-        seeds = sorted({*plain.index, *other.index})
-        sides: list[Any] = [side.reindex(seeds) for side in (plain, other)]
-        first, second = (side[metric].notna() for side in sides)
-        before, after = (side.loc[first & second] for side in sides)
-        row["below"] = 0 if mixed else int((before["below"] | after["below"]).sum())
-        row["unmixed"] = int((before[UNMIXED + metric] | after[UNMIXED + metric]).sum()) if mixed else 0
-        absent = [seed for seed in seeds if not (first & second)[seed]] if (first | second).any() else []
-        row["lacking"] = ", ".join(f"{seed:g} ({_explain(seed, sides, metric)})" for seed in absent)
-        return row
+        row |= measure_gains(row["gains"]) if self.several else measure_by_t(row["gains"])
+        seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index)
+        below = plain.loc[seeds, "below"] | other.loc[seeds, "below"]
+        return row | {"below": 0 if goal.metric.startswith(MIXED) else int(below.sum())}
 
     @cached_property
     def _resampled(self) -> dict[str, row_bootstrap.Array]:
@@ -105,56 +115,39 @@ class Comparison:
         results, known = self.results, self.results.resampled
         compared = [key for key in self.values["id"] if key not in known]
         trials = results.runs.loc[results.runs["id"].isin(compared)].dropna(subset=[results.goals.retention.metric])
-        store = results.store
-        return known | (row_bootstrap.resample_trials(trials, store, results.rule.halves) if store else {})
+        return known | row_bootstrap.resample_trials(trials, results.store, results.rule.halves)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """Return one row for each rectifier, ranked goal, split, method and basis: its mean rank over seeds, 1 best.
 
-        blocks: how many seeds all of them have; without: the rectifiers that are not ranked, for they have less than
-        half as many as another.
-        friedman, distance: of `measure_ranks`.
+        Over the `blocks` seeds that all have; rectifiers with less than half as many seeds as another are not ranked.
         """
         rows = []
         for key, group in _groups(self.values):
-            names = order_rectifiers(group["rectifier"])
             for goal in self.ranked:
                 gains: Any = goal.gain(1) * group.pivot(index="seed", columns="rectifier", values=goal.metric)
                 counts = gains.count()
-                measured = [name for name in names if counts[name] >= max(1, counts.max() / 2)]
-                table = gains[measured].dropna()
-                if table.empty or len(measured) < 2:
+                table = gains.loc[:, counts >= max(1, counts.max() / 2)].dropna()
+                if table.empty or table.shape[1] < 2:
                     continue
-                found = measure_ranks(table)
-                without = ", ".join(name for name in names if name not in measured)
-                row = {**key, "metric": goal.metric, "blocks": len(table), "without": without}
-                row |= {name: found[name] for name in ("friedman", "distance")}
-                rows += [row | {"rectifier": name, "rank": rank} for name, rank in found["ranks"].items()]
+                ranks = table.rank(axis=1, ascending=False).mean().to_dict()
+                row = {**key, "metric": goal.metric, "blocks": len(table)}
+                rows += [row | {"rectifier": name, "rank": ranks[name]} for name in order_rectifiers(ranks)]
         return pd.DataFrame(rows)
 
     @cached_property
     def costs(self) -> pd.DataFrame:
-        """Return `seconds` of a training step and `memory` of each rectifier, split and method; medians over seeds.
+        """Return `seconds` of a training step of each rectifier, split and method, medians over seeds.
 
-        slower: how many times as long as without a rectifier. memory: the peak in bytes, of trials on a GPU alone:
-        elsewhere it is that of a process that may have run other trials before.
+        slower: how many times as long as without a rectifier.
         """
         kept = ["split", "method", "rectifier"]
         own = self.values.loc[self.values["basis"] == OWN]
-        own = own.assign(memory=[self._read_peak(*row) for row in zip(own["id"], own["device"], strict=True)])
-        found = own.groupby(kept, sort=False)[["seconds", "memory"]].median().reset_index()
+        found = own.groupby(kept, sort=False)["seconds"].median().reset_index()
         plain = found.loc[found["rectifier"] == "none"].set_index(kept[:2])["seconds"].to_dict()
         base = [plain.get((row["split"], row["method"]), math.nan) for row in found.to_dict("records")]
         return found.assign(slower=found["seconds"] / base)
-
-    def _read_peak(self, trial: str, device: Any) -> float:
-        """Return the peak of a trial's memory in bytes, NaN on a CPU and where its steps are not there."""
-        store = self.results.store
-        if store is None or not isinstance(device, str) or device == "cpu":
-            return math.nan
-        table = read_trial_table(store, store.trial(trial) / STEPS, [PEAK])
-        return math.nan if table is None else float(max(table[PEAK].to_pylist(), default=math.nan))
 
 
 def compare(results: Results) -> Comparison:
@@ -166,8 +159,8 @@ def list_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
     """Return one row for each basis, split, method, rectifier and reported seed, and the goals that are its columns.
 
     Goals are the benchmark's, extraction strength where it was measured, and FQ of UWC's mixture for each target, which
-    is NaN where the target was missed. Also id, status, device, `seconds` (of a training step), `below` (the utility
-    is below the floor of the selection rule) and UNMIXED (keeps more than the target without mixing).
+    is NaN where the target was missed. Also id, `seconds` (of a training step) and `below` (the utility is below the
+    floor of the selection rule).
     """
     runs = results.runs.loc[is_reported(results.runs, results.rule)].drop(columns="method")
     found = _find_settings(results).reset_index(names="order").merge(runs, on="configuration")
@@ -176,13 +169,12 @@ def list_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
     if EXTRACTION.metric in found and EXTRACTION.metric not in {goal.metric for goal in goals}:
         goals += [EXTRACTION] * bool(found[EXTRACTION.metric].notna().any())
     found.loc[~evaluated(found), [goal.metric for goal in goals]] = math.nan
-    mixtures: Any = equal_utility.list_mixtures(found.drop_duplicates("id"), "targets").set_index("id")
+    mixtures: Any = list_mixtures(found.drop_duplicates("id")).set_index("id")
     for share in sorted(set(mixtures["target"].dropna())):
         at = mixtures.loc[mixtures["target"] == share]
         goal = Goal(f"{MIXED}{share:g}", "removal", "highest", f"FQ at {share:.0%} MU", "FQ at equal utility", 2)
         reached = at["forget_quality"].where(at["reached"].astype(bool)).astype(float)
         found[goal.metric] = [reached.get(trial, math.nan) for trial in found["id"]]
-        found[UNMIXED + goal.metric] = found["id"].isin(list(at.index[at["unmixed"].astype(bool)]))
         goals.append(goal)
     models = results.models.loc[results.models["role"] == "original"]
     original = dict(zip(models["split"], models[kept].astype(float), strict=True))
@@ -191,9 +183,8 @@ def list_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
         seconds=found["seconds.training"].astype(float) / found["steps"].astype(float),
         below=found[kept].to_numpy() < floor,
     )
-    columns = [*STUDY, "rectifier", "seed", "id", "status", "topology.device", "seconds", "below", *KS]
-    columns += [goal.metric for goal in goals] + [name for name in found if str(name).startswith(UNMIXED)]
-    return found.reindex(columns=columns).rename(columns={"topology.device": "device"}), tuple(goals)
+    columns = [*STUDY, "rectifier", "seed", "id", "seconds", "below", *KS]
+    return found.reindex(columns=[*columns, *(goal.metric for goal in goals)]), tuple(goals)
 
 
 def _find_settings(results: Results) -> pd.DataFrame:
@@ -229,14 +220,3 @@ def _groups(values: pd.DataFrame) -> list[tuple[dict[str, str], pd.DataFrame]]:
         (dict(zip(STUDY, map(str, key), strict=True)), group)  # type: ignore[arg-type]
         for key, group in values.groupby(STUDY, sort=False)
     ]
-
-
-def _explain(seed: float, sides: list[Any], metric: str) -> str:
-    """Return why a seed has no pair: what became of its trial on each side that lacks the metric."""
-    reasons = []
-    for name, side in zip(("none", "with it"), sides, strict=True):
-        if pd.isna(side.loc[seed, metric]):
-            status = side.loc[seed, "status"]
-            missed = metric.startswith(MIXED) and status == "finished"
-            reasons.append(f"{name}: {'target missed' if missed else 'not run' if pd.isna(status) else status}")
-    return "; ".join(reasons)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import evaluated, load, references
-from analysis.stats import chosen_settings, row_bootstrap, significance
+from analysis.stats import chosen_settings, row_bootstrap, significance, tidy
 from trainables.config.settings import Selection
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
@@ -22,8 +22,8 @@ class Results:
 
     runs: pd.DataFrame
     models: pd.DataFrame
-    rule: Selection = chosen_settings.DEFAULT
-    store: Storage | None = None
+    rule: Selection
+    store: Storage
 
     @cached_property
     def goals(self) -> Goals:
@@ -48,22 +48,10 @@ class Results:
         return chosen_settings.sort_studies(self.runs.loc[kept].sort_values("seed", kind="stable"))
 
     @cached_property
-    def pairs(self) -> pd.DataFrame:
-        """Return the chosen settings without and with GRU of each split and method that has both."""
-        sides = self.chosen.loc[self.chosen["rectifier.name"].isin(significance.SIDES)]
-        return sides.loc[sides.duplicated(["benchmark.split", "method"], keep=False)]
-
-    @cached_property
-    def tests(self) -> pd.DataFrame:
-        """Return what GRU changes of the chosen settings: `significance.tests`."""
-        reported = self.runs.loc[chosen_settings.is_reported(self.runs, self.rule)]
-        return significance.tests(reported, self.pairs, self.goals, self.resampled)
-
-    @cached_property
     def resampled(self) -> dict[str, row_bootstrap.Array]:
         """Return the utility of each of `chosen_trials` over resamples of its rows, by id, as far as rows are there."""
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
-        return {} if self.store is None else row_bootstrap.resample_trials(trials, self.store, self.rule.halves)
+        return row_bootstrap.resample_trials(trials, self.store, self.rule.halves)
 
     @cached_property
     def seeds(self) -> pd.DataFrame:
@@ -80,6 +68,11 @@ class Results:
         bounds = {key: row_bootstrap.interval(found) for key, found in self.resampled.items()}
         low, high = ([bounds.get(key, (math.nan, math.nan))[end] for key in trials["id"]] for end in (0, 1))
         return trials.rename(columns=chosen_settings.SHORT).reindex(columns=columns).assign(low=low, high=high)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """Return all of these as one long frame: `tidy.make_frame`."""
+        return tidy.make_frame(self.runs, self.models, self.means, self.chosen, self.goals)
 
     def with_runs(self, runs: pd.DataFrame) -> Results:
         """Return the results of these trials alone."""

@@ -11,36 +11,36 @@ import pandas as pd
 
 from analysis import paper
 from analysis.labels import REFERENCES, takes
-from analysis.load.goal_columns import TOFU_METRICS
+from analysis.load.goal_columns import Goals
+from analysis.load.trials import list_mixtures
 from analysis.number_format import setting_text
-from analysis.stats import equal_utility
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, sort_studies
-from analysis.stats.sweep_results import Results
 
-COLUMNS = [*paper.load_table("tofu_main").columns, "relative_change"]
-KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id", "relative_change"]
+COLUMNS = list(paper.load_table("tofu_main").columns)
+KEY = ["configuration", "split", "method", "rectifier", "gamma", "tau", "strength", "id"]
 SOURCE = "runs"
 """What stands in `table` where a frame comes from runs; else it is the name of a table of the paper."""
 CHECKS = ("reached", "monotone", "unmixed")
 """Metrics of a mixture of UWC: the share of its seeds for which each holds."""
 
 
-def from_runs(results: Results) -> pd.DataFrame:
+def make_frame(
+    runs: pd.DataFrame, models: pd.DataFrame, means: pd.DataFrame, chosen: pd.DataFrame, goals: Goals
+) -> pd.DataFrame:
     """Return one row for each setting and metric: `value`, `sd` (n - 1) and `n` over its seeds. Columns: COLUMNS.
 
-    `gamma` and `tau` are texts (`none`, `%g`; empty where the rectifier has no such setting), `strength` is a task
-    vector's, NaN elsewhere, `relative_change` how far the weights moved. `chosen`: whether `selection.choose` picks
-    this setting for its split, method and rectifier. A setting of which nothing is measured yet has NaN and n = 0.
-    `other` says what else the sweep varies within a study (`training.lr=0.001`, mostly empty), `id` is the lowest of
-    the setting's trials' ids. The reference models are the methods `original` and `retain`.
+    From what `Results` has of these names. `gamma` and `tau` are texts (`none`, `%g`; empty where the rectifier has no
+    such setting), `strength` is a task vector's, NaN elsewhere. `chosen`: whether the setting is for its split, method
+    and rectifier. A setting of which nothing is measured yet has NaN and n = 0. `other` says what else the sweep varies
+    within a study (`training.lr=0.001`, mostly empty), `id` is the lowest of the setting's trials' ids. The reference
+    models are the methods `original` and `retain`.
 
     Mixtures of UWC are rows with `target` (elsewhere NaN): the benchmark's metrics, `weight`, and the shares of seeds
-    that reached the target, whose utility is monotone, and that keep more without mixing (`print_table.DOUBTS`).
+    that reached the target, whose utility is monotone, and that keep more without mixing (CHECKS).
     `bold` is False: what is bold is for a renderer to find.
     """
-    runs, goals = results.runs, results.goals
-    found = _settings(runs, results.means)
-    parts = [_melt_references(results.models, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
+    found = _settings(runs, means)
+    parts = [_melt_references(models, goals.metrics), _melt(found, goals.metrics), _mixtures(runs, found)]
     frame = pd.concat([part for part in parts if len(part)] or parts)
     others = describe_other_settings(runs)
     backbone = next(iter(runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
@@ -50,7 +50,7 @@ def from_runs(results: Results) -> pd.DataFrame:
         backbone=backbone,
         bold=False,
         other=[others.get(configuration, "") for configuration in frame["configuration"]],
-        chosen=frame["configuration"].isin(results.chosen["configuration"]) | frame["method"].isin(REFERENCES),
+        chosen=frame["configuration"].isin(chosen["configuration"]) | frame["method"].isin(REFERENCES),
         n=frame["n"].astype(int),
     )
     return frame.reindex(columns=COLUMNS).reset_index(drop=True)
@@ -112,14 +112,10 @@ def _melt_references(references: pd.DataFrame, metrics: list[str]) -> pd.DataFra
 
 def _mixtures(runs: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each setting that was calibrated, target and metric."""
-    seeds = (
-        equal_utility.list_mixtures(runs, "targets").merge(runs[["id", "configuration"]], on="id").drop(columns="id")
-    )
-    metrics = [*TOFU_METRICS, "weight", *CHECKS]
+    seeds = list_mixtures(runs).merge(runs[["id", "configuration"]], on="id").drop(columns="id")
+    metrics = ["forget_quality", "model_utility", "weight", *CHECKS]
     seeds[metrics] = seeds[metrics].astype(float)
     long = seeds.melt(["configuration", "target"], metrics, "metric", "value")
     stats = long.groupby(["configuration", "target", "metric"], sort=False)["value"].agg(["mean", "std", "count"])
     stats = stats.set_axis(["value", "sd", "n"], axis=1).reset_index()
-    rows = found.reindex(columns=KEY).merge(stats, on="configuration")
-    order = rows["metric"].map(metrics.index)
-    return rows.assign(order=order).sort_values(["target", "order"], kind="stable").drop(columns="order")
+    return found.reindex(columns=KEY).merge(stats, on="configuration")

@@ -1,4 +1,4 @@
-"""Tables of texts: chosen settings, every seed, hypervolumes, trials without a result, reference models."""
+"""Tables of texts: chosen settings, every seed, trials without a result, reference models."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
 
 
 def list_attacks(points: pd.DataFrame) -> pd.DataFrame:
-    """Return what came back of each chosen setting, a column for each attack, of `stats.attacks.last_steps`."""
-    rows = []
+    """Return what each attack's last step brought back of each chosen setting, of `stats.attacks.mean_shares`."""
+    rows, last = [], points["step"] == points.groupby("attack")["step"].transform("max")
     key: Any
-    for key, own in points.groupby(["split", "method", "rectifier"], sort=False):
+    for key, own in points.loc[last].groupby(["split", "method", "rectifier"], sort=False):
         split, method, rectifier = map(str, key)
         row = {
             "Split": split_label(split),
@@ -146,23 +146,6 @@ def explain_seeds(results: Results) -> str:
     )
 
 
-def list_volumes(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
-    """Return `measure_hypervolume` as texts."""
-    without, with_gru = frame["volume_none"], frame["volume_gru"]
-    changes = zip(with_gru, without, strict=True)
-    columns = {
-        "Split": frame["split"].map(split_label),
-        "Methods": frame["methods"],
-        f"From {goals.removal.short}": frame["reference"].map(format_number),
-        "Area without GRU": without.map(format_number),
-        "settings": frame["settings_none"],
-        "Area with GRU": with_gru.map(format_number),
-        "settings ": frame["settings_gru"],
-        "Change": [f"{area / before - 1:+.1%}" if before else DASH for area, before in changes],
-    }
-    return pd.DataFrame(columns).astype("str")
-
-
 def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     """Return `measure_importance` as texts: one row for each study and setting, one column for each goal."""
     rows: list[dict[str, Any]] = []
@@ -217,7 +200,7 @@ def _hide_strength(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 def list_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     """Return the reference models as texts."""
-    numbers = {column.metric: column.label for column in goals.columns}
+    numbers = {column.metric: column.head for column in goals.columns}
     names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
     formats = {name: format_number if name in numbers else plain_text for name in names}

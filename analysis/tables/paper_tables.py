@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from analysis import paper
 from analysis.labels import REFERENCES, TASK_VECTORS, order_names
-from analysis.load.goal_columns import find_goals
 from analysis.stats import tidy
 from analysis.stats.sweep_results import Results
-from analysis.tables.layout import Layout
 from analysis.tables.markdown_latex import Table, to_latex, to_markdown
-from analysis.tables.print_table import print_table, select_numbers, widen
-from analysis.tables.table_definitions import LAYOUTS, list_measures, uwc_layout
+from analysis.tables.print_table import print_table, select_numbers
+from analysis.tables.table_definitions import LAYOUTS, Layout, uwc_layout
 
 
 @dataclass(frozen=True)
@@ -28,21 +26,9 @@ class Sheet:
     numbers: pd.DataFrame
 
     @property
-    def name(self) -> str:
-        """Return the stem of its files."""
-        return self.layout.table
-
-    @property
-    def title(self) -> str:
-        """Return what stands above it."""
-        return self.layout.caption
-
-    @property
     def csv(self) -> pd.DataFrame:
-        """Return the numbers unrounded: a report's own as the rows of the table, the paper's one below another."""
-        if self.layout.report:
-            return widen(self.layout, self.numbers)
-        left_out = ["table", "chosen", "relative_change", "printed"]
+        """Return the numbers unrounded, one below another."""
+        left_out = ["table", "chosen", "printed"]
         return self.numbers.drop(columns=left_out, errors="ignore").dropna(axis="columns", how="all")
 
     def save(self, folder: Path) -> None:
@@ -51,43 +37,32 @@ class Sheet:
         texts = {"md": to_markdown(self.table), "tex": to_latex(self.table)}
         texts["csv"] = self.csv.to_csv(index=False, lineterminator="\n")
         for kind, text in texts.items():
-            (folder / f"{self.name}.{kind}").write_text(text, encoding="utf-8")
-
-
-@dataclass(frozen=True)
-class FillingSweep:
-    """A sweep that fills tables: its results, and these as `tidy.from_runs` has them."""
-
-    results: Results
-    frame: pd.DataFrame
+            (folder / f"{self.layout.table}.{kind}").write_text(text, encoding="utf-8")
 
 
 def make_sheet(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> Sheet:
     """Return a layout's table of a tidy frame; `beside`: with the paper's number in each cell."""
     ours, numbers = bool((frame["table"] == tidy.SOURCE).all()), select_numbers(layout, frame, beside)
-    return Sheet(layout, print_table(layout, numbers, ours, beside), numbers)
+    return Sheet(layout, print_table(layout, numbers, ours), numbers)
 
 
-def make_sheets(sweeps: Mapping[str, FillingSweep], beside: bool = False) -> list[Sheet]:
+def make_sheets(sweeps: Mapping[str, Results], beside: bool = False) -> list[Sheet]:
     """Return the paper's tables that sweeps of one benchmark fill, by their labels: by what they varied, in its order.
 
     The paper's numbers are put beside those of its own dialect only.
     """
-    beside = beside and all(tidy.in_paper_dialect(one.results.runs) for one in sweeps.values())
+    beside = beside and all(tidy.in_paper_dialect(one.runs) for one in sweeps.values())
     layouts = {layout.table: layout for one in sweeps.values() for layout in fitting_layouts(one.frame)}
     free = LAYOUTS["tofu_retain_free"]
     if len(sweeps) > 1 and "tofu_main" in layouts:
         layouts[free.table] = free
     sheets = []
     for layout in (layouts[table] for table in order_names(layouts, LAYOUTS)):
-        frames = {label: one.frame for label, one in sweeps.items()}
+        filling = dict(sweeps)
         if layout.table == free.table:  # WGA's trials with a retain term are no part of it
-            trials = {label: retain_free_trials(one.results.runs) for label, one in sweeps.items()}
-            frames = {
-                label: tidy.from_runs(sweeps[label].results.with_runs(runs))
-                for label, runs in trials.items()
-                if len(runs)
-            }
+            trials = {label: retain_free_trials(one.runs) for label, one in sweeps.items()}
+            filling = {label: sweeps[label].with_runs(runs) for label, runs in trials.items() if len(runs)}
+        frames = {label: one.frame for label, one in filling.items()}
         sheets.append(make_sheet(layout, tidy.join(frames, set(layout.sweeps.values())), beside))
     return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(REFERENCES)]
 
@@ -123,7 +98,13 @@ def fitting_layouts(frame: pd.DataFrame) -> list[Layout]:
         return []
     mixed = rows["target"].notna()
     mixtures = [uwc_layout(str(name)) for name in rows.loc[mixed, "method"].unique()]
-    return [*_main_layouts(rows), *_axis_layouts(rows.loc[~mixed]), *mixtures]
+    found = [*_main_layouts(rows), *mixtures]
+    if rows["benchmark"].iloc[0] == "tofu":
+        gru = rows.loc[~mixed & (rows["rectifier"] == "gru")]
+        for layout in (LAYOUTS["tofu_tau"], LAYOUTS["tofu_gamma"]):
+            if any(gru.groupby(["split", "method", layout.held_setting])[layout.axis].nunique() > 1):
+                found.append(layout)
+    return found
 
 
 def _main_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
@@ -145,19 +126,3 @@ def _main_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
                 yield LAYOUTS["tofu_retain_free"]
             if "clip" in rectifiers:
                 yield LAYOUTS["tofu_ablation"]
-
-
-def _axis_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
-    """Yield the layouts of the settings of GRU that a method was run at several values of."""
-    benchmark = str(rows["benchmark"].iloc[0]) if len(rows) else ""
-    rectified = rows.loc[rows["rectifier"] == "gru"]
-    for layout in (LAYOUTS["tofu_tau"], LAYOUTS["tofu_gamma"]):
-        if not any(rectified.groupby(["split", "method", layout.held_setting])[layout.axis].nunique() > 1):
-            continue
-        if benchmark == "tofu":
-            yield layout
-        else:
-            measures = tuple(measure._replace(best=None) for measure in list_measures(find_goals(benchmark)))
-            caption = f"{benchmark.upper()}: GRU over {layout.axis}"
-            named = {"table": f"{benchmark}_{layout.axis}", "caption": caption, "measures": measures}
-            yield replace(layout, **named, methods=(), sweeps={}, fixed={})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +10,11 @@ import pandas as pd
 
 from analysis import paper
 from analysis.labels import REFERENCES, describe_method, method_label, order_names, row_label
-from analysis.load.goal_columns import FLOOR, find_goals
-from analysis.number_format import DASH, plain_setting
+from analysis.load.goal_columns import find_goals
+from analysis.number_format import DASH, format_as, plain_setting
 from analysis.stats.tidy import CHECKS
-from analysis.tables.layout import Layout
 from analysis.tables.markdown_latex import BOLD, Cell, Table
+from analysis.tables.table_definitions import Layout
 from trainables.config.method_tables import METHODS, RECTIFIERS
 
 KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"]
@@ -23,20 +22,15 @@ KEY = ["backbone", "split", "method", "rectifier", "target", "setting", "metric"
 
 `setting` is the value of gamma or tau in a table that varies it, empty in others.
 """
-FIELDS = ("n", "strength", "relative_change")
-"""Columns of tidy frames that a layout may show as metrics."""
 MISPRINT = "¶"
 """The sign of a number that the paper cannot mean as it prints it."""
-DOUBTS = {
-    "†": "target not reached within the tolerance by every seed: the closest mixture is shown.",
-    "‡": "MU is not monotone in w for every seed: of several mixtures at the target the largest w was taken.",
-    "§": "more than the target is kept without any mixing (w = 1) by one seed or more: this pair is not compared "
-    "at equal MU.",
-}
-"""What may be doubtful about a mixture, by the sign at its FQ, in the order of `tidy.CHECKS`."""
+DOUBT = "†"
+DOUBTFUL = (
+    f"{DOUBT} not at equal MU: a seed missed the target, keeps more than it without any mixing (w = 1), or has an MU "
+    "that is not monotone in w (then the largest w at the target was taken). The CSV says which."
+)
 GREEK = {"gamma": "γ", "tau": "τ"}
 BESIDE = f"Under each number the paper's, and ours less it; {DASH}: none of the paper's for the same split and setting."
-NOT_PUBLISHED = "The paper has no such numbers: they are of other models, splits or settings."
 
 
 def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> pd.DataFrame:
@@ -71,20 +65,18 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
     is_reference, mixed = rows["method"].isin(layout.references), rows["target"].notna()
     is_method = ~rows["method"].isin([*REFERENCES, *layout.apart])
     if layout.only:
-        is_method &= rows["method"].isin(layout.methods) & rows["rectifier"].isin(layout.rectifiers)
+        is_method &= rows["method"].isin(layout.methods)
+    if layout.rectifiers:
+        is_method &= rows["rectifier"].isin(layout.rectifiers)
     rows = rows.loc[(is_reference & ~mixed) | (is_method & (mixed == layout.mixed))]
     targets = ["" if pd.isna(target) else f"{target:g}" for target in rows["target"]]
     rows = rows.assign(target=targets, setting="", at="")
     if layout.axis:
         rows = _select_lines(rows.loc[rows["rectifier"] == "gru"], layout)
     else:
-        hidden = [name for name in ("value", "sd", "strength", "relative_change") if name in rows]
-        rows.loc[~rows["chosen"], hidden] = math.nan
+        rows.loc[~rows["chosen"], ["value", "sd", "strength"]] = math.nan
         rows.loc[~rows["chosen"], "n"] = 0
         rows = rows.sort_values("chosen", ascending=False, kind="stable").drop_duplicates(KEY).sort_index()
-    first = rows.loc[(rows["metric"] == layout.metrics[0]) & ~rows["method"].isin(REFERENCES)]
-    fields = [first.assign(metric=name, value=first[name], sd=math.nan) for name in FIELDS if name in layout.metrics]
-    rows = pd.concat([rows, *fields], ignore_index=True)
     shown = [*layout.metrics, *[*CHECKS, "weight"] * layout.mixed]
     return rows.loc[rows["metric"].isin(shown)].reset_index(drop=True)
 
@@ -105,11 +97,6 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
     return pd.concat(kept)
 
 
-def format_as(value: float, form: str) -> str:
-    """Return a number in this format, a dash for NaN; zero has no sign."""
-    return DASH if pd.isna(value) else format(value, f"z{form}")
-
-
 def _read_printed(rows: pd.DataFrame) -> pd.Series:
     """Return the numbers as they are printed."""
     return pd.Series(pd.to_numeric(rows["printed"], errors="coerce"))
@@ -118,7 +105,7 @@ def _read_printed(rows: pd.DataFrame) -> pd.Series:
 def _mark_best(layout: Layout, rows: pd.DataFrame) -> pd.Series:
     """Return, as a mask, which values are the best among those they compete with, compared as printed.
 
-    A value without a rival is not marked, nor is a utility of `goals.FLOOR`.
+    A value without a rival is not marked, nor is a utility of 0.
     """
     signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
     values = _read_printed(rows)
@@ -126,39 +113,33 @@ def _mark_best(layout: Layout, rows: pd.DataFrame) -> pd.Series:
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
     groups = score.groupby([rows[name] for name in among])
     kept = [find_goals(name).retention.metric for name in rows["benchmark"].unique()]
-    lost = rows["metric"].isin(kept) & (values == FLOOR)
+    lost = rows["metric"].isin(kept) & (values == 0)
     return (score == groups.transform("max")) & groups.transform("count").gt(1) & ~lost
 
 
-def print_table(layout: Layout, rows: pd.DataFrame, ours: bool, beside: bool) -> Table:
-    """Return the rows of `select_numbers` as a table. `ours`: of runs; `beside`: with the paper's numbers asked for."""
-    usual = _find_usual_count(rows) if ours and not layout.report else None
+def print_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
+    """Return the rows of `select_numbers` as a table. `ours`: of runs."""
+    counts = rows.loc[~rows["method"].isin(REFERENCES) & (rows["n"] > 0), "n"].mode()
+    usual = int(counts.max()) if ours and len(counts) else None  # how many seeds most numbers rest on
     compared = bool(rows["paper"].notna().any())
     down, across = ["method", "target", "rectifier"], ["backbone", "split", "metric"]
     if layout.axis:
         down, across = ["method", "metric"], ["backbone", "split", "setting"]
-    values = {tuple(row[name] for name in KEY): row["value"] for row in rows.to_dict("records")}
+    doubtful = _find_doubtful(rows)
     shown = rows.loc[rows["metric"].isin(layout.metrics)]
     cells = {}
     for row in shown.to_dict("records"):
         place = tuple(row[name] for name in down), tuple(row[name] for name in across)
-        cells[place] = _print_cell(row, layout, usual, _find_doubts(row, values), compared)
+        cells[place] = _print_cell(row, layout, usual, DOUBT * (tuple(row[name] for name in KEY) in doubtful), compared)
     keys = shown[down]
     if not layout.axis:  # above `w/ GRU` stands its method
         keys = pd.concat([keys, keys.assign(rectifier="none")])
     lines, columns = _sort_keys(keys, layout), _sort_keys(shown[across], layout)
     grid = [[cells.get((line, column), Cell(DASH)) for column in columns] for line in lines]
     labels = [_label_row(dict(zip(down, line, strict=True)), layout) for line in lines]
-    marks = "".join(cell.marks for cell in cells.values())
-    doubts = [f"{sign} {note}" for sign, note in DOUBTS.items() if sign in marks]
-    notes = (*_list_notes(layout, rows, usual, beside), *doubts, *layout.notes)
+    doubts = [DOUBTFUL] * any(DOUBT in cell.marks for cell in cells.values())
+    notes = (*_list_notes(layout, rows, usual), *doubts, *layout.notes)
     return Table(pd.DataFrame(grid, index=labels, columns=_head_columns(columns, layout)), notes)
-
-
-def _find_usual_count(rows: pd.DataFrame) -> int | None:
-    """Return the number of seeds that most of the methods' numbers rest on, None without any."""
-    counts = rows.loc[~rows["method"].isin(REFERENCES) & (rows["n"] > 0), "n"].mode()
-    return int(counts.max()) if len(counts) else None
 
 
 def _sort_keys(keys: pd.DataFrame, layout: Layout) -> list[tuple[str, ...]]:
@@ -198,7 +179,7 @@ def _head_columns(columns: list[tuple[str, ...]], layout: Layout) -> pd.MultiInd
     return pd.MultiIndex.from_tuples(heads, names=[None] * (2 + several))
 
 
-def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubts: str, compared: bool) -> Cell:
+def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt: str, compared: bool) -> Cell:
     """Return a number's cell. `usual`: how many seeds the notes state; `compared`: with the paper's number."""
     if row["printed"] == DASH:
         return Cell(DASH)
@@ -208,23 +189,20 @@ def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt
     spread += f" (n = {row['n']})" if unusual else ""
     sign = MISPRINT if isinstance(row["misprint"], str) else ""
     if not compared:
-        return Cell(row["printed"], bool(row["bold"]), doubts + sign, spread)
+        return Cell(row["printed"], bool(row["bold"]), doubt + sign, spread)
     change = "" if pd.isna(row["paper"]) else f", {format(row['difference'], f'+z{form}')}"
     beside = f"paper {format_as(row['paper'], form)}{sign}{change}"
-    return Cell(row["printed"], bool(row["bold"]), doubts, spread, beside)
+    return Cell(row["printed"], bool(row["bold"]), doubt, spread, beside)
 
 
-def _find_doubts(row: Mapping[Any, Any], values: Mapping[tuple[Any, ...], float]) -> str:
-    """Return the signs of what is doubtful about the FQ of a mixture; none for the paper's numbers."""
-    if not row["target"] or row["metric"] != "forget_quality":
-        return ""
-    key = {name: row[name] for name in KEY}
-    reached, monotone, unmixed = (values.get(tuple((key | {"metric": name}).values())) for name in CHECKS)
-    doubts = (reached is not None and reached < 1, monotone is not None and monotone < 1, bool(unmixed))
-    return "".join(sign for sign, holds in zip(DOUBTS, doubts, strict=True) if holds)
+def _find_doubtful(rows: pd.DataFrame) -> set[tuple[Any, ...]]:
+    """Return the keys of the FQs of mixtures that are not at equal utility; none of the paper's numbers."""
+    lacking = rows["metric"].isin(["reached", "monotone"]) & (rows["value"] < 1)
+    found: Any = rows.loc[lacking | ((rows["metric"] == "unmixed") & (rows["value"] > 0)), KEY]
+    return set(found.assign(metric="forget_quality").itertuples(index=False, name=None))
 
 
-def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None, beside: bool) -> list[str]:
+def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[str]:
     """Return notes on what the numbers are: seeds, what is bold, what is held fixed, the paper's, misprints."""
     notes, compared = [], bool(rows["paper"].notna().any())
     if usual is not None:
@@ -237,25 +215,8 @@ def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None, beside: b
     if len(fixed):
         values = [f"{method_label(row['method'])} {row['at']}" for row in fixed.to_dict("records")]
         notes.append(f"{layout.axis} varies at one {layout.held_setting}: {', '.join(values)}.")
-    notes += [BESIDE if compared else NOT_PUBLISHED] * beside
+    notes += [BESIDE] * compared
     misprints = sorted(set(rows["misprint"].dropna()))
     how = "mended where the right value is known; the paper prints"
     how = how if compared else "as the paper prints it, which cannot be right"
     return [*notes, *([f"{MISPRINT} {how}: {', '.join(misprints)}."] if misprints else [])]
-
-
-def widen(layout: Layout, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the numbers unrounded, one row for each method, rectifier and target, columns `SPLIT.METRIC.STAT`."""
-    down, stats = ["method", "target", "rectifier"], {"value": "mean", "sd": "sd", "n": "n"}
-    wide = rows.pivot(index=down, columns=["split", "metric"], values=list(stats))
-    metrics = [*layout.metrics, *sorted(set(rows["metric"]) - set(layout.metrics))]
-    columns = itertools.product(sorted(set(rows["split"])), metrics, stats)
-    order = [(stat, split, metric) for split, metric, stat in columns if (stat, split, metric) in wide]
-    found = wide.reindex(index=_sort_keys(pd.DataFrame(rows[down]), layout), columns=order).astype(float)
-    found.columns = [f"{split}.{metric}.{stats[stat]}" for stat, split, metric in order]
-    found = found.reset_index()
-    found["target"] = pd.to_numeric(found["target"])
-    found["rectifier"] = found["rectifier"].mask(found["method"].isin(REFERENCES), "")
-    names = zip(found["method"], found["rectifier"], strict=True)
-    found.insert(3, "label", [row_label(method, rectifier) for method, rectifier in names])
-    return found if layout.mixed else found.drop(columns="target")

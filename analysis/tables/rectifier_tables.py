@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.labels import method_label, rectifier_name, split_label
-from analysis.load.goal_columns import ARROWS
+from analysis.load.goal_columns import goal_head
 from analysis.number_format import DASH, format_number
-from analysis.stats.rectifier_comparison import EQUAL, MIXED, STUDY, Comparison
+from analysis.stats.rectifier_comparison import EQUAL, STUDY, Comparison
 from analysis.stats.significance import RESAMPLES
 from trainables.benchmarks import Goal
 
@@ -33,7 +33,7 @@ def list_rectifiers(comparison: Comparison, goal: Goal) -> pd.DataFrame:
     frame = pd.DataFrame([line for _, line in sorted(rows, key=lambda row: row[0])], dtype="str")
     if frame.empty:
         return frame
-    unused = [column for column in ("GB", "Unmixed", "Below floor") if set(frame[column]) <= {DASH, "0"}]
+    unused = ["Below floor"] * (set(frame["Below floor"]) <= {DASH, "0"})
     return frame.drop(columns=[*unused, *["Settings"] * (EQUAL not in set(values["basis"]))])
 
 
@@ -54,31 +54,27 @@ def _print_line(
         "Settings": "as none" if basis == EQUAL else basis,
         "Rectifier": rectifier_name(name),
         "Rank": f"{rank['rank']:.1f}" if rank else DASH,
-        goal.short + ARROWS[goal.best]: format_number(value),
+        goal_head(goal): format_number(value),
         "Change": f"{change['difference']:+.{digits}f}" if change.get("n") else DASH,
         "95% interval": f"{change['low']:+.{digits}f} to {change['high']:+.{digits}f}" if known else DASH,
         "d_z": f"{change['effect']:+.1f}" if known and not pd.isna(change["effect"]) else DASH,
         "Adjusted p": f"{change['adjusted']:.2g}" if known else DASH,
         "n": f"{change['n']}" if change else DASH,
         "Below floor": f"{change['below']}" if change else DASH,
-        "Unmixed": f"{change['unmixed']}" if change else DASH,
     }
 
 
 def _print_cost(cost: dict[Any, Any]) -> dict[str, str]:
-    seconds = DASH if pd.isna(cost["seconds"]) else f"{cost['seconds']:.3g}"
     slower = "" if pd.isna(cost["slower"]) else f" (x {cost['slower']:.2f})"
-    return {"s a step": seconds + slower, "GB": DASH if pd.isna(cost["memory"]) else f"{cost['memory'] / 1e9:.1f}"}
+    return {"s a step": DASH if pd.isna(cost["seconds"]) else f"{cost['seconds']:.3g}{slower}"}
 
 
 def explain_rectifiers(comparison: Comparison) -> str:
     """Return what the columns of `list_rectifiers` mean."""
-    mixed = any(goal.metric.startswith(MIXED) for goal in comparison.ranked)
     seeds = ", ".join(map(str, comparison.results.rule.seeds))
     chosen = f" Settings were chosen on seeds {seeds}, which count only where no others were run." * bool(seeds)
-    unmixed = " Unmixed: seeds at which a side keeps more utility than asked for." * mixed
     return (
         f"Change: against none, mean over n seeds, with its bootstrap interval (BCa, {RESAMPLES:,} resamples); rank: "
         "mean over the seeds that all have; p: exact sign-flip test, adjusted by Holm over all rectifiers of a split, "
-        f"objective and goal; s a step: median, in brackets times none's.{unmixed}{chosen}"
+        f"objective and goal; s a step: median, in brackets times none's.{chosen}"
     )

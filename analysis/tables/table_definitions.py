@@ -1,19 +1,59 @@
-"""The layouts in which `print_table` prints tidy frames: the paper's tables, and the report's own."""
+"""The layouts in which `print_table` prints tidy frames: the paper's tables, and a report's main table."""
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from pydantic import TypeAdapter
 
 from analysis.labels import REFERENCES, method_label
-from analysis.load.goal_columns import TOFU, Goals
+from analysis.load.goal_columns import Measure
 from analysis.stats.chosen_settings import rule_text
 from analysis.stats.sweep_results import Results
-from analysis.tables.layout import Layout, Measure
-from analysis.tables.markdown_latex import BOLD
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table of the paper, named as in `analysis.paper`, or a report's main table."""
+
+    table: str
+    caption: str
+    measures: tuple[Measure, ...]
+    methods: tuple[str, ...] = ()
+    """In the order of the rows; others stand below them."""
+    sweeps: Mapping[str, str] = field(default_factory=dict)
+    """By backbone, the sweep that fills the table with `--strategy paper`."""
+    rectifiers: tuple[str, ...] = ()
+    """Which alone it has; all where empty."""
+    references: tuple[str, ...] = ("original", "retain")
+    only: bool = False
+    """Whether the table is about its methods and no others."""
+    apart: tuple[str, ...] = ()
+    """Methods that have a table of their own."""
+    compared: Literal["method", "column"] = "method"
+    """The numbers among which the best is bold: those of one method, or a whole column."""
+    axis: Literal["gamma", "tau"] | None = None
+    """The setting that a sensitivity table varies."""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """By method, the paper's value of the other setting, which is held."""
+    mixed: bool = False
+    """Whether the numbers are of UWC's mixtures."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def metrics(self) -> list[str]:
+        """Return the metrics, in the order of the table."""
+        return [measure.metric for measure in self.measures]
+
+    @property
+    def held_setting(self) -> str:
+        """Return the setting that is held while the axis varies."""
+        return "tau" if self.axis == "gamma" else "gamma"
+
 
 _FIELDS = tomllib.loads(Path(__file__).with_name("table_definitions.toml").read_text(encoding="utf-8"))
 LAYOUTS = {table: TypeAdapter(Layout).validate_python({"table": table, **given}) for table, given in _FIELDS.items()}
@@ -31,48 +71,7 @@ def main_layout(results: Results) -> Layout:
     return Layout(
         table="main",
         caption="Main table",
-        measures=list_measures(results.goals),
+        measures=results.goals.columns,
         references=tuple(REFERENCES),
-        report=True,
-        notes=(BOLD["method"], rule_text(results.goals, results.rule)),
+        notes=(rule_text(results.goals, results.rule),),
     )
-
-
-def list_measures(goals: Goals) -> tuple[Measure, ...]:
-    """Return what a benchmark's tables show, the goals first."""
-    return tuple(Measure(column.metric, column.head, best=column.best) for column in goals.columns)
-
-
-RETAIN_FREE = Layout(
-    table="retain_free",
-    caption="Without retain data",
-    measures=(
-        *list_measures(TOFU),
-        Measure("n", "n", "g"),
-        Measure("strength", "strength", "g"),
-        Measure("relative_change", "change", ".2%"),
-    ),
-    methods=LAYOUTS["tofu_retain_free"].methods,
-    rectifiers=("none",),
-    compared="column",
-    only=True,
-    report=True,
-    notes=(
-        f"Methods without retain data and without a rectifier; means over n seeds. {BOLD['column']} strength: stg of "
-        "TRU, strength of TV, the best of each method by the report's rule. "
-        "change: ‖θ - θ_org‖ / ‖θ_org‖, how far the weights moved.",
-    ),
-)
-UWC = Layout(
-    table="uwc",
-    caption="At equal utility (UWC)",
-    measures=tuple(one._replace(best=None) if one.metric == "model_utility" else one for one in list_measures(TOFU)),
-    references=("original",),
-    mixed=True,
-    report=True,
-    notes=(
-        "UWC mixes an unlearned model with the original one, w of the former and 1 - w of the latter, until MU is the "
-        "given share of the original's; w is in the CSV. The settings are those of the main table, with and without "
-        "GRU: chosen there by the uncalibrated FQ and MU. Bold: the better FQ of a pair, as printed.",
-    ),
-)

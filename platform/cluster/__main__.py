@@ -33,12 +33,9 @@ def main(
 def check_file(path: str) -> int:
     """Print every problem of a file on its own line; return 0 where there is none, else 2."""
     file = load_cluster_file(path)
-    start = "ray up"
-    if file.is_batch_script:
-        start = "sbatch"
-    elif file.is_kubernetes:
-        start = "python -m platform.sweep NAME --cluster"
-    else:
+    kubernetes = "python -m platform.sweep NAME --cluster"
+    start = "sbatch" if file.is_batch_script else kubernetes if file.is_kubernetes else "ray up"
+    if start == "ray up":
         make_token()
     problems = find_problems(file)
     for problem in problems:

@@ -17,14 +17,7 @@ from trainables.common.errors import InputError
 
 GROUP = "unlearning"
 TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
-EC2 = "AmazonEC2FullAccess"
-"""What Ray's own head has: it starts, tags and ends machines, on spot too."""
-
-SHORTEST_PREFIX = {4: 8, 6: 16}
-"""Of a network that may be let in, by the version of IP."""
-
-Rights = dict[str, list[dict[str, Any]]]
-"""Statements by the name of their inline policy, which says what for: other files use the role, too."""
+EC2 = "AmazonEC2FullAccess"  # as Ray's own head has: it starts, tags and ends machines
 
 
 def prepare_account(provider: Mapping[str, Any]) -> str:
@@ -38,7 +31,12 @@ def prepare_account(provider: Mapping[str, Any]) -> str:
     for name in ("region", "storage", "ssh_from", "head_profile", "worker_profile"):
         if not is_filled(provider.get(name)):
             raise InputError(f"provider.{name}: fill it in first")
-    source = read_ssh_source(provider["ssh_from"])
+    try:
+        source = ipaddress.ip_network(provider["ssh_from"])
+    except ValueError as error:
+        raise InputError(f"provider.ssh_from: {error}; write it like 203.0.113.7/32") from error
+    if source.prefixlen < 8:
+        raise InputError(f"provider.ssh_from: {source} is much of the world; name your own, like 203.0.113.7/32")
     try:
         iam = boto3.client("iam", region_name=provider["region"])
         arn = f"arn:{iam.meta.partition}"  # aws, aws-us-gov, aws-cn
@@ -48,23 +46,13 @@ def prepare_account(provider: Mapping[str, Any]) -> str:
         pass_role = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": worker}
         start = {f"start-{provider['worker_profile']}": [image, pass_role]}
         _ensure_profile(iam, provider["head_profile"], bucket | start, managed=f"{arn}:iam::aws:policy/{EC2}")
-        return _ensure_group(boto3.client("ec2", region_name=provider["region"]), source)
+        return _ensure_group(boto3.client("ec2", region_name=provider["region"]), str(source))
     except (BotoCoreError, ClientError) as error:
         raise InputError(f"AWS: {error}") from error
 
 
-def read_ssh_source(text: str) -> str:
-    """Return the network that may log in: `203.0.113.7` is 203.0.113.7/32. Raises InputError if none or too wide."""
-    try:
-        network = ipaddress.ip_network(text)
-    except ValueError as error:
-        raise InputError(f"provider.ssh_from: {error}; write it like 203.0.113.7/32") from error
-    if network.prefixlen < SHORTEST_PREFIX[network.version]:
-        raise InputError(f"provider.ssh_from: {text} is much of the world; name your own address, like 203.0.113.7/32")
-    return str(network)
-
-
-def _bucket_rights(storage: str, arn: str) -> Rights:
+def _bucket_rights(storage: str, arn: str) -> dict[str, list[Any]]:
+    """Return statements by the name of their inline policy: other files use the role, too."""
     if not storage.startswith("s3://"):
         return {}
     bucket = urlsplit(storage).netloc
@@ -74,7 +62,7 @@ def _bucket_rights(storage: str, arn: str) -> Rights:
     return {f"storage-{bucket}": [objects, {"Effect": "Allow", "Action": listed, "Resource": f"{arn}:s3:::{bucket}"}]}
 
 
-def _ensure_profile(iam: Any, name: str, rights: Rights, managed: str | None = None) -> str:
+def _ensure_profile(iam: Any, name: str, rights: dict[str, list[Any]], managed: str | None = None) -> str:
     """Make a role and an instance profile of one name, add these rights to those it has, and return the role's ARN."""
     exists = iam.exceptions.EntityAlreadyExistsException
     with contextlib.suppress(exists):
@@ -95,7 +83,7 @@ def _policy(statements: list[dict[str, Any]]) -> str:
 
 
 def _ensure_group(ec2: Any, source: str) -> str:
-    """Return the group in the region's default VPC, which lets in ssh from `source` and its own nodes alone."""
+    """Return the group in the region's default VPC; let in ssh from `source`, and its own nodes."""
     vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
     if not vpcs:
         raise InputError("provider.region: it has no default VPC; make a security group by hand and fill in its id")
@@ -105,24 +93,11 @@ def _ensure_group(ec2: Any, source: str) -> str:
     found = groups or [ec2.create_security_group(GroupName=GROUP, Description=description, VpcId=vpcs[0]["VpcId"])]
     group = found[0]["GroupId"]
     family = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
-    wanted = {
-        ("tcp", 22, 22, source): {"FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]},
-        ("-1", None, None, group): {"UserIdGroupPairs": [{"GroupId": group}]},
-    }
-    rules = ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [group]}])["SecurityGroupRules"]
-    present = {rule["SecurityGroupRuleId"]: _rule_key(rule) for rule in rules if not rule["IsEgress"]}
-    # new rules come first: if EC2 refuses one, the group stays as it was
-    new = [{"IpProtocol": key[0], **rule} for key, rule in wanted.items() if key not in present.values()]
-    if new:
-        ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=new)
-    old = [name for name, key in present.items() if key not in wanted]
-    if old:
-        ec2.revoke_security_group_ingress(GroupId=group, SecurityGroupRuleIds=old)
+    ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, family[0]: [{family[1]: source}]}
+    for rule in (ssh, {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}):
+        try:
+            ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
+        except ec2.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] != "InvalidPermission.Duplicate":  # it is there already
+                raise
     return group
-
-
-def _rule_key(rule: dict[str, Any]) -> tuple[Any, ...]:
-    """Return protocol, ports and source of a rule, as `_ensure_group` names them."""
-    source = rule.get("CidrIpv4") or rule.get("CidrIpv6") or rule.get("ReferencedGroupInfo", {}).get("GroupId")
-    ports = (None, None) if rule["IpProtocol"] == "-1" else (rule.get("FromPort"), rule.get("ToPort"))
-    return rule["IpProtocol"], *ports, source

@@ -13,17 +13,20 @@ import yaml
 
 from platform.schedule.ray_environment import NO_METRICS
 from trainables.common.errors import InputError
-from trainables.common.redaction import VARIABLES, has_credentials
+from trainables.common.redaction import SECRET_NAME, has_credentials
 
 PLACEHOLDER = re.compile(r"FILL IN|(?<![\w$])REGISTRY/|:TAG\b|://BUCKET\b")
 """What our files and pages write in the place of a value."""
-SECRET = re.compile(r"(?i)(token|secret|password|passwd|credential|(access|account|api)[_-]?key(_id)?)$")
-ASSIGNED = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$`"'=])""")
-"""A name in a text that gives it a value, not another variable's: NAME=VALUE, NAME: VALUE, "NAME": "VALUE"."""
+ASSIGNED = re.compile(r"""(?<!\$\{)(?<![\w.-])([\w.-]+)["']?[ \t]*[:=][ \t]*["']?(?=[^\s$`"'=~./{\[&*|>])""")
+"""A name that a line gives a value, not another variable's and no path: NAME=VALUE, NAME: VALUE, "NAME": "VALUE"."""
+PAIR = re.compile(r"""["']?name["']?: *["']?([\w.-]+)["']?,?\s+["']?value["']?: *["']?(?=[^\s$"'])""")
+"""A variable of a container: {name: NAME, value: VALUE}, on one line or on two."""
 DATABASE_USER = re.compile(r"(?<=postgresql://)[^:/@]+@")
 """A user without a password, which stands in ~/.pgpass."""
-TOKEN_MODE = "RAY_AUTH_MODE=token"
-OTHER_NETWORKS = "opens Ray's ports to other networks; leave it out and use `kubectl port-forward`"
+OPENS = re.compile(
+    r"\b((hostNetwork|enableIngress|hostPort|externalIPs):(?! *false)|(serviceType|type): *(LoadBalancer|NodePort))"
+)
+"""Fields of Kubernetes that open ports to other networks."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,8 @@ class ClusterFile:
 
 def load_cluster_file(path: str) -> ClusterFile:
     """Read a cluster file. Raises InputError where it is missing or not YAML."""
-    place = Path(path).expanduser()
     try:
-        file = ClusterFile(Path(path), place.read_text(encoding="utf-8"), {})
+        file = ClusterFile(Path(path), Path(path).expanduser().read_text(encoding="utf-8"), {})
         content = {} if file.is_batch_script else yaml.safe_load(file.text)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise InputError(f"'{path}': {error.strerror}; name a cluster file, such as cluster.yaml") from error
@@ -64,15 +66,15 @@ def load_cluster_file(path: str) -> ClusterFile:
 
 def find_problems(file: ClusterFile) -> list[str]:
     """Return all that keeps the file from being used, as `place: what is wrong; what to do`."""
-    found = [*_unfilled_problems(file)]
+    lines = [line.removeprefix("#SBATCH").partition("#")[0].strip() for line in file.text.splitlines()]
+    found = [f"line {number}: {problem}" for number, line in enumerate(lines, 1) for problem in _line_problems(line)]
     if file.is_batch_script:
-        lines = enumerate(file.text.splitlines(), 1)
-        secrets = [secret for number, line in lines for secret in find_secrets(line, f"line {number}")]
-        return found + [f"{secret}, which Slurm shows with the script; export it before sbatch" for secret in secrets]
-    content = {key: value for key, value in file.content.items() if key != "file_mounts"}  # which names token files
-    found += [f"{secret}; leave it out, whoever reads the file has it" for secret in find_secrets(content)]
+        return found
+    found += [
+        f"env: {name} is a secret; leave it out" for name in PAIR.findall("\n".join(lines)) if SECRET_NAME.search(name)
+    ]
     if file.is_kubernetes:
-        return [*found, *_kuberay_port_problems(file)]
+        return [*found, *_kuberay_problems(file, lines)]
     if not file.provider.get("storage"):
         found.append("provider.storage: missing; name the storage that every node sees, such as s3://BUCKET/FOLDER")
     return [*found, *_schema_problems(file), *_port_problems(file)]
@@ -83,11 +85,14 @@ def is_filled(value: Any) -> bool:
     return isinstance(value, str) and not PLACEHOLDER.search(value)
 
 
-def _unfilled_problems(file: ClusterFile) -> Iterator[str]:
-    for number, line in enumerate(file.text.splitlines(), 1):
-        written = line.removeprefix("#SBATCH").partition("#")[0].strip()
-        if PLACEHOLDER.search(written):
-            yield f"line {number}: still to be filled in ({written})"
+def _line_problems(line: str) -> Iterator[str]:
+    """Yield the placeholders and secrets of a line without its comment."""
+    if PLACEHOLDER.search(line):
+        yield f"still to be filled in ({line})"
+    for name in filter(SECRET_NAME.search, ASSIGNED.findall(line)):
+        yield f"{name} is a secret; leave it out, whoever reads the file has it (Slurm: export it before sbatch)"
+    if has_credentials(DATABASE_USER.sub("", line)):
+        yield "an address with a user name, password or token; leave that out, whoever reads the file has it"
 
 
 def _schema_problems(file: ClusterFile) -> Iterator[str]:
@@ -102,9 +107,10 @@ def _schema_problems(file: ClusterFile) -> Iterator[str]:
 
 def _port_problems(file: ClusterFile) -> Iterator[str]:
     """Yield what lets others in at a cluster of `ray up`: no token, a dashboard, metrics or ssh for all."""
-    settings = [TOKEN_MODE, *(f"{name}={value}" for name, value in NO_METRICS.items())]
+    settings = ["RAY_AUTH_MODE=token", *(f"{name}={value}" for name, value in NO_METRICS.items())]
     for section in ("head_start_ray_commands", "worker_start_ray_commands"):
-        starts = [text for text in map(str, _as_list(file.content.get(section))) if "ray start" in text]
+        commands = file.content.get(section)
+        starts = [str(text) for text in commands if "ray start" in str(text)] if isinstance(commands, list) else []
         for setting in settings:
             if not starts or any(setting not in text.split() for text in starts):
                 yield f"{section}: `ray start` without {setting}; whoever reaches its ports would be answered"
@@ -119,7 +125,7 @@ def _port_problems(file: ClusterFile) -> Iterator[str]:
                 yield f"{place}: missing; Ray would make a group that opens ssh to the world (0.0.0.0/0)"
 
 
-def _kuberay_port_problems(file: ClusterFile) -> Iterator[str]:
+def _kuberay_problems(file: ClusterFile, lines: list[str]) -> Iterator[str]:
     """Yield what lets others in at a cluster of KubeRay."""
     cluster = _as_mapping(_as_mapping(file.content.get("spec")).get("rayClusterSpec"))
     if _as_mapping(cluster.get("authOptions")).get("mode") != "token":
@@ -127,41 +133,10 @@ def _kuberay_port_problems(file: ClusterFile) -> Iterator[str]:
     for name in NO_METRICS:
         if name not in file.text:
             yield f"{name}: not set in any `env`; metrics would be served to all who reach a pod"
-    for place, value in _walk(file.content):
-        key = place.rpartition(".")[2]
-        if (key in ("hostNetwork", "enableIngress", "hostPort", "externalIPs") and value) or (
-            key in ("serviceType", "type") and value in ("LoadBalancer", "NodePort")
-        ):
-            yield f"{place}: {OTHER_NETWORKS}"
-
-
-def find_secrets(content: Any, place: str = "") -> Iterator[str]:
-    """Yield, as `place: what it is`, each secret that stands plainly in a text or in what was read from a file."""
-    for where, value in _walk(content, place):
-        if not isinstance(value, str):
-            continue
-        name = where.rpartition(".")[2] if value[:1] not in ("", "$") else ""
-        for each in dict.fromkeys([name, *ASSIGNED.findall(value)]):
-            if each in VARIABLES or SECRET.search(each):
-                yield f"{where}: {each} is a secret"
-        if has_credentials(DATABASE_USER.sub("", value)):
-            yield f"{where}: an address with a user name, password or token"
-
-
-def _walk(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each value with its place; in a pair of `name` and `value` the value is called by the name."""
-    yield place, node
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield from _walk(value, f"{place}.{node.get('name', key) if key == 'value' else key}".lstrip("."))
-    elif isinstance(node, list):
-        for number, value in enumerate(node):
-            yield from _walk(value, f"{place}.{number}".lstrip("."))
+    for number, line in enumerate(lines, 1):
+        if OPENS.search(line):
+            yield f"line {number}: {line} opens Ray's ports to other networks; use `kubectl port-forward` instead"
 
 
 def _as_mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

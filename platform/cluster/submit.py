@@ -1,4 +1,4 @@
-"""A sweep from a laptop: a job of a running cluster, whose log is shown here, and which goes on without us.
+"""A sweep from a laptop: a RayJob, or a job of a running cluster, whose log is shown here and which goes on without us.
 
 Only the command travels, no variable of this machine: tokens and passwords are the cluster's own.
 """
@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,8 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from platform.cluster import kuberay
-from platform.cluster.check import load_cluster_file
+from platform.cluster.check import ClusterFile, find_problems, load_cluster_file
 from platform.schedule.ray_environment import TOKEN
 from platform.state.typed_commands import drop_options, resume_command, typed_command
 from trainables.common.errors import InputError, last_line_of
@@ -30,15 +32,12 @@ from trainables.common.redaction import redact
 
 REPOSITORY = "~/unlearning"
 """Where `file_mounts` of a cluster file puts this checkout."""
-COMMAND = "command"
-"""A job's metadata: what it runs."""
-ALIVE = ("PENDING", "RUNNING")
 REPORT = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
 """The line by which a sweep names its report (platform.sweep.finish)."""
-RAY_LINES = re.compile(r"^(\S+ \S+\tINFO job_manager\.py:\d+ -- |Running entrypoint for job ).*\n", re.MULTILINE)
-"""Ray's own lines in a job's log."""
-CONNECT_SECONDS, POLL_SECONDS = 90.0, 1.0
-"""Until the job server has to answer, and between two looks at a job that ends."""
+CONNECT_SECONDS = 90.0
+"""Until the job server has to answer."""
+ONCE = ("--new", "--retry-failed")
+"""Options of a sweep that set aside what it has done: a retry would do so again."""
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
@@ -60,7 +59,7 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     if file.is_batch_script:
         raise InputError(f"'{place}' is a batch script for Slurm; submit it with: sbatch {shlex.quote(place)}")
     if file.is_kubernetes:
-        return kuberay.create_job(file, name, typed)
+        return _create_rayjob(file, name, typed)
     for number in (signal.SIGTERM, signal.SIGHUP):  # the forward ends with us
         signal.signal(number, signal.default_int_handler)
     job = None
@@ -82,6 +81,42 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
         return 130
 
 
+def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> int:
+    """Make a RayJob like the file's that runs `platform.sweep` with `arguments`; print how to follow and to stop it.
+
+    Raises InputError where the file cannot be used or Kubernetes refuses it.
+    """
+    if problems := find_problems(file):
+        check = f"python -m platform.cluster check {shlex.quote(str(file.path))}"
+        raise InputError(f"--cluster: '{file.path}': {problems[0]}; all that is to mend: {check}")
+    if shutil.which("kubectl") is None:
+        raise InputError("--cluster: no kubectl here; install it, and let it reach the cluster (kubectl get pods)")
+    job, words = copy.deepcopy(file.content), list(arguments)
+    namespace = job["metadata"].get("namespace")
+    job["metadata"].pop("name", None)
+    job["metadata"]["generateName"] = f"{name.replace('_', '-')}-"
+    if set(ONCE) & set(words):
+        job["spec"]["backoffLimit"] = 0
+    elif "--resume" not in words:
+        words.append("--resume")
+    job["spec"]["entrypoint"] = f"python -m platform.sweep {shlex.join(words)}"
+    kubectl = ["kubectl", *(["--namespace", namespace] if namespace else [])]
+    command = [*kubectl, "create", "--filename=-", "--output=name"]
+    done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(f"--cluster: kubectl: {last_line_of(done.stderr, 'it failed')}")
+    made, typed = done.stdout.strip(), shlex.join(kubectl)
+    cluster = f"$({typed} get {made} --output jsonpath={{.status.rayClusterName}})"
+    print(f"submitted {made}, which goes on without this machine")
+    print(f"its state: {typed} get {made}")
+    print(
+        f"its log:   {typed} logs --follow --tail=-1 --container ray-job-submitter "
+        f"--selector ray.io/node-type=head,ray.io/cluster={cluster}"
+    )
+    print(f"stop it:   {typed} delete {made}")
+    return 0
+
+
 @contextlib.contextmanager
 def open_client(place: str) -> Iterator[Any]:
     """Yield a JobSubmissionClient by the forward of `ray dashboard FILE`.
@@ -92,8 +127,7 @@ def open_client(place: str) -> Iterator[Any]:
         os.environ.pop(name, None)  # Ray would take them over the address that it is given
     if Path(TOKEN).expanduser().exists():  # it is the one that `ray up` has sent to the cluster
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-    from ray.exceptions import AuthenticationError  # below the variables: Ray reads them when it is imported
-    from ray.job_submission import JobSubmissionClient
+    from ray.job_submission import JobSubmissionClient  # below the variables: Ray reads them when it is imported
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -108,8 +142,6 @@ def open_client(place: str) -> Iterator[Any]:
                 ended = forward.poll() is not None
                 try:
                     client = JobSubmissionClient(f"http://127.0.0.1:{port}")
-                except AuthenticationError as error:
-                    raise InputError(f"--cluster: {' '.join(str(error).split())}") from error
                 except (OSError, RuntimeError) as error:
                     if ended or time.monotonic() > deadline:
                         output.seek(0)
@@ -128,14 +160,14 @@ def submit_or_attach(client: Any, name: str, arguments: Sequence[str]) -> str:
     """Return the job that runs just this sweep, or else a new one. Other starts of it meet at the sweep's lock."""
     command = typed_command(arguments)
     for job in client.list_jobs():
-        typed = (job.metadata or {}).get(COMMAND)
-        if job.status in ALIVE and typed and resume_command(typed) == resume_command(command):
+        typed = (job.metadata or {}).get("command")
+        if not job.status.is_terminal() and typed and resume_command(typed) == resume_command(command):
             _print_note(f"attached to {job.submission_id}, which runs already; its log from the beginning:")
             return job.submission_id
     made = client.submit_job(
         entrypoint=f"cd {REPOSITORY} && exec .venv/bin/{command}",
         submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
-        metadata={COMMAND: command},
+        metadata={"command": command},
     )
     _print_note(f"submitted {made}")
     return made
@@ -150,7 +182,7 @@ async def _follow_log(client: Any, job: str) -> str:
     """Print a job's log to its end; return its last part, in which the report is named."""
     tail = ""
     async for text in client.tail_job_logs(job):
-        print(RAY_LINES.sub("", text), end="", flush=True)
+        print(text, end="", flush=True)
         tail = (tail + text)[-20_000:]
     return tail
 
@@ -158,7 +190,7 @@ async def _follow_log(client: Any, job: str) -> str:
 def _wait_for_status(client: Any, job: str) -> int:
     """Return the exit status of a job; 1 where Ray itself ended it, with its reason."""
     while not (info := client.get_job_info(job)).status.is_terminal():
-        time.sleep(POLL_SECONDS)
+        time.sleep(1)
     if info.driver_exit_code is None:
         _print_note(f"{job} {info.status.value.lower()}: {info.message}")
     return 0 if info.status == "SUCCEEDED" else info.driver_exit_code or 1

@@ -12,7 +12,7 @@ from platform.plan.plan import Plan
 from platform.plan.space import Space
 from platform.plan.strategies import STRATEGIES, check_steered_layer, list_spaces, list_trials, sample_trials
 from search_spaces.schema.axes import STUDY, Range
-from search_spaces.schema.sweep import FILES, Sweep
+from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks import model_checks, own
 from trainables.benchmarks.own import row_files
@@ -20,7 +20,6 @@ from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest, drop_planning, hashed_part
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
-from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.config.trial import FOLLOWS, Trial
 from trainables.data import idk_answers, templates
 from trainables.methods import custom
@@ -29,12 +28,12 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, WEIGHTS
 from trainables.training.task_vectors import forget_batches
 
-NOT_HASHED = {"axes", "varied", "published", "title", "tables", "models", "target", "baseline", "tokenizer"}
-NOT_HASHED |= {"attention", "model_training", "backbone", "task_vector", "calibration", "selection", "trial_seconds"}
-NOT_HASHED |= {"search", "stress", "observe", *FILES}
-"""Settings that leave a sweep its name: its axes, what trials' own ids hold, and what changes no number."""
+NAMING = ("name", "searched", "benchmark", "objective", "training", "export", "resources", "fictional")
+"""Settings that a sweep's hash is of; trials' own ids hold the others."""
 DEFAULT_BUDGET = 20
 """Trials of each study with `optuna`, where --trials says nothing else."""
+References = dict[str, list[Reference]]
+"""Reference evaluations by split."""
 
 
 @dataclass
@@ -67,21 +66,19 @@ def make_plan(
     sweep = _list_requests(_locate_answers(sweep))
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     warnings = _check_rows_with_models(benchmarks, found)
-    targets = {split: _models_of(references, store) for split, references in found.items()}
-    every = list_spaces(sweep, strategy, benchmarks, targets)
-    if strategy == "paper" and sweep.training.eval_every is None and not any(space.varied for space in every):
+    spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, store))
+    if strategy == "paper" and sweep.training.eval_every is None and not any(space.varied for space in spaces):
         # nothing is chosen: all rows are reported
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
-        every = list_spaces(sweep, strategy, benchmarks, targets)
+        spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, store))
     problems = Problems()
     problems.collect(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
     problems.collect(_check_stress, sweep)
-    spaces = problems.collect(overrides.select_spaces, every, only or []) or every
+    spaces = problems.collect(overrides.select_spaces, spaces, only or []) or spaces
     problems.collect(_check_sequence, spaces, strategy)
-    trials, studied = list_trials(spaces, sweep, strategy), (budget or DEFAULT_BUDGET if strategy == "optuna" else None)
-    trials = _follow(trials, store)
-    tried = [*trials, *sample_trials(spaces, studied or 0)]
-    shape, costs = _check_trials(sweep, tried, models.recipes, problems, studied)
+    studied = (budget or DEFAULT_BUDGET) if strategy == "optuna" else None
+    trials = _follow(list_trials(spaces, sweep, strategy), store)
+    shape, costs = _check_trials(sweep, [*trials, *sample_trials(spaces, studied or 0)], models, problems, studied)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = models.order_recipes({ref.model.path for ref in references})
@@ -158,51 +155,48 @@ def _follow(trials: list[Trial], store: Storage) -> list[Trial]:
     return found
 
 
-def _resolve_data_and_models(
-    sweep: Sweep, store: Storage
-) -> tuple[dict[str, Benchmark], ModelRecipes, dict[str, list[Reference]]]:
+def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], ModelRecipes, References]:
     """Return rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
     problems.collect(templates.check_template, sweep.benchmark.template)
     benchmarks = {
         split: problems.collect(resolve_benchmark.resolve_benchmark, sweep, split, store) for split in sweep.splits
     }
-    problems.collect(ModelRecipes(sweep, store, sweep.benchmark).check_folders)
+    for name in ("target", "baseline", "models"):
+        problems.collect(ModelRecipes(sweep, store, sweep.benchmark).check_given, name)
     problems.stop()
     models = ModelRecipes(sweep, store, next(iter(benchmarks.values())))
-    found = {split: problems.collect(_find_references, models, split, benchmarks[split]) for split in sweep.splits}
+    found = {split: problems.collect(models.find_references, benchmark) for split, benchmark in benchmarks.items()}
     problems.stop()
     return benchmarks, models, found
 
 
-def _check_rows_with_models(
-    benchmarks: dict[str, Benchmark], references: dict[str, list[Reference]]
-) -> tuple[str, ...]:
+def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: References) -> tuple[str, ...]:
     """Return what is odd in rows, tokenizers and templates. Raises InputError with all that is wrong in them."""
     problems, warnings = Problems(), []
     asked = {(benchmarks[split], one.model): one.role for split, found in references.items() for one in found}
     for (benchmark, model), role in asked.items():
-        name = "target" if role == "original" else role
-        fitting = model_checks.check_model_and_rows(benchmark, model, name)
-        problems.found += [line for line in fitting.problems if line not in problems.found]
+        fitting = model_checks.check_model_and_rows(benchmark, model, "target" if role == "original" else role)
+        problems.found += fitting.problems
         warnings += fitting.warnings
+    problems.found = list(dict.fromkeys(problems.found))
     problems.stop()
     return tuple(dict.fromkeys(warnings))
 
 
 def _check_trials(
-    sweep: Sweep, trials: list[Trial], recipes: dict[str, Recipe], problems: Problems, budget: int | None
+    sweep: Sweep, trials: list[Trial], models: ModelRecipes, problems: Problems, budget: int | None
 ) -> tuple[Shape | None, Budget]:
     """Return the trials' model's sizes and their costs. Raises InputError with every problem."""
     for trial in trials:
-        problems.collect(check_steered_layer, trial, recipes)
+        problems.collect(check_steered_layer, trial, models.recipes)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if "idk" in METHODS[trial.method].reads):
         problems.collect(kinds.find(benchmark.name).check_questions, benchmark)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
         problems.collect(custom.load_part, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
         problems.collect(custom.load_part, name, "Rectifier")
-    shape = find_shape(sweep, trials, recipes)
+    shape = find_shape(sweep, trials, models.recipes)
     costs = estimate_budget(sweep, trials, shape, budget)
     problems.collect(costs.check_fits)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
@@ -219,38 +213,24 @@ def _check_stress(sweep: Sweep) -> None:
         attacks.check_benchmark(sweep.benchmark, "stress.attacks")
         names = attacks.choose(stress, "stress.attacks")
         attacks.check_rate(names, sweep.stress.lr, "stress.lr")
-        if "uds" in names:
-            raise InputError("stress.attacks: uds is measured by python -m trainables.stress ID --attacks uds alone")
     elif sweep.stress.lr is not None:
         raise InputError("stress.lr: no attack is asked for; add --set stress.attacks=all")
 
 
-def _find_references(models: ModelRecipes, split: str, benchmark: Benchmark) -> list[Reference]:
-    kind, precision = kinds.find(benchmark.name), models.sweep.resources.precision
-    role = kind.retain_role(split)
-    retain = models.find_model(role) if role else None
-    target = models.find_model(kind.TARGET)
-    retain_id = evaluation_id(retain, benchmark, None, precision) if retain else None
-    found = [Reference("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
-    if retain and retain_id:
-        found.append(Reference("retain", split, retain, retain_id))
-    if baseline := models.find_baseline():
-        found.append(Reference("baseline", split, baseline, evaluation_id(baseline, benchmark, None, precision)))
+def _models_of(references: References, store: Storage) -> dict[str, tuple[Model, RetainEvaluation | None]]:
+    """Return the target model of each split, and the evaluation of its retain model if it has one."""
+    found = {}
+    for split, each in references.items():
+        by_role = {reference.role: reference for reference in each}
+        key = by_role["retain"].evaluation if "retain" in by_role else None
+        retain = RetainEvaluation(path=str(store.evaluation(key) / RESULT), fingerprint=key) if key else None
+        found[split] = (by_role["original"].model, retain)
     return found
-
-
-def _models_of(references: list[Reference], store: Storage) -> tuple[Model, RetainEvaluation | None]:
-    by_role = {reference.role: reference for reference in references}
-    target, retain = by_role["original"].model, by_role.get("retain")
-    if retain is None:
-        return target, None
-    path = str(store.evaluation(retain.evaluation) / RESULT)
-    return target, RetainEvaluation(path=path, fingerprint=retain.evaluation)
 
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:
     """Return eight hex digits of the sweep's fixed part: an added value of an axis changes none of it."""
-    fixed: dict[str, Any] = {k: v for k, v in hashed_part(_without_axes(sweep)).items() if k not in NOT_HASHED}
+    fixed: dict[str, Any] = {k: v for k, v in hashed_part(_without_axes(sweep)).items() if k in NAMING}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
     drop_planning(fixed)

@@ -1,28 +1,55 @@
-"""The memory of a rank, the micro-batch and the GPU-hours of a plan's trials, from configurations alone."""
+"""The memory of a rank, the micro-batch and the GPU-hours of a plan's trials, from configurations alone.
+
+A forward pass of a model of N parameters over D tokens is 2 N D operations, its backward pass 4 N D; recomputed
+activations add 2 N D. Generation is bound by the memory: a token of each row of a batch reads all weights once.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from platform.plan import hours
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
+from trainables.benchmarks.base import SizeEstimate
 from trainables.common.errors import InputError
-from trainables.config.method_tables import METHODS
-from trainables.config.settings import Shape
+from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
+from trainables.config.settings import CACHED_PER_PASS, Shape
 from trainables.config.shared_artifacts import Direction, direction_of
 from trainables.config.trial import Trial
-from trainables.training import memory
+from trainables.training import memory, sampling
 
 SAVING = (
     "more ranks (--set resources.ranks=N), --set resources.precision=bf16, resources.gradient_checkpointing=true, "
     "resources.offload_optimizer=true, resources.micro_batch=none, training.lora_rank=8"
 )
 """What makes a trial smaller."""
+SUSTAINED = 0.28
+"""The share of a GPU's dense peak that training reaches: measured on an H100, 1B parameters in bf16 (docs/LOG.md), and
+assumed of the others."""
+READ = 0.5
+"""Assumed share of the memory's bandwidth that generation reaches."""
+ROW_TOKENS = 256
+"""Tokens of a row that is generated, with its prompt, roughly."""
+DEVICES = Path("/proc/driver/nvidia/gpus")
+GPUS: dict[str, dict[str, float]] = {
+    "A100": {"bf16": 312e12, "fp32": 19.5e12, "bandwidth": 2.0e12},
+    "H100": {"bf16": 989e12, "fp32": 67e12, "bandwidth": 3.35e12},
+    "H200": {"bf16": 989e12, "fp32": 67e12, "bandwidth": 4.8e12},
+    "L40S": {"bf16": 362e12, "fp32": 91.6e12, "bandwidth": 0.86e12},
+    "RTX4090": {"bf16": 165e12, "fp32": 82.6e12, "bandwidth": 1.0e12},
+}
+"""Dense operations a second by precision, and bytes a second of the memory: the maker's data sheets."""
+
+
+def find_gpu() -> str:
+    """Return the name of this machine's first GPU if it is one of GPUS, else A100."""
+    models = [path.read_text().replace(" ", "") for path in sorted(DEVICES.glob("*/information"))]
+    return next((name for name in GPUS if models and name in models[0]), "A100")
 
 
 @dataclass(frozen=True)
@@ -68,8 +95,8 @@ class Budget:
         if not tight:
             return
         worst = max(tight, key=lambda need: need.fit.peak.total)
-        fit, sizes = worst.fit, worst.document()["bytes"]
-        parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in sizes.items() if size >= 5e7)
+        fit = worst.fit
+        parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in worst.document()["bytes"].items() if size >= 5e7)
         more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
         size = math.ceil(fit.peak.total / memory.USABLE / 1e9)
         raise InputError(
@@ -97,36 +124,35 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
     if resources.gpus and resources.gpu_memory is not None:
         device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
-    estimates = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}
-    extents = {trial: estimates[trial.benchmark, trial.training.max_length] for trial in trials}
-    kinds: dict[tuple[Any, ...], Trial] = {}
-    for trial in trials:
-        training = trial.training
-        sizes = (training.batch_size, training.max_length, training.lora_rank, trial.objective, trial.rectifier.parts)
-        kinds.setdefault((trial.method, trial.rectifier.name, trial.benchmark.split, *sizes), trial)
-    needs: dict[tuple[str, ...], Need] = {}
-    for key, trial in kinds.items():  # of each method, rectifier and split the trial that takes most
-        need = Need(key[0], key[1], key[2], memory.fit(trial, shape, extents[trial].longest, device))
-        needs[key[:3]] = max(needs.get(key[:3], need), need, key=lambda one: one.fit.peak.total)
-    total, basis = None, None
-    if resources.gpus:
-        gpu = resources.gpu_name or hours.find_gpu()
-        total, basis = _estimate_hours(trials, shape, extents, per_study, gpu)
+    sizes = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}
+    kinds = {
+        (one.method, one.rectifier.name, one.benchmark.split, one.training, one.objective, one.rectifier.parts): one
+        for one in trials
+    }
+    needs: dict[tuple[str, str, str], Need] = {}
+    for (method, rectifier, split, *_), trial in kinds.items():  # of each cell the trial that takes most
+        longest = sizes[trial.benchmark, trial.training.max_length].longest
+        need = Need(method, rectifier, split, memory.fit(trial, shape, longest, device))
+        cell = (method, rectifier, split)
+        needs[cell] = max(needs.get(cell, need), need, key=lambda one: one.fit.peak.total)
+    total, basis = _estimate_hours(trials, shape, sizes, per_study) if resources.gpus else (None, None)
     return Budget(tuple(needs.values()), total, basis)
 
 
 def _estimate_hours(
-    trials: Sequence[Trial], shape: Shape, extents: dict[Trial, Any], per_study: int | None, gpu: str
+    trials: Sequence[Trial], shape: Shape, sizes: Mapping[Any, SizeEstimate], per_study: int | None
 ) -> tuple[float | None, str | None]:
     """Return the GPU-hours of all trials and their basis; None where the number of rows is not known."""
+    resources = trials[0].resources
+    gpu, total = resources.gpu_name or find_gpu(), 0.0
     asked: Counter[str] = Counter()
     trained: set[str] = set()
-    total = 0.0
     for trial in trials:
         asked[trial.study()] += 1
         if per_study is not None and asked[trial.study()] > per_study:
             continue
-        extent, points = extents[trial], extents[trial].points
+        size = sizes[trial.benchmark, trial.training.max_length]
+        points = size.points
         if points is None and trial.training.max_steps is not None:
             points = trial.training.max_steps * trial.training.batch_size
         if points is None:
@@ -135,10 +161,49 @@ def _estimate_hours(
         key = made.id() if made else trial.id()
         if key not in trained:
             trained.add(key)
-            total += hours.training_hours(trial, shape, points, extent.mean, gpu)
-        size = benchmarks.find(trial.benchmark.name).evaluation_size(trial.benchmark)
-        total += hours.evaluation_hours(trial, shape, points, size.read, size.generated, gpu)
-    basis = hours.describe_basis(gpu, trials[0].resources.precision)
+            total += training_hours(trial, shape, points, size.mean, gpu)
+        evaluation = benchmarks.find(trial.benchmark.name).evaluation_size(trial.benchmark)
+        total += evaluation_hours(trial, shape, points, evaluation.read, evaluation.generated, gpu)
+    peak = GPUS[gpu][resources.precision] / 1e12
+    basis = f"6 N D operations at {SUSTAINED:.0%} of the {peak:g} TFLOP/s of one {gpu}, with evaluations"
     if any(trial.benchmark.tasks for trial in trials):
         basis += "; questions of benchmark.tasks are not counted"
     return total, basis
+
+
+def training_hours(trial: Trial, shape: Shape, points: int, tokens: float, gpu: str) -> float:
+    """Return the GPU-hours of a trial's training on `points` forget rows of `tokens` tokens on average."""
+    once = 8 if trial.resources.gradient_checkpointing else 6
+    rate = 3600 * SUSTAINED * GPUS[gpu][trial.resources.precision] / shape.parameters
+    if trial.task_vector is not None:
+        return once * points * tokens * (trial.task_vector.steps + 2) / rate
+    needs, rectifier = METHODS[trial.method].needs, RECTIFIERS[trial.rectifier.name]
+    retain_passes = (RETAIN_PASS in rectifier.needs or "retain_multiplier" in needs) + memory.has_retain_term(trial)
+    if (trial.rectifier.parts or rectifier.parts) <= 1:
+        retain_passes = min(1, retain_passes)  # one serves the rectifier and the term
+    row = once * (1 + retain_passes + ("pairs" in needs) + 1 / (trial.observe or float("inf"))) * tokens
+    if "frozen_model" in needs:
+        row += (2 + once * ("frozen_on_forget" not in needs)) * max(tokens, memory.padded_to(trial))
+    return _count_steps(trial, points) * trial.training.batch_size * row / rate
+
+
+def evaluation_hours(trial: Trial, shape: Shape, points: int, read: float, generated: float, gpu: str) -> float:
+    """Return the GPU-hours of all evaluations of a trial, of mixtures at most: each reads and generates so many tokens.
+
+    Ranks share an evaluation, but for those of task vectors and mixtures, where the others wait for the first.
+    """
+    resources, alone = trial.resources, trial.task_vector is not None
+    precision = "fp32" if alone else resources.precision
+    count = resources.ranks if alone else 1
+    count += resources.ranks * len(trial.calibration.targets) * trial.calibration.evaluations
+    if trial.training.eval_every and not alone:
+        count += (_count_steps(trial, points) - 1) // trial.training.eval_every
+    batch = max(1.0, CACHED_PER_PASS * resources.evaluation_tokens / ROW_TOKENS)
+    reading = 2 * read / (SUSTAINED * GPUS[gpu][precision])
+    generating = generated / batch * memory.WIDTH[precision] / (READ * GPUS[gpu]["bandwidth"])
+    return count * shape.parameters * (reading + generating) / 3600
+
+
+def _count_steps(trial: Trial, points: int) -> int:
+    training = trial.training
+    return sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps)

@@ -13,7 +13,7 @@ from trainables import benchmarks as kinds
 from trainables.common.errors import InputError
 from trainables.common.typed_paths import describe_path, expand, is_file, is_folder, list_folder
 from trainables.config.settings import Benchmark, Model, Shape, Training
-from trainables.config.shared_artifacts import Recipe
+from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.config.trial import Trial
 from trainables.data import raw_rows
 from trainables.storage.atomic_files import read_json
@@ -47,17 +47,30 @@ class ModelRecipes:
         self.kind = kinds.find(benchmark.name)
         self.recipes: dict[str, Recipe] = {}
 
+    def find_references(self, benchmark: Benchmark) -> list[Reference]:
+        """Return the evaluations that a split's trials are compared with. Raises InputError."""
+        split, precision, role = benchmark.split, self.sweep.resources.precision, self.kind.retain_role(benchmark.split)
+        retain = self.find_model(role) if role else None
+        target = self.find_model(self.kind.TARGET)
+        retain_id = evaluation_id(retain, benchmark, None, precision) if retain else None
+        found = [Reference("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
+        if retain and retain_id:
+            found.append(Reference("retain", split, retain, retain_id))
+        if self.sweep.baseline:
+            baseline = self._resolve(Model(path=self.sweep.baseline), "baseline")
+            found.append(Reference("baseline", split, baseline, evaluation_id(baseline, benchmark, None, precision)))
+        return found
+
     def find_model(self, role: str) -> Model:
         """Return the model trained on the rows of `role`: `full`, `retain95`, ... Raises InputError."""
         if role == self.kind.TARGET and self.sweep.target:
             return self._resolve(Model(path=self.sweep.target), "target")
+        published = self._find_published(role)
         if self.sweep.models is None:
-            published = self._find_published(role)
             return self._resolve(published, f"models/{role}") if published else self._finetune(role, self._find_base())
         folder = Path(absolute_path(self.sweep.models))
         if is_folder(folder / role):
             return self._resolve(Model(path=str(folder / role)), f"models/{role}")
-        published = self._find_published(role) is not None
         for base in (folder / BASE,) if published else (folder, folder / BASE):
             if is_file(base / "config.json"):
                 return self._finetune(role, self._resolve(Model(path=str(base)), "models"))
@@ -68,23 +81,15 @@ class ModelRecipes:
             lacks = f"{lacking}; put each model into its own folder there"
         raise InputError(f"models: {folder} has no {lacks}; it has {list_folder(folder)}")
 
-    def find_baseline(self) -> Model | None:
-        """Return the model that `baseline` names, None if it is not set. Raises InputError if its folder has none."""
-        return self._resolve(Model(path=self.sweep.baseline), "baseline") if self.sweep.baseline else None
-
-    def check_folders(self) -> None:
-        """Raise InputError with what is wrong in the folders of `target`, `baseline` and `models`."""
-        problems = []
-        for name, place in (("target", self.sweep.target), ("baseline", self.sweep.baseline)):
-            try:
-                if place:
-                    check_model(self._choose(Model(path=place)), name)
-            except InputError as error:
-                problems.append(str(error))
-        if self.sweep.models is not None and not is_folder(absolute_path(self.sweep.models)):
-            problems.append(f"models: no folder {describe_path(self.sweep.models)}")
-        if problems:
-            raise InputError("; ".join(problems))
+    def check_given(self, name: str) -> None:
+        """Raise InputError if the folder of `target`, `baseline` or `models` is wrong."""
+        place = getattr(self.sweep, name)
+        if place is None:
+            return
+        if name != "models":
+            check_model(self._choose(Model(path=place)), name)
+        elif not is_folder(absolute_path(place)):
+            raise InputError(f"models: no folder {describe_path(place)}")
 
     def order_recipes(self, model_paths: set[str]) -> tuple[Recipe, ...]:
         """Return the recipes that these models need, each after the one it starts from, as they were planned."""
@@ -114,24 +119,18 @@ class ModelRecipes:
     def _finetune(self, role: str, base: Model | None) -> Model:
         """Plan the recipe of a model. Raises InputError: of other benchmarks than TOFU none is fine-tuned here."""
         backbone, benchmark = self.sweep.backbone, self.benchmark
-        if benchmark.name != FINETUNED:
-            named = f"{backbone.name} has no" if backbone else "there is no"
-            retain = self.kind.retain_role(benchmark.split)
-            folders = f"--set models=DIR (a folder with {self.kind.TARGET}/ and {retain}/)"
-            raise InputError(
-                f"models: {named} published {role} model of {benchmark.name} {benchmark.split}, and models are "
-                f"fine-tuned here for {FINETUNED} alone; give checkpoints: "
-                f"{folders if retain else '--set target=DIR_OR_HUB_ID'}"
-            )
-        if backbone is None:
+        if benchmark.name == FINETUNED and backbone is None:
             trained = self._require_model_training()
             return self._plan_recipe((role, *trained.general_configs), trained.finetuning, base)
-        if backbone.finetuning is None or base is None:
-            raise InputError(
-                f"models: {backbone.name} has no published {role} model and none is fine-tuned here; give a "
-                f"folder with {role}/: --set models=DIR"
-            )
-        return self._plan_recipe((role,), backbone.finetuning, base)
+        if benchmark.name == FINETUNED and backbone and backbone.finetuning and base:
+            return self._plan_recipe((role,), backbone.finetuning, base)
+        named = f"{backbone.name} has no" if backbone else "there is no"
+        retain = self.kind.retain_role(benchmark.split)
+        folders = f"models=DIR (a folder with {self.kind.TARGET}/ and {retain}/)" if retain else "target=DIR_OR_HUB_ID"
+        raise InputError(
+            f"models: {named} published {role} model of {benchmark.name} {benchmark.split} and none is fine-tuned "
+            f"here; give checkpoints: --set {folders}"
+        )
 
     def _require_model_training(self) -> ModelTraining:
         if self.sweep.model_training is None:
@@ -145,7 +144,8 @@ class ModelRecipes:
             if raw_rows.names_folder(benchmark.data):
                 for name in configs:
                     raw_rows.require_file(Path(benchmark.data), name)
-            data = raw_rows.fingerprint_rows(benchmark.data, list_configs_read(configs, base), benchmark.revision)
+            read = (*configs, *(() if base else ("full", "real_authors", "world_facts")))  # the last make a tokenizer
+            data = raw_rows.fingerprint_rows(benchmark.data, tuple(dict.fromkeys(read)), benchmark.revision)
         recipe = Recipe(
             base=base,
             architecture=() if base or trained is None else trained.architecture,
@@ -177,12 +177,6 @@ class ModelRecipes:
         if model.tokenizer and check_tokenizer(model.tokenizer):
             model = model.model_copy(update={"tokenizer": absolute_path(model.tokenizer)})
         return model.model_copy(update={"fingerprint": fingerprint_model(model)})
-
-
-def list_configs_read(configs: tuple[str, ...], base: Model | None) -> tuple[str, ...]:
-    """Return the data configurations that a recipe reads: those it trains on, and those of a tokenizer it makes."""
-    tokenizer = () if base else ("full", "real_authors", "world_facts")
-    return tuple(dict.fromkeys((*configs, *tokenizer)))
 
 
 def absolute_path(path: str) -> str:

@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 import re
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 import search_spaces.backbones
 from platform.plan.space import Space, nearest, spell_setting
 from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.settings_with_effect import has_effect, list_without_effect
-from search_spaces.schema.sweep import FILES, Sweep
+from search_spaces.schema.settings_with_effect import has_effect
+from search_spaces.schema.sweep import Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest
-from trainables.config.method_tables import RECTIFIERS, SETTINGS
+from trainables.config.method_tables import SETTINGS
+from trainables.config.settings import Value
 
 RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
-SHARED = ("resources", "selection", "search", "stress", "calibration")  # the same in all trials of a sweep
-SINGLE = ("models", "target", "baseline", "tokenizer", "attention", "observe", *FILES)
-"""Settings of the sweep itself."""
-
+SECTIONS = {name: field.default for name, field in Sweep.model_fields.items() if isinstance(field.default, Value)}
+"""Groups of settings of a sweep, such as `training`."""
+SINGLE = {name for name, field in Sweep.model_fields.items() if field.default is None}
+SINGLE -= {"backbone", "fictional", "model_training"}
+"""Settings of the sweep itself, such as `models`."""
 BACKBONE = "backbone"  # its hub ids, template, learning rate and precision
-
-FIXED = ("benchmark", "objective", "training", "task_vector", "calibration", "selection", "search", "stress")
-FIXED += ("resources",)
-STRENGTHS = ("task_vector.stg", "task_vector.strength")
-SLOWING = ("training.", "resources.", "calibration.", "task_vector.", "target", "attention", "observe")
-SLOWING += ("benchmark.limit", "benchmark.dialect")
-"""Beginnings of the settings that a trial's time depends on: the measured time is of trials without them."""
-HARMLESS = ("training.lr", "training.stop_above", "resources.checkpoint_every", *STRENGTHS)
-"""Settings among them that hardly change the time."""
+STRENGTHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
 
 
 def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
@@ -47,24 +41,19 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     pairs = [_split_pair(setting, "--set") for setting in settings]
     for value in (value for path, value in pairs if path == BACKBONE):
         sweep = _set_backbone(sweep, value)
-    document = sweep.model_dump()
-    document["axes"], problems = dict(sweep.axes), []
-    if any(path.startswith(SLOWING) and path not in HARMLESS for path, _ in pairs):
-        document["trial_seconds"] = None
+    document: dict[str, Any] = sweep.model_dump() | {"axes": dict(sweep.axes)}
     axes: dict[str, str] = {}
-    typed: dict[str, str] = {}
-    for path, text in pairs:
+    problems: list[str] = []
+    for path, text in ((path, text) for path, text in pairs if path != BACKBONE):
         try:
-            if path in typed and path in axis_paths() and re.search(r",|\.\.", f"{typed[path]} {text}"):
-                raise ValueError(f"{path}: set twice, to {typed[path]} and {text}; write all its values once")
-            typed[path] = text
+            if path in axes and re.search(r",|\.\.", f"{axes[path]} {text}"):
+                raise ValueError(f"{path}: set twice, to {axes[path]} and {text}; write all its values once")
             axis = _parse_axis(path, text, sweep)
-            alone = path in (*STUDY, *STRENGTHS)  # other methods have no such field
-            fixed = axis is None or (not alone and path.split(".")[0] in FIXED and "," not in text)
-            if fixed and path != BACKBONE and not isinstance(axis, Range):
-                _set_field(document, path, text)  # trials that do not read an axis have the field, too
             if axis is not None:
                 axes[path], document["axes"][path] = text, axis
+            one = isinstance(axis, tuple) and len(axis) == 1 and path not in (*STUDY, *STRENGTHS)
+            if axis is None or (one and path.split(".")[0] in SECTIONS):
+                _set_field(document, path, text)  # trials that do not read an axis have the field, too
         except ValueError as error:
             problems.append(str(error))
     document["searched"] = tuple(path for path in document["searched"] if path not in axes)
@@ -72,28 +61,28 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         document["varied"] += tuple(path for name in SETTINGS if (path := f"rectifier.{name}") in axes)
     if "benchmark.split" in axes and not set(document["axes"]["benchmark.split"]) & set(sweep.splits):
         document["tables"] = ()  # the paper has none of these splits
-    changed = _validate(document, problems)
-    for path in (path for path in list_without_effect(changed.axes) if path in axes):
-        methods, names = ", ".join(changed.axes["method"]), ", ".join(changed.axes["rectifier.name"])
-        raise InputError(
-            f"--set {path}={axes[path]}: an axis that no trial reads, with method {methods} and rectifier.name {names}"
-        )
-    cells = [(method, name) for method in changed.axes["method"] for name in changed.axes["rectifier.name"]]
-    rules = any("memory" in RECTIFIERS[name].takes for _, name in cells)
-    if rules and (path := "rectifier.gamma") in axes and not any(has_effect(path, *one, changed.axes) for one in cells):
-        raise InputError(f"--set {path}={axes[path]}: only rectifier.memory=average reads it here")
+    try:
+        changed = Sweep.model_validate(document)
+    except ValidationError as error:
+        raise InputError(f"--set: {'; '.join([*problems, describe_invalid(error)])}") from error
+    if problems:
+        raise InputError(f"--set: {'; '.join(problems)}")
+    _check_effect(changed, axes)
     return changed
 
 
-def _validate(document: dict[str, Any], problems: list[str]) -> Sweep:
-    """Return the changed sweep. Raises InputError with these problems and those of its fixed settings."""
-    try:
-        changed = Sweep.model_validate(document)
-        if not problems:
-            return changed
-    except ValidationError as error:
-        problems.append(re.sub(r"([a-z_])\.[0-9]+: ", r"\1: ", describe_invalid(error)))
-    raise InputError(f"--set: {'; '.join(problems)}")
+def _check_effect(sweep: Sweep, axes: Mapping[str, str]) -> None:
+    """Raise InputError on a typed axis that no trial reads; one value is let by, but for gamma's."""
+    methods, rectifiers = sweep.axes["method"], sweep.axes["rectifier.name"]
+    for path, text in axes.items():
+        axis = sweep.axes[path]
+        checked = isinstance(axis, Range) or len(axis) > 1 or path == "rectifier.gamma"
+        read = any(has_effect(path, *cell, sweep.axes) for cell in itertools.product(methods, rectifiers))
+        if path not in STUDY and checked and not read:
+            raise InputError(
+                f"--set {path}={text}: an axis that no trial reads, with method {', '.join(methods)} and "
+                f"rectifier.name {', '.join(rectifiers)} (gamma: of rules other than gru with rectifier.memory=average)"
+            )
 
 
 def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
@@ -110,7 +99,7 @@ def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
         except ValueError as error:
             raise ValueError(f"{path}={text}: {str(error).removeprefix(f'{path}: ')}") from error
     values = text.split(",") if path in STUDY else _parse_values(text)
-    if len(values) == 1 and path not in (*sweep.axes, *STRENGTHS) and path.split(".")[0] in Sweep.model_fields:
+    if len(values) == 1 and path not in (*sweep.axes, *STRENGTHS) and path.split(".")[0] in SECTIONS:
         return None
     return check_axis(path, values)
 
@@ -123,15 +112,12 @@ def _parse_number(text: str) -> float:
 
 
 def _set_field(document: dict[str, Any], path: str, text: str) -> None:
-    """Set what is no axis. Raises InputError on an unknown field."""
+    """Set what is no axis. Raises ValueError on an unknown field."""
     if path not in (paths := list_settable_paths()):
-        raise InputError(f"--set {path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
+        raise ValueError(f"{path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
     section, _, name = path.rpartition(".")
     fields = document[section] if section else document
-    several = isinstance(fields[name], tuple)
-    if "," in text and section in SHARED and not several:
-        raise ValueError(f"{path}={text}: one value for a whole sweep, so that its trials compare")
-    fields[name] = _parse_values(text) if several else _parse_value(text)
+    fields[name] = _parse_values(text) if isinstance(fields[name], tuple) else _parse_value(text)
 
 
 def split_backbones(settings: Sequence[str]) -> list[list[str]]:
@@ -182,42 +168,44 @@ def load_backbones() -> list[Backbone]:
 
 def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space]:
     """Return the parts of the spaces that pass every `FIELD=V1,V2`. Raises InputError on what no trial has."""
-    flat = [flatten_settings(space.make(space.published).model_dump()) for space in spaces if filters]
-    known = sorted(set().union(*flat))
-    limits: list[tuple[str, set[Any]]] = []
+    kept = list(spaces)
+    known = [_list_values(space) for space in spaces] if filters else []
     for item in filters:
-        path, value = _split_pair(item, "--only")
-        if path not in known:
-            raise InputError(f"--only {item}: unknown field '{path}'; {_suggest(path, known)}")
-        axes: list[Any]
-        axes = [space.axes.get(path, (one[path],)) for space, one in zip(spaces, flat, strict=True) if path in one]
+        path, text = _split_pair(item, "--only")
+        axes = [values[path] for values in known if path in values]
+        if not axes:
+            raise InputError(f"--only {item}: unknown field '{path}'; {_suggest(path, sorted(set().union(*known)))}")
+        values: list[Any] = []
         for axis in axes:
             if isinstance(axis, Range):
-                raise InputError(f"--only {item}: {path} is a range here, {axis}; --set {path}={value} instead")
-        texts = {spell_setting(one): _normalise(spell_setting(one)) for axis in axes for one in axis}
-        for choice in value.split(","):
-            if _normalise(choice) not in texts.values():
-                raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, sorted(texts))}")
-        limits.append((path, {_normalise(choice) for choice in value.split(",")}))
-    narrowed = [_narrow(space, one, limits) for space, one in zip(spaces, flat, strict=True)] if filters else spaces
-    chosen = [space for space in narrowed if space]
-    if not chosen:
-        together = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
-        raise InputError(f"the sweep has no trial{together}")
-    return chosen
+                raise InputError(f"--only {item}: {path} is a range here, {axis}; --set {path}={text} instead")
+            values += axis
+        spelled = sorted(set(map(spell_setting, values)))
+        choices = {_normalise(choice): choice for choice in text.split(",")}
+        for choice in (choice for key, choice in choices.items() if key not in map(_normalise, spelled)):
+            raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, spelled)}")
+        kept = [part for space in kept if (part := _narrow(space, path, choices))]
+    if not kept:
+        passed = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
+        raise InputError(f"the sweep has no trial{passed}")
+    return kept
 
 
-def _narrow(space: Space, settings: Mapping[str, Any], limits: Sequence[tuple[str, set[Any]]]) -> Space | None:
-    """Return the part of a space with these values, None if there is none. `settings` are of one of its trials."""
-    axes, published = dict(space.axes), dict(space.published)
-    for path, keep in limits:
-        values: Any = axes.get(path, (settings.get(path),))
-        axis = tuple(one for one in values if _normalise(spell_setting(one)) in keep)
-        if not axis or path not in settings:
-            return None
-        if path in axes:
-            axes[path], published[path] = axis, nearest(axis, published[path])
-    return replace(space, axes=axes, published=published)
+def _list_values(space: Space) -> dict[str, Axis]:
+    """Return the values of every setting in a space by its path."""
+    settings = flatten_settings(space.make(space.published).model_dump())
+    fixed: dict[str, Axis] = {path: (value,) for path, value in settings.items()}
+    return fixed | dict(space.axes)
+
+
+def _narrow(space: Space, path: str, choices: Mapping[Any, str]) -> Space | None:
+    """Return the part of a space with one of these values, None if there is none."""
+    values: Any = _list_values(space).get(path, ())
+    axis = tuple(one for one in values if _normalise(spell_setting(one)) in choices)
+    if not axis or path not in space.axes:
+        return space if axis else None
+    published = {**space.published, path: nearest(axis, space.published[path])}
+    return replace(space, axes={**space.axes, path: axis}, published=published)
 
 
 def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -230,10 +218,8 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 def list_settable_paths() -> list[str]:
     """Return every path that --set takes."""
-    paths = {*axis_paths(), *SINGLE, BACKBONE}
-    for field in FIXED:
-        section = typing.cast(type[BaseModel], Sweep.model_fields[field].annotation)
-        paths |= {f"{field}.{name}" for name in section.model_fields}
+    inside = {f"{section}.{name}" for section, default in SECTIONS.items() for name in type(default).model_fields}
+    paths = {*axis_paths(), *SINGLE, BACKBONE, *inside}
     return sorted(path for path in paths if not path.endswith("fingerprint"))
 
 

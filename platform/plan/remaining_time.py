@@ -1,7 +1,4 @@
-"""The time that a plan's outstanding trials take, by the trials that are done or else by the plan's own estimate.
-
-It is in GPU-hours, or without GPUs in seconds of waiting. Here is also what the trials that are done took.
-"""
+"""The time that a plan's outstanding trials take, by the trials that are done or else by the plan's own estimate."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ class Measured:
 
 
 def estimate_gpu_hours(plan: Plan, left: int, measured: Measured) -> tuple[float | None, str | None]:
-    """Return the GPU-hours that are left and what they are based on.
-
-    While fewer than ENOUGH_TRIALS are done it is the plan's estimate for all trials.
-    """
+    """Return the GPU-hours that are left, and what they are based on: the plan's estimate of all, or enough trials."""
     if not (plan.sweep.resources.gpus and left) or measured.gpu_seconds_per_trial is None:
         return plan.costs.hours, plan.costs.basis
     basis = f"for the {left} left, as the {measured.trials} that are done took"
@@ -45,17 +39,13 @@ def estimate_gpu_hours(plan: Plan, left: int, measured: Measured) -> tuple[float
 
 
 def estimate_seconds(plan: Plan, left: int, measured: Measured, slots: int) -> tuple[float | None, str | None]:
-    """Return the seconds to wait for the trials that are left, and what they are based on; None for trials with GPUs.
-
-    `slots` trials run at a time. What trials share is made before, and is not counted.
-    """
+    """Return the seconds to wait for trials without GPUs, `slots` at a time, and what they are based on."""
     resources = plan.sweep.resources
-    each, basis = plan.sweep.trial_seconds, "the mean of this sweep's own trials and models on one core"
-    if measured.gpu_seconds_per_trial is not None:
-        each, basis = measured.gpu_seconds_per_trial / resources.ranks, f"as the {measured.trials} that are done took"
-    if resources.gpus or not left or each is None:
+    if resources.gpus or not left or measured.gpu_seconds_per_trial is None:
         return None, None
-    return each * math.ceil(left / slots), f"about {format_duration(each)} each, {basis}"
+    each = measured.gpu_seconds_per_trial / resources.ranks
+    basis = f"about {format_duration(each)} each, as the {measured.trials} that are done took"
+    return each * math.ceil(left / slots), basis
 
 
 def measure(results: Iterable[Mapping[str, Any]]) -> Measured:
@@ -66,8 +56,7 @@ def measure(results: Iterable[Mapping[str, Any]]) -> Measured:
 
 def sum_gpu_seconds(results: Iterable[Mapping[str, Any]]) -> float:
     """Return the GPU-seconds of finished trials."""
-    timed = (result for result in results if "seconds" in result)
-    return sum(result["seconds"].get("total", 0.0) * count_gpus(result["config"]) for result in timed)
+    return sum(result.get("seconds", {}).get("total", 0.0) * count_gpus(result["config"]) for result in results)
 
 
 def count_gpus(config: Mapping[str, Any]) -> float:

@@ -16,10 +16,6 @@ OWN = (
     "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
 )
 """What to type for a model and rows of your own."""
-WITHOUT_RETAIN = (
-    "Nothing to train on that is to be kept? --set method=tv,tru needs no such rows; a few of any kind as retain=FILE "
-    "then measure utility alone"
-)
 
 
 def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
@@ -60,8 +56,7 @@ def _list_sources(sweep: Sweep, split: str) -> tuple[str, ...]:
         known = {"target": sweep.target or sweep.models, **at}
         missing = [name for name in ("target", "forget", "retain") if not known.get(name)]
         if missing:
-            further = f". {WITHOUT_RETAIN}" if missing == ["retain"] else ""
-            raise InputError(f"{', '.join(missing)}: not given; {OWN}{further}")
+            raise InputError(f"{', '.join(missing)}: not given; {OWN}")
     elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
         raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
     here = {part: absolute_path(place) if typed_paths.exists(place) else place for part, place in at.items()}

@@ -75,14 +75,6 @@ class Space:
         for values in itertools.product(*(dict.fromkeys(axis) for axis in self.axes.values())):  # type: ignore[arg-type]
             yield dict(zip(self.axes, values, strict=True))
 
-    def sample_points(self, count: int) -> Iterator[dict[str, Any]]:
-        """Yield points from the high ends of all ranges to their low ends, in equal steps."""
-        for share in (1 - place / max(1, count - 1) for place in range(count)):
-            yield {
-                path: interpolate(axis, share) if isinstance(axis, Range) else self.published[path]
-                for path, axis in self.axes.items()
-            }
-
     def find_point(self, trial: Trial) -> dict[str, Any] | None:
         """Return the point of a trial, None if the trial is not in this space."""
         point = {path: read_setting(trial, path) for path in self.axes}

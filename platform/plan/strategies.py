@@ -6,18 +6,17 @@ A study is a split, a method and a rectifier; its space holds the other axes; a 
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from platform.plan.models import read_architecture
-from platform.plan.space import Space, nearest
+from platform.plan.space import Space, interpolate, nearest
 from search_spaces.schema.axes import STUDY, Axis, Range
 from search_spaces.schema.settings_with_effect import has_effect, requires_value
-from search_spaces.schema.sweep import Published, Sweep
+from search_spaces.schema.sweep import Sweep
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
-from trainables.config.settings import Benchmark, Model, Objective, RetainEvaluation
+from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
 from trainables.data import idk_answers
@@ -54,42 +53,35 @@ def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Tr
     """
     trials: dict[str, Trial] = {}
     for space in spaces:
-        points = [] if space.has_ranges else space.list_points()
         first = [space.published] if strategy == "optuna" else []
-        for point in itertools.chain(first, points):
+        for point in (*first, *([] if space.has_ranges else space.list_points())):
             trial = space.make(point)
             trials.setdefault(trial.id(), trial)
-    order = {split: place for place, split in enumerate(sweep.splits)}
-    seeds = sweep.axes["seed"]
-    rank = {seed: place for place, seed in enumerate(seeds)} if not isinstance(seeds, Range) else {}
-    return sorted(trials.values(), key=lambda trial: (order[trial.benchmark.split], rank.get(trial.seed, 0)))
+    splits, seeds = list(sweep.splits), sweep.axes["seed"]
+    known = [] if isinstance(seeds, Range) else list(seeds)
+    return sorted(
+        trials.values(),
+        key=lambda one: (splits.index(one.benchmark.split), known.index(one.seed) if one.seed in known else 0),
+    )
 
 
 def sample_trials(spaces: Iterable[Space], count: int) -> list[Trial]:
-    """Return `count` trials of each space with ranges, spread from low to high ends, to estimate costs from."""
+    """Return `count` trials of each space with ranges, from their high to their low ends, to estimate costs from."""
     found = []
     for space in (space for space in spaces if space.has_ranges):
-        for point in space.sample_points(count):
+        for share in (1 - place / max(1, count - 1) for place in range(count)):
+            ends = {path: interpolate(axis, share) for path, axis in space.axes.items() if isinstance(axis, Range)}
             with contextlib.suppress(InputError):  # settings that exclude each other: Optuna proposes others
-                found.append(space.make(point))
+                found.append(space.make({**space.published, **ends}))
     return found
-
-
-def find_published_choice(sweep: Sweep, method: str, split: str) -> Published:
-    """Return the setting that the sweep's source gives for a cell: the last choice that fits."""
-    fitting = [c for c in sweep.published if c.method in (None, method) and c.split in (None, split)]
-    if not fitting:
-        raise InputError(f"sweep {sweep.name}: no published choice for {method} on {split}")
-    return fitting[-1]
 
 
 def check_steered_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
     """Raise InputError on a layer that RMU cannot steer, if the depth of the target is known before it is fetched."""
     depth = read_architecture(trial.target, recipes).get("num_hidden_layers") if METHODS[trial.method].steers else None
     if isinstance(depth, int):
-        method_constants.check_layer(
-            method_constants.constants(trial.method, trial.objective, trial.benchmark.split).layer, depth
-        )
+        settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
+        method_constants.check_layer(settings.layer, depth)
 
 
 def _is_left_out(sweep: Sweep, split: str, method: str, rectifier: str) -> bool:
@@ -107,7 +99,6 @@ def _make_space(
 ) -> Space | None:
     """Return the space of a study, None if its rectifier takes no value of an axis."""
     split, method, rectifier = study
-    row, (target, retain_evaluation) = METHODS[method], models[split]
     axes = {
         path: axis
         for path, axis in sweep.axes.items()
@@ -119,18 +110,7 @@ def _make_space(
             axes[path] = tuple(value for value in axis if value is not None)
     if () in axes.values():
         return None
-    training, observe = sweep.training, sweep.observe
-    if row.strength:  # such a trial takes no steps
-        training, observe = training.model_copy(update={"eval_every": None, "stop_below": None}), None
-    fixed: dict[str, Any] = {name: getattr(sweep, name) for name in ("calibration", "selection", "resources")}
-    fixed["selection"] = sweep.selection.model_copy(update={"seeds": ()})  # of a trial's own seed there is one
-    fixed |= {"method": method, "benchmark": benchmarks[split], "target": target}
-    fixed |= {"retain_evaluation": retain_evaluation, "observe": observe}
-    objective = _identify_answers(sweep.objective, method)
-    fixed |= {"rectifier": {"name": rectifier, "scope": None}, "objective": objective}
-    fixed |= {"training": dict(training), "task_vector": dict(sweep.task_vector) if row.strength else None}
-    seeds = sweep.axes["seed"]
-    fixed["seed"] = seeds.low if isinstance(seeds, Range) else seeds[0]
+    fixed = _fix_settings(sweep, study, benchmarks[split], models[split])
     for path in axes.keys() - published.keys():
         section, _, name = path.rpartition(".")
         value = fixed[section].get(name) if section else fixed[path]
@@ -142,14 +122,34 @@ def _make_space(
     return Space(sweep.name, fixed, axes, published)
 
 
-def _identify_answers(objective: Objective, method: str) -> dict[str, Any]:
-    """Return the objective's settings with a name of its answers' content; without them, if it reads none.
-
-    Raises InputError.
-    """
-    if "idk" in METHODS[method].reads:
-        return {**dict(objective), "idk_fingerprint": idk_answers.fingerprint_answers(objective.idk)}
-    return dict(objective) | ({} if METHODS[method].custom else {"idk": None, "idk_fingerprint": None})
+def _fix_settings(
+    sweep: Sweep, study: tuple[str, str, str], benchmark: Benchmark, models: tuple[Model, RetainEvaluation | None]
+) -> dict[str, Any]:
+    """Return the fields of a study's trials as the sweep has them, sections that have axes as mappings."""
+    _, method, rectifier = study
+    row, training, observe, seeds = METHODS[method], sweep.training, sweep.observe, sweep.axes["seed"]
+    if row.strength:  # such a trial takes no steps
+        training, observe = training.model_copy(update={"eval_every": None, "stop_below": None}), None
+    objective = dict(sweep.objective)
+    if "idk" in row.reads:
+        objective["idk_fingerprint"] = idk_answers.fingerprint_answers(sweep.objective.idk)
+    elif not row.custom:
+        objective |= {"idk": None, "idk_fingerprint": None}
+    return {
+        "method": method,
+        "benchmark": benchmark,
+        "target": models[0],
+        "retain_evaluation": models[1],
+        "rectifier": {"name": rectifier, "scope": None},
+        "objective": objective,
+        "training": dict(training),
+        "task_vector": dict(sweep.task_vector) if row.strength else None,
+        "calibration": sweep.calibration,
+        "selection": sweep.selection.model_copy(update={"seeds": ()}),  # of a trial's own seed there is one
+        "resources": sweep.resources,
+        "observe": observe,
+        "seed": seeds.low if isinstance(seeds, Range) else seeds[0],
+    }
 
 
 def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], axes: dict[str, Axis]) -> dict[str, Any]:
@@ -160,7 +160,12 @@ def _apply_published(sweep: Sweep, strategy: str, study: tuple[str, str, str], a
     needed = path not in axes if strength else takes == SETTINGS
     if not (takes or strength) or (strategy == "grid" and not needed):
         return {}
-    choice = find_published_choice(sweep, method, split)
+    fitting = [
+        choice for choice in sweep.published if choice.method in (None, method) and choice.split in (None, split)
+    ]
+    if not fitting:
+        raise InputError(f"sweep {sweep.name}: no published choice for {method} on {split}")
+    choice = fitting[-1]
     if strength:
         if choice.strength is None and path not in axes:
             raise InputError(f"sweep {sweep.name}: method '{method}' has no {strength}s; give them with --set {path}=")

@@ -6,7 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,10 @@ Amounts = Mapping[str, float]
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Nodes of one size: what each has, how many there can be, and how many exist."""
+    """Nodes of one size: what each has, and how many there are or can be."""
 
     resources: Amounts
     most: int
-    existing: int = 0
 
     def __str__(self) -> str:
         parts = [f"{self.resources[name]:g} {name}s" for name in ("CPU", "GPU") if self.resources.get(name)]
@@ -75,26 +74,16 @@ def count_trials(kinds: Sequence[NodeKind], wanted: Resources) -> int:
 def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: Growth) -> list[NodeKind]:
     """Return the kinds of nodes (as of ray.nodes()) that live or may start; the head is a kind of its own."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
-    heads = [_make_kind(_size(node), 1) for node in alive if HEAD in node]
     counted = Counter(_size(node) for node in alive if HEAD not in node)
     room, found = growth.most, []
     for kind in sorted(growth.types, key=lambda kind: _size(kind.resources)[::-1], reverse=True):
         most = min(kind.most, room)  # of all types together: those with the most GPUs first
         if kind.resources and most:
             room -= most
-            existing = min(counted[_size(kind.resources)], most)  # types of one size share the nodes of that size
-            counted[_size(kind.resources)] -= existing
-            found.append(NodeKind(kind.resources, most, existing))
-    return found + heads + [_make_kind(size, count) for size, count in counted.items() if count]
-
-
-def avoid_gpu_nodes(kinds: Sequence[NodeKind], wanted: Resources) -> Sequence[NodeKind]:
-    """Return the kinds without further nodes that have GPUs, for a trial that asks for none and fits on the others.
-
-    Ray would start such nodes for CPUs as well.
-    """
-    spared = [replace(kind, most=kind.existing) if kind.resources.get("GPU") else kind for kind in kinds]
-    return kinds if wanted.gpus or not count_trials(spared, wanted) else spared
+            counted[_size(kind.resources)] -= most  # those that are there already
+            found.append(NodeKind(kind.resources, most))
+    found += [_make_kind(_size(node), 1) for node in alive if HEAD in node]
+    return found + [_make_kind(size, count) for size, count in counted.items() if count > 0]
 
 
 def _size(resources: Amounts) -> tuple[float, float]:
@@ -102,7 +91,7 @@ def _size(resources: Amounts) -> tuple[float, float]:
 
 
 def _make_kind(size: tuple[float, float], count: int) -> NodeKind:
-    return NodeKind({"CPU": size[0], "GPU": size[1]}, count, count)
+    return NodeKind({"CPU": size[0], "GPU": size[1]}, count)
 
 
 def read_growth(file: Path) -> Growth:
@@ -111,17 +100,22 @@ def read_growth(file: Path) -> Growth:
 
     name, namespace = os.environ.get("RAY_CLUSTER_NAME"), os.environ.get("RAY_CLUSTER_NAMESPACE")
     if name and namespace:  # set by KubeRay
-        return read_kuberay_growth(name, namespace)
+        return _read_kuberay_growth(name, namespace)
     if not file.expanduser().is_file():
         return Growth()
-    return _derive_growth(yaml.safe_load(file.expanduser().read_text(encoding="utf-8")))
+    found = yaml.safe_load(file.expanduser().read_text(encoding="utf-8"))
+    head, most, nodes = found.get("head_node_type"), found.get("max_workers", 0), found.get("available_node_types", {})
+    types = [
+        NodeKind(node.get("resources") or {}, node.get("max_workers", 0 if name == head else most))
+        for name, node in nodes.items()
+    ]
+    return Growth(most, types, sum(node.get("min_workers", 0) for node in nodes.values()))
 
 
-def read_kuberay_growth(name: str, namespace: str) -> Growth:
-    """Return what KubeRay may start for the RayCluster `name`, by its worker groups, asked of Kubernetes.
+def _read_kuberay_growth(name: str, namespace: str) -> Growth:
+    """Return what Kubernetes says of the worker groups of a RayCluster; nothing, with a warning, if it does not answer.
 
-    Without an autoscaler its nodes are a fixed number, which join when they have started. Nothing, with a warning,
-    where Kubernetes gives no answer.
+    Without an autoscaler its nodes are a fixed number, which join when they have started.
     """
     import requests
 
@@ -134,7 +128,6 @@ def read_kuberay_growth(name: str, namespace: str) -> Growth:
         groups = spec.get("workerGroupSpecs", [])
         high, low = ("maxReplicas", "minReplicas") if spec.get("enableInTreeAutoscaling") else ("replicas", "replicas")
         types = [NodeKind(_read_limits(group), group.get(high, 0)) for group in groups]
-        return Growth(sum(kind.most for kind in types), types, sum(group.get(low, 0) for group in groups))
     except (OSError, LookupError, ValueError) as error:  # a service account without the right, no such host
         print(
             f"warning: the RayCluster {name} cannot be read ({first_line(error)}); nodes that are still to start do "
@@ -142,6 +135,7 @@ def read_kuberay_growth(name: str, namespace: str) -> Growth:
             file=sys.stderr,
         )
         return Growth()
+    return Growth(sum(kind.most for kind in types), types, sum(group.get(low, 0) for group in groups))
 
 
 def _read_limits(group: Mapping[str, Any]) -> Amounts:
@@ -150,17 +144,6 @@ def _read_limits(group: Mapping[str, Any]) -> Amounts:
     cpus = str(limits["cpu"])
     gpus = sum(float(amount) for name, amount in limits.items() if name.endswith("/gpu"))
     return {"CPU": float(cpus[:-1]) / 1000 if cpus.endswith("m") else float(cpus), "GPU": gpus}
-
-
-def _derive_growth(document: Mapping[str, Any]) -> Growth:
-    """Return the growth that a configuration of Ray's autoscaler allows."""
-    head, most = document.get("head_node_type"), document.get("max_workers", 0)
-    nodes = document.get("available_node_types", {})
-    types = [
-        NodeKind(node.get("resources") or {}, node.get("max_workers", 0 if name == head else most))
-        for name, node in nodes.items()
-    ]
-    return Growth(most, types, sum(node.get("min_workers", 0) for node in nodes.values()))
 
 
 def count_cpus() -> int:
@@ -177,8 +160,10 @@ def count_local_gpus() -> int:
     return found if visible is None else min(found, len([part for part in visible.split(",") if part.strip()]))
 
 
-def find_shortages(wanted: Resources) -> list[str]:
-    """Return what a trial asks for beyond this machine, in words."""
+def find_shortages(wanted: Resources, address: str | None) -> list[str]:
+    """Return what a trial asks for beyond this machine, in words; nothing where a cluster runs it."""
+    if resolve_address(address) != LOCAL:
+        return []
     found = {"gpus": count_local_gpus(), "cpus": count_cpus()}
     asked = {"gpus": wanted.gpus * wanted.ranks, "cpus": wanted.cpus * wanted.ranks}
     elsewhere = "--cluster FILE runs it on one that has them"
@@ -191,6 +176,6 @@ def find_shortages(wanted: Resources) -> list[str]:
 
 def count_slots(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
     """Return how many of `trials` run at a time at least: a cluster's size is not known before it is asked."""
-    here = NodeKind({"CPU": count_cpus(), "GPU": count_local_gpus()}, 1, 1)
+    here = NodeKind({"CPU": count_cpus(), "GPU": count_local_gpus()}, 1)
     count = count_trials([here], wanted) if resolve_address(address) == LOCAL else max_concurrent or 1
     return max(1, min(count, max_concurrent or count, trials))

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
 RAY_SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
@@ -17,7 +16,7 @@ RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    PENDING: "8",
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
@@ -31,6 +30,7 @@ LOCAL = "local"
 TOKEN = "~/.ray/auth_token"
 """The file of the token without which Ray answers nobody."""
 SOCKET = len("/ray/session_2026-11-23_07-36-50_591063_4194304/sockets/plasma_store")
+PREFIX = "unlearn-"
 LONGEST_SOCKET = 103 if sys.platform == "darwin" else 107
 """Characters that the path of a socket may have."""
 
@@ -56,19 +56,10 @@ def resolve_address(address: str | None) -> str:
 
 
 def make_private_folder() -> str:
-    """Return the folder of this user alone in which Ray makes its own, `ray`, which all may write to.
-
-    In TMPDIR where the paths of Ray's sockets are then short enough, else in /tmp.
-    """
-    place = Path(os.environ.get("TMPDIR") or "/tmp") / f"unlearn-{os.getuid()}"
-    if len(str(place)) + SOCKET > LONGEST_SOCKET:
-        place = Path("/tmp") / place.name
-    with contextlib.suppress(OSError):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if place.is_symlink() or not place.is_dir() or place.stat().st_uid != os.getuid():  # somebody else's
-        return tempfile.mkdtemp(prefix="unlearn-", dir=place.parent)
-    place.chmod(0o700)
-    return str(place)
+    """Return a new folder of this user alone for Ray's logs and sockets, in TMPDIR where the paths of sockets fit."""
+    parent = tempfile.gettempdir()
+    fits = len(f"{parent}/{PREFIX}12345678{SOCKET}") <= LONGEST_SOCKET
+    return tempfile.mkdtemp(prefix=PREFIX, dir=parent if fits else "/tmp")
 
 
 def make_token() -> None:

@@ -1,11 +1,9 @@
-"""Watches for lost machines: a trial that goes down with its machine runs again, and that does not use up its retry."""
+"""What happens to trials whose process or machine dies: how often they run again, and what ended them."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,10 @@ from ray.air.execution._internal import actor_manager
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from ray.tune import Callback
 
-RETRIES = 1
-"""How often a trial whose process died on its own runs again, from its last checkpoint."""
-TRIES = RETRIES + 1
-"""Tune's own limit: one more, because Tune decides before it asks us. A trial that uses it is recorded as lost."""
+RETRIES = 2
+"""How often a trial whose process died runs again, from its last checkpoint, without coming further."""
 LOOK_SECONDS = 5.0
-"""Time between two looks at which machines exist."""
-SAME_LOSS_SECONDS = 90.0
-"""A trial and its machine that die within this time of each other are one loss; Ray takes half a minute to find out."""
+"""Time between two looks whether Ray's process here lives."""
 
 
 class StatelessCallback(Callback):
@@ -46,52 +40,23 @@ class RayletWatch(StatelessCallback):
             raise RayError("its raylet on this machine has died")
 
 
-class NodeLossWatch(StatelessCallback):
-    """Gives a trial back the retry that the loss of its machine took; Tune itself does so for announced losses alone.
+class RetryReset(StatelessCallback):
+    """Counts a trial's failures anew when it comes further than ever before.
 
-    `list_nodes`: the ids of the machines that answer now. Ray would say half a minute later, and by then the next
-    machine may be lost and take the retry of the same trial again.
+    So a trial goes on as often as its machine is lost, if it has checkpoints; one that dies again and again at the same
+    step is given up.
     """
 
-    def __init__(self, list_nodes: Callable[[], set[str]], print_line: Callable[[str], None]) -> None:
-        self.list_nodes = list_nodes
-        self.print_line = print_line
-        self.started: dict[str, float] = {}
-        self.looks: deque[tuple[float, frozenset[str]]] = deque()
-        """When we looked, and the machines that existed then."""
-        self.deaths: list[tuple[Any, frozenset[str], float]] = []
-        """Trials whose process died, the machines that existed shortly before, and when they died."""
+    def __init__(self) -> None:
+        self.furthest: dict[str, int] = {}
 
-    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._look()
-        self.started[trial.trial_id] = time.monotonic()
-
-    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        since = self.started.get(trial.trial_id, 0.0)
-        before = [nodes for at, nodes in self.looks if at >= since] or [self.looks[-1][1]]
-        self.deaths.append((trial, frozenset().union(*before), time.monotonic()))
-        self._look()
-        if trial.run_metadata.num_failures > RETRIES:
-            trial.config = {**trial.config, "lost": read_cause(trial)}
-
-    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if not self.looks or time.monotonic() - self.looks[-1][0] >= LOOK_SECONDS:
-            self._look()
-
-    def _look(self) -> None:
-        now, nodes = time.monotonic(), frozenset(self.list_nodes())
-        while self.looks and now - self.looks[0][0] > SAME_LOSS_SECONDS:
-            self.looks.popleft()
-        self.looks.append((now, nodes))
-        left = []
-        for trial, before, died in self.deaths:
-            if not before <= nodes:
-                metadata = trial.run_metadata
-                metadata.num_failures = max(0, metadata.num_failures - 1)
-                self.print_line("a node went away; its trial goes on elsewhere from its last checkpoint")
-            elif now - died < SAME_LOSS_SECONDS:
-                left.append((trial, before, died))
-        self.deaths = left
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        step = result.get("step", 0)
+        if step > self.furthest.get(trial.trial_id, 0):
+            self.furthest[trial.trial_id] = step
+            trial.run_metadata.num_failures = 0
 
 
 def read_cause(trial: Any) -> str:

@@ -1,4 +1,4 @@
-"""Joining the Ray of a running cluster, or starting one for a sweep alone."""
+"""The Ray that a sweep runs on: joined or started here, and how its nodes hold trials."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import contextlib
 import logging
 import os
 import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import ray
@@ -13,18 +16,28 @@ import ray.exceptions
 
 from platform.schedule import capacity
 from platform.schedule.capacity import Growth
-from platform.schedule.placement import Session
 from platform.schedule.ray_environment import LOCAL, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
 from trainables.common.errors import InputError
+from trainables.config.settings import Resources
 
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
 """What `ray up` leaves on the head, and the autoscaler goes by; KubeRay's goes by the RayCluster. Ray 2.60 reports node
 types nowhere else: the GCS has a place for them (`get_cluster_config`), which nothing in Ray or KubeRay fills."""
+PATIENCE = 120.0
+"""Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
 
 
-def start_session(address: str | None) -> Session:
-    """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here.
+@dataclass(frozen=True)
+class Placement:
+    """How many trials run at a time, and Ray's placement strategy for the ranks of one."""
+
+    slots: int
+    strategy: str
+
+
+def start_session(address: str | None) -> Growth:
+    """Join the cluster at `address`, the running one (RAY_ADDRESS), or start one here; return what it may add.
 
     Raises InputError if no cluster answers, RayError if Ray does not start.
     """
@@ -48,4 +61,43 @@ def start_session(address: str | None) -> Session:
     signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler ends the process without a word
     mine = ray.get_runtime_context().get_node_id()
     on_head = any(node["NodeID"] == mine and capacity.HEAD in node["Resources"] for node in ray.nodes())
-    return Session(capacity.read_growth(BOOTSTRAP) if on_head and place != LOCAL else Growth())
+    return capacity.read_growth(BOOTSTRAP) if on_head and place != LOCAL else Growth()
+
+
+def wait_for_nodes(growth: Growth, print_line: Callable[[str], None]) -> None:
+    """Wait up to PATIENCE for the nodes that the cluster always has, which join within seconds of `ray up`."""
+    expected = 1 + growth.least
+    end, waiting = time.monotonic() + PATIENCE, False
+    while (existing := sum(node["Alive"] for node in ray.nodes())) < expected:
+        if time.monotonic() > end:
+            print_line(f"warning: {existing} of the cluster's {expected} nodes are there; going on with them")
+            return
+        if not waiting:
+            print_line(f"waiting for the cluster's nodes: {existing} of {expected} are there")
+            waiting = True
+        time.sleep(1.0)
+
+
+def place_trials(
+    growth: Growth, wanted: Resources, max_concurrent: int | None, print_line: Callable[[str], None]
+) -> Placement:
+    """Return how Tune places trials: on all nodes that there can be, so that as many are asked for at once.
+
+    The ranks of a trial share a node wherever some node holds them all. Raises InputError where the cluster cannot hold
+    a trial: Tune would wait for it without end.
+    """
+    kinds = capacity.list_node_kinds(ray.nodes(), growth)
+    count, packed = capacity.count_trials(kinds, wanted), capacity.fits_on_one_node(kinds, wanted)
+    if not count:
+        each = f"{wanted.cpus} CPUs and {wanted.gpus:g} GPUs" if wanted.gpus else f"{wanted.cpus} CPUs"
+        raise InputError(
+            f"resources: a trial asks for {wanted.ranks} times {each}, more than the cluster's nodes hold "
+            f"({', '.join(map(str, kinds))})"
+        )
+    slots = min(max_concurrent or count, count)
+    if not packed:
+        print_line(
+            f"warning: no node holds the {wanted.ranks} ranks of a trial; they run across nodes, and every step "
+            "waits for the network between them"
+        )
+    return Placement(slots, "STRICT_PACK" if packed else "PACK")

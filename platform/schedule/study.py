@@ -8,9 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution as Unordered
 
-from platform.plan.space import Space, nearest, read_setting, spell_setting
+from platform.plan.space import Space, nearest, read_setting
 from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search
 from trainables import benchmarks
@@ -64,42 +65,41 @@ def read_goals(trial: Trial, document: Mapping[str, Any], names: Sequence[str] =
 class Parameters:
     """The axes of a space that have more than one value, as Optuna sees them.
 
-    A range is one of Optuna's. Numbers are places in their rising order, `none` after them. Words and seeds are
-    choices without an order.
+    A range is one of Optuna's. Of other axes a value is its place: numbers in rising order, `none` after them; words
+    and seeds are choices without an order.
     """
 
     def __init__(self, space: Space) -> None:
         self.axes = {path: _order(path, axis, space.published[path]) for path, axis in space.axes.items()}
-        self.distributions: dict[str, BaseDistribution] = {
-            path: found for path, axis in self.axes.items() if (found := _distribution(path, axis)) is not None
+        self.distributions = {
+            path: _distribution(path, axis)
+            for path, axis in self.axes.items()
+            if isinstance(axis, Range) or len(axis) > 1
         }
 
     def encode(self, trial: Trial) -> dict[str, Any]:
         """Return the parameters of a trial; what lies outside of an axis is its nearest value."""
-        found = {}
-        for path, distribution in self.distributions.items():
-            axis = self.axes[path]
-            value = nearest(axis, read_setting(trial, path))
-            if isinstance(distribution, CategoricalDistribution):
-                found[path] = spell_setting(value)
-            else:
-                found[path] = value if isinstance(axis, Range) else axis.index(value)
-        return found
+        values = {path: nearest(self.axes[path], read_setting(trial, path)) for path in self.distributions}
+        return {
+            path: value if isinstance(axis := self.axes[path], Range) else axis.index(value)
+            for path, value in values.items()
+        }
 
     def decode(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the point of parameters that Optuna proposes."""
         point: dict[str, Any] = {}
         for path, axis in self.axes.items():
-            if isinstance(axis, Range):
-                value = params[path]
-                point[path] = value if axis.whole else min(max(float(f"{value:.{DIGITS}g}"), axis.low), axis.high)
-            elif path not in params:
-                (point[path],) = axis
-            elif isinstance(params[path], str):
-                point[path] = next(one for one in axis if spell_setting(one) == params[path])
+            value = params.get(path, 0)
+            if not isinstance(axis, Range):
+                point[path] = axis[value]
             else:
-                point[path] = axis[params[path]]
+                point[path] = value if axis.whole else min(max(float(f"{value:.{DIGITS}g}"), axis.low), axis.high)
         return point
+
+    def count_steps(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+        """Return how many values of their axes lie between two points of a grid; of words 1 between any two."""
+        apart = {path: abs(one[path] - other[path]) for path in other}
+        return sum(min(n, 1) if isinstance(self.distributions[path], Unordered) else n for path, n in apart.items())
 
 
 def _order(path: str, axis: Axis, published: Any) -> Axis:
@@ -116,17 +116,13 @@ def _is_ordered(path: str, values: Any) -> bool:
     )
 
 
-def _distribution(path: str, axis: Axis) -> BaseDistribution | None:
-    """Return Optuna's distribution of an axis, None of a single value."""
-    if isinstance(axis, Range):
-        if axis.whole:
-            return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
-        return FloatDistribution(axis.low, axis.high, log=axis.log)
-    if len(axis) == 1:
-        return None
-    if _is_ordered(path, axis):
-        return IntDistribution(0, len(axis) - 1)
-    return CategoricalDistribution([spell_setting(value) for value in axis])
+def _distribution(path: str, axis: Axis) -> BaseDistribution:
+    """Return Optuna's distribution of an axis."""
+    if not isinstance(axis, Range):
+        return IntDistribution(0, len(axis) - 1) if _is_ordered(path, axis) else Unordered(range(len(axis)))
+    if axis.whole:
+        return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
+    return FloatDistribution(axis.low, axis.high, log=axis.log)
 
 
 class Study:
@@ -156,7 +152,6 @@ class Study:
         self.trials = {trial.id(): trial for trial in known}
         self.histories = [histories[key] for key in self.trials if key in histories]
         self.parameters = Parameters(space)
-        self.places = {key: self.parameters.encode(trial) for key, trial in self.trials.items()}
         self.running: dict[str, optuna.Trial] = {}
         self.asked = {key for key in self.trials if key in finished}
         goals = benchmarks.choose_goals(known[0].benchmark, search.goals)
@@ -206,7 +201,7 @@ class Study:
 
     def _enqueue(self, key: str) -> optuna.Trial:
         """Return Optuna's trial of a point that was chosen here."""
-        self.study.enqueue_trial(self.places[key])
+        self.study.enqueue_trial(self.parameters.encode(self.trials[key]))
         proposed, sampler = self.study.ask(self.parameters.distributions), self.study.sampler
         if isinstance(sampler, optuna.samplers.BaseGASampler):  # it learns from no trial without a generation
             sampler.get_trial_generation(self.study, self.study.trials[proposed.number])
@@ -221,7 +216,7 @@ class Study:
             except InputError:  # settings that exclude each other
                 trial = None
             if trial is not None and trial.id() not in self.asked:
-                self.trials[trial.id()], self.places[trial.id()] = trial, proposed.params
+                self.trials[trial.id()] = trial
                 return trial.id(), proposed
             self.study.tell(proposed, state=FAIL)
         return None
@@ -229,15 +224,9 @@ class Study:
     def _search_grid(self) -> tuple[str, optuna.Trial]:
         """Return Optuna's proposal, or the nearest point that was not asked before: the first one of several."""
         proposed = self.study.ask(self.parameters.distributions)
-        params = proposed.params
-        left = (key for key in self.trials if key not in self.asked)
-        key = min(left, key=lambda key: sum(_count_steps(self.places[key][path], params[path]) for path in params))
-        if self.places[key] != params:
+        places = {key: self.parameters.encode(trial) for key, trial in self.trials.items() if key not in self.asked}
+        key = min(places, key=lambda key: self.parameters.count_steps(places[key], proposed.params))
+        if places[key] != proposed.params:
             self.study.tell(proposed, state=FAIL)
             proposed = self._enqueue(key)
         return key, proposed
-
-
-def _count_steps(one: Any, other: Any) -> int:
-    """Return how many values of an axis lie between two places; of words 1 between any two."""
-    return int(one != other) if isinstance(one, str) else abs(one - other)

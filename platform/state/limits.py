@@ -6,16 +6,23 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from platform.plan.remaining_time import count_gpus
-from platform.state.trial_outcomes import describe_cause
+from platform.state.lock import repeat
+from platform.state.trial_outcomes import SweepState, describe_cause
 from trainables.config.trial import Trial
+from trainables.storage.atomic_files import parse_object, read_json, write_json
+from trainables.storage.folder_storage import Storage
 from trainables.storage.names import FAILURES
 
 FIRST_TRIALS = 5
 """A sweep stops if this many trials end first and all of them fail for the same cause."""
 PREPARATION = "preparation"
+NOTE_SECONDS = 10.0
+"""Between two notes of what is spent: a driver that is killed forgets no more than these."""
+SPENT = "gpu_seconds"
 
 
 @dataclass
@@ -70,15 +77,6 @@ class Stopper:
         return len(self.first_results) == FIRST_TRIALS and len(causes) == 1 and None not in causes
 
     @property
-    def advice(self) -> str:
-        """What to do about `reason`."""
-        if self.unwritable:
-            return "make room, then go on with --resume"
-        if self.fails_alike:
-            return "mend that, then go on with --resume --retry-failed"
-        return "go on with a larger --gpu-hours and --resume"
-
-    @property
     def reason(self) -> str | None:
         """Why no further trial may begin; None: it may."""
         if self.unwritable:
@@ -90,3 +88,39 @@ class Stopper:
             spent = f"{self.hours:.3g} GPU-hours are spent (a rank without a GPU counts as one)"
             return f"--gpu-hours {self.gpu_hours:g}: {spent}"
         return None
+
+    @property
+    def advice(self) -> str:
+        """What to do about `reason`."""
+        if self.unwritable:
+            return "make room, then go on with --resume"
+        again = "mend that, then go on with --resume --retry-failed"
+        return again if self.fails_alike else "go on with a larger --gpu-hours and --resume"
+
+
+def load_spent(state: SweepState, store: Storage) -> float:
+    """Return the GPU-seconds of all starts so far: those noted, else those of the plan's results.
+
+    Results alone do not show what was killed or set aside. Of a remote storage's note and one written here, which may
+    never have been sent, the larger counts.
+    """
+    path = store.spent(state.plan.sweep.name, state.plan.hash)
+    notes = parse_object(store.read_newest(path) or b""), read_json(path)
+    return max((float(note[SPENT]) for note in notes if note is not None), default=state.spent)
+
+
+@contextlib.contextmanager
+def record_spent(stopper: Stopper, path: Path, store: Storage) -> Iterator[None]:
+    """Note the GPU-seconds while the block runs, and at its end."""
+
+    def note() -> None:
+        with contextlib.suppress(OSError):  # a full disk is found out by the trials' own files
+            write_json(path, {SPENT: round(stopper.hours * 3600, 3)}, durable=False)
+            store.try_push(path)
+
+    try:
+        with repeat(note, NOTE_SECONDS):
+            note()
+            yield
+    finally:
+        note()

@@ -38,6 +38,12 @@ def read_lock(store: Storage, path: Path) -> Owner | None:
 @contextlib.contextmanager
 def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
     """Hold a sweep's lock while the block runs. Raises InputError naming the owner, since when, and what to do."""
+    owner = describe_owner(command)
+
+    def note() -> None:
+        write_json(path, owner | {"beat": time.time()}, durable=False)
+        store.push(path)
+
     with contextlib.ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,14 +51,13 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
             found = read_lock(store, path)
             if found and store.is_remote and _runs(found, store, path):
                 raise InputError(_explain_refusal(found, store, path))
-            owner = describe_owner(command)
-            _write(owner, store, path)
+            note()
         except Timeout:
             raise InputError(_explain_refusal(read_lock(store, path), store, path)) from None
         except OSError as error:
             raise InputError(f"--storage: cannot write the lock '{path}': {error.strerror}") from error
         try:
-            with repeat(lambda: _note(owner, store, path), NOTE_SECONDS):
+            with repeat(note, NOTE_SECONDS):
                 yield
         finally:
             with contextlib.suppress(OSError, Unreachable):
@@ -66,12 +71,13 @@ def describe_owner(command: str) -> Owner:
 
 @contextlib.contextmanager
 def repeat(action: Callable[[], object], seconds: float) -> Iterator[None]:
-    """Call `action` every so many seconds while the block runs, from a thread."""
+    """Call `action` every so many seconds while the block runs; that disk or store do not answer ends nothing."""
     over = threading.Event()
 
     def work() -> None:
         while not over.wait(seconds):
-            action()
+            with contextlib.suppress(OSError, Unreachable):
+                action()
 
     thread = threading.Thread(target=work, name="notes", daemon=True)
     thread.start()
@@ -90,17 +96,6 @@ def _runs(owner: Owner, store: Storage, path: Path) -> bool:
         time.sleep(WATCH_SECONDS)
         alive = read_lock(store, path) not in (None, owner)
     return alive
-
-
-def _write(owner: Owner, store: Storage, path: Path) -> None:
-    write_json(path, owner | {"beat": time.time()}, durable=False)
-    store.push(path)
-
-
-def _note(owner: Owner, store: Storage, path: Path) -> None:
-    """Write the lock again, unless disk or store do not answer: that ends no sweep."""
-    with contextlib.suppress(OSError, Unreachable):
-        _write(owner, store, path)
 
 
 def _explain_refusal(found: Owner | None, store: Storage, path: Path) -> str:

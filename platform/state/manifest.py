@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from platform.state.typed_commands import list_commands
 from search_spaces.schema.axes import Axis, write_axis
 from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError
-from trainables.common.redaction import redact
 from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
@@ -22,15 +21,11 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, find_sweeps, list_names, read_sweep
 from trainables.trial.progress import describe_making
 
-PLACES = ("models", "target", "baseline", "tokenizer", "forget", "retain", "eval", "requests")
-PLACES += ("benchmark.data", "benchmark.sources", "objective.idk")
-"""Settings that name files and folders, which differ from machine to machine."""
 
-
-def write_manifest(state: SweepState, store: Storage, command: str, settings: Iterable[str] = ()) -> SweepFile:
+def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile:
     """Write the sweep's file; trials and references of earlier starts of the same sweep stay listed.
 
-    `command` and `settings`: what this start was typed with, for people who read the file.
+    `command`: what this start was typed as, for people who read the file.
     """
     plan = state.plan
     path = store.sweep(plan.sweep.name, plan.hash)
@@ -56,7 +51,6 @@ def write_manifest(state: SweepState, store: Storage, command: str, settings: It
         created=earlier.created if earlier else provenance.now(),
         command=command,
         commands=list_commands(earlier.commands if earlier else (), command),
-        settings=tuple(redact(one) for one in settings if one.partition("=")[0] not in PLACES),
         sweep=plan.sweep.model_dump(mode="json"),
         strategy=plan.strategy,
         selection=_keep_halves(plan, earlier),

@@ -11,17 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from platform.state import lock
-from platform.state.trial_outcomes import (
-    Results,
-    describe_cause,
-    nothing_to_remove,
-    read_trial_results,
-    target_utilities,
-)
+from platform.state.trial_outcomes import Results, describe_cause, read_trial_results
 from platform.state.typed_commands import resume_command, storage_option
 from search_spaces.schema.settings_with_effect import name_trial
-from trainables import benchmarks
-from trainables.benchmarks import selection
 from trainables.common import process_identity
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
@@ -54,7 +46,6 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         "title": sweep.title,
         "created": sweep.created,
         "command": sweep.command,
-        "settings": list(sweep.settings),
         "axes": sweep.axes,
         "go_on": resume_command(sweep.command, storage_option(store)),
         "storage": store.location,
@@ -67,12 +58,7 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         "remaining_seconds": _estimate_rest(running, left, typical),
         "failures": _group_failures(results, store),
         "damaged": [str(path) for path in damaged],
-        "studies": _describe_studies(sweep, results, store),
-        "disk": {
-            "trials_bytes": sum(store.size(store.trial(key)) for key in sweep.trials),
-            "shared_bytes": store.size(store.root / "shared"),
-            "free_bytes": store.free(),
-        },
+        "free_bytes": store.free(),
     }
 
 
@@ -103,41 +89,6 @@ def _group_failures(results: Results, store: Storage) -> list[dict[str, Any]]:
         message = (results[keys[0]].get("error") or {}).get("message", reason)
         found.append({"status": status, "cause": message, "trials": keys, "log": str(store.trial(keys[0]) / ERROR)})
     return sorted(found, key=lambda group: -len(group["trials"]))
-
-
-def _describe_studies(sweep: SweepFile, results: Results, store: Storage) -> list[dict[str, Any]]:
-    """Return the best trial, by the sweep's selection rule, and the Pareto front of every study."""
-    studies: dict[str, Results] = {}
-    for key, result in results.items():
-        config = result["config"]
-        name = f"{config['benchmark']['split']}/{config['method']}/{config['rectifier']['name']}"
-        studies.setdefault(name, {})[key] = result
-    if not studies:
-        return []
-    benchmark = next(iter(results.values()))["config"]["benchmark"]["name"]
-    utilities = target_utilities(sweep.references, store, benchmark, sweep.selection)
-    unknown = nothing_to_remove(sweep.references, store, benchmark)
-    described = []
-    for name, found in studies.items():
-        candidates = selection.candidates(found, benchmark, sweep.selection)
-        split = name.split("/")[0]
-        best = None if split in unknown else selection.pick(candidates, utilities.get(split), sweep.selection)
-        front = selection.pareto_front(selection.goal_points(found, benchmark))
-        pareto = [_describe_trial(key, found[key], sweep.varied) for key in front]
-        chosen = None if best is None else _describe_trial(best.key, found[best.key], sweep.varied)
-        told = {"study": name, "done": len(found), "best": chosen, "no_best": unknown.get(split), "pareto": pareto}
-        described.append(told)
-    return described
-
-
-def _describe_trial(trial_id: str, result: dict[str, Any], axes: Iterable[str]) -> dict[str, Any]:
-    benchmark, metrics = result["config"]["benchmark"]["name"], result["metrics"]
-    return {
-        "id": trial_id,
-        "label": _label(result["config"], trial_id, axes),
-        "metrics": {goal.metric: metrics.get(goal.metric) for goal in benchmarks.find(benchmark).GOALS},
-        "outcome": benchmarks.describe_goals(benchmark, metrics),
-    }
 
 
 def _label(config: dict[str, Any] | None, trial_id: str, axes: Iterable[str]) -> str:

@@ -13,19 +13,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from platform.plan.models import Reference
 from platform.plan.plan import Plan
 from platform.plan.remaining_time import Measured, measure, sum_gpu_seconds
-from platform.state import result_origins
+from platform.state.result_origins import describe_other_code
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.config.settings import Selection
+from trainables.common import fingerprints
+from trainables.common.wording import format_count
 from trainables.config.shared_artifacts import Direction, direction_of
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATED, FAILURES, LOST, RESULT
-from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, read_sweep
+from trainables.storage.sweep_file import SweepFile, read_sweep
+from trainables.training.task_vectors import forget_batches
 
 Results = dict[str, dict[str, Any]]
 """result.json by trial id."""
@@ -103,11 +104,13 @@ def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     store.sync_trials(trials)
     results, damaged = read_trial_results(trials, store)
     outcomes = {key: result["status"] for key, result in results.items()}
-    asked = [key for key in results if trials[key].observe]
-    unobserved = sum(results[key]["config"].get("observe") is None for key in asked)
-    found = list(results.values())
-    warnings = tuple(result_origins.warn_of_results(found, unobserved))
-    state = SweepState(plan, outcomes, tuple(damaged), retry, measure(found), sum_gpu_seconds(found), warnings)
+    found, warnings = list(results.values()), []
+    if other := describe_other_code(found, "result", "numbers may differ from new ones, --new makes them again"):
+        warnings.append(other)
+    if unobserved := sum(bool(trials[key].observe) and not results[key]["config"].get("observe") for key in results):
+        made = format_count(unobserved, "result")
+        warnings.append(f"{made} made without observe, which pictures along training need; --new makes them again")
+    state = SweepState(plan, outcomes, tuple(damaged), retry, measure(found), sum_gpu_seconds(found), tuple(warnings))
     return warn_of_shared(state, store)
 
 
@@ -133,38 +136,24 @@ def add_recorded(plan: Plan, store: Storage) -> Plan:
 
 def warn_of_shared(state: SweepState, store: Storage) -> SweepState:
     """Return the state with the warnings of what its trials share, where other code made that."""
-    shared = result_origins.warn_of_shared(state.plan, state.directions, store)
-    return replace(state, warnings=(*state.warnings, *shared))
+    files = [store.evaluation(ref.evaluation) / RESULT for ref in state.plan.references]
+    files += [store.model(recipe.id()) / fingerprints.RECIPE for recipe in state.plan.recipes]
+    files += [forget_batches.direction_folder(made, store) / RESULT for made in state.directions]
+    advice = f"trials start from or are compared with these; to make them again, move {store.root}/shared away"
+    documents = [store.read_json(file) or {} for file in files if store.exists(file)]
+    other = describe_other_code(documents, "shared artifact", advice)
+    return replace(state, warnings=(*state.warnings, *filter(None, [other])))
 
 
-def has_references(plan: Plan, store: Storage) -> bool:
-    """Return whether every reference evaluation exists and can be used."""
-    return all(store.read_evaluation(ref.evaluation) is not None for ref in plan.references)
+def read_targets(plan: Plan, store: Storage) -> dict[str, dict[str, Any]]:
+    """Return the target model's evaluation on each split, empty where there is none."""
+    return {ref.split: store.read_evaluation(ref.evaluation) or {} for ref in plan.references if ref.role == "original"}
 
 
-def target_utilities(
-    references: Iterable[ReferenceEvaluation | Reference], store: Storage, benchmark: str, rule: Selection
-) -> dict[str, float | None]:
+def target_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
     """Return the target model's utility on each split, on the rows that the selection rule goes by."""
-    found = {ref.split: store.read_evaluation(ref.evaluation) or {} for ref in references if ref.role == "original"}
-    return {split: selection.utility_of(document, benchmark, rule) for split, document in found.items()}
-
-
-def nothing_to_remove(
-    references: Iterable[ReferenceEvaluation | Reference], store: Storage, benchmark: str
-) -> dict[str, str]:
-    """Return by split why no trial is recommended, of those splits whose rows the target model did not know."""
-    found = {ref.split: store.read_evaluation(ref.evaluation) or {} for ref in references if ref.role == "original"}
-    reasons = {
-        split: benchmarks.find(benchmark).nothing_to_remove(document.get("metrics") or {})
-        for split, document in found.items()
-    }
-    return {split: reason for split, reason in reasons.items() if reason}
-
-
-def planned_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
-    """Return the target model's utility on each split of a plan, for the selection rule."""
-    return target_utilities(plan.references, store, plan.sweep.benchmark.name, plan.sweep.selection)
+    name, rule = plan.sweep.benchmark.name, plan.sweep.selection
+    return {split: selection.utility_of(found, name, rule) for split, found in read_targets(plan, store).items()}
 
 
 def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[Path]]:

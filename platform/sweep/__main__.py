@@ -14,7 +14,6 @@ from platform.plan import overrides
 from platform.plan.build import Problems, make_plan
 from platform.plan.plan import Plan
 from platform.schedule import capacity
-from platform.schedule.ray_environment import LOCAL, resolve_address
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState, scan, warn_of_shared
 from platform.sweep.dry_run import describe_plan, format_lines
@@ -66,7 +65,7 @@ def main(
     if list_:
         return _print_sweeps(as_json)
     settings = [*(set_ or []), *([] if seeds is None else [f"seed={seeds}"])]
-    options = Options(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, tuple(settings))
+    options = Options(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason)
     options.check(strategy, trials, cluster)
     if cluster is not None:
         from platform.cluster import submit
@@ -96,7 +95,7 @@ def _run_plans(plans: list[Plan], store: Storage, options: Options) -> int:
     status = 0
     for plan in plans:
         state, slots, _ = _check_plan(plan, store, options)
-        if state.outstanding and (lacks := _find_shortages(plan, options)):
+        if state.outstanding and (lacks := capacity.find_shortages(plan.sweep.resources, options.address)):
             raise InputError("; ".join(lacks))
         if shortage := disk.describe_shortage(state, store, options.keep, slots):
             raise InputError(f"--storage: {shortage}")
@@ -109,14 +108,9 @@ def _run_plans(plans: list[Plan], store: Storage, options: Options) -> int:
 def _describe_plan(plan: Plan, store: Storage, options: Options, *, as_json: bool) -> Any:
     """Return what a plan would run, as JSON or as text."""
     state, slots, aside = _check_plan(plan, store, options)
-    lacks = _find_shortages(plan, options)
+    lacks = capacity.find_shortages(plan.sweep.resources, options.address)
     document = describe_plan(state, store, options.keep, slots, aside=aside, lacks=lacks)
     return document if as_json else "\n".join(format_lines(state, document, slots))
-
-
-def _find_shortages(plan: Plan, options: Options) -> list[str]:
-    """Return what this machine lacks for a trial, in words; nothing where a cluster runs it."""
-    return capacity.find_shortages(plan.sweep.resources) if resolve_address(options.address) == LOCAL else []
 
 
 def _check_plan(plan: Plan, store: Storage, options: Options) -> tuple[SweepState, int, int]:

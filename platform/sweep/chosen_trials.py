@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import nothing_to_remove, planned_utilities
+from platform.state.trial_outcomes import read_targets, target_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common.errors import last_line
@@ -24,63 +23,55 @@ def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], 
 
     Of splits that go on from one another the last one's.
     """
-    utilities, rule = planned_utilities(plan, store), plan.sweep.selection
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
-    unknown = nothing_to_remove(plan.references, store, plan.sweep.benchmark.name)
     before = set(map(benchmarks.find(plan.sweep.benchmark.name).split_before, splits))
     for split in (one for one in splits if one not in before):
-        trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
-        results = {key: store.result(key) or {} for key in trials}
-        measured = selection.candidates(results, plan.sweep.benchmark.name, rule)
-        chosen = selection.pick(measured, utilities.get(split), rule)
-        if chosen is None:
-            print_line("recommended: no trial has finished")
-            continue
-        if split in unknown:
-            print_line(f"recommended: none, {unknown[split]}")
-            continue
-        if chosen.utility <= 0 and rule.rule != "highest_removal":
-            none = f"none of {len(measured)} trials, the utility of each is 0; give more or other retain rows"
-            print_line(f"recommended: {none}")
-            continue
-        trial, fallback = trials[chosen.key], selection.explain_fallback(utilities.get(split), rule)
-        outcome = benchmarks.describe_goals(
-            trial.benchmark.name, selection.metrics_of(results[chosen.key], rule, reported=True)
-        )
-        why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
-        why += selection.describe_rule(rule) + (f". Here {fallback}." if fallback else ".")
-        shown = f"{plan.label(trial)} ({'; '.join(filter(None, [outcome, fallback]))})"
-        print_line(f"recommended: {shown}, {_export(trial, why, plan, store)}")
+        print_line(f"recommended: {_recommend(split, plan, store)}")
+
+
+def _recommend(split: str, plan: Plan, store: Storage) -> str:
+    """Export the trial of a split that the rule chooses; return its label and folder, or why there is none."""
+    name, rule = plan.sweep.benchmark.name, plan.sweep.selection
+    trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
+    results = {key: store.result(key) or {} for key in trials}
+    measured, target = selection.candidates(results, name, rule), read_targets(plan, store).get(split, {})
+    utility = selection.utility_of(target, name, rule)
+    chosen = selection.pick(measured, utility, rule)
+    if chosen is None:
+        return "no trial has finished"
+    if why := benchmarks.find(name).nothing_to_remove(target.get("metrics") or {}):
+        return f"none, {why}"
+    if chosen.utility <= 0 and rule.rule != "highest_removal":
+        return f"none of {len(measured)} trials, the utility of each is 0; give more or other retain rows"
+    trial, fallback = trials[chosen.key], selection.explain_fallback(utility, rule)
+    outcome = benchmarks.describe_goals(name, selection.metrics_of(results[chosen.key], rule, reported=True))
+    why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
+    why += selection.describe_rule(rule) + (f". Here {fallback}." if fallback else ".")
+    shown = f"{plan.label(trial)} ({'; '.join(filter(None, [outcome, fallback]))})"
+    return f"{shown}, {_export(trial, why, plan, store)}"
 
 
 def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
-    """Export a trial if its folder is not there; return where the folder is, or why it cannot be written."""
+    """Export a trial unless that is done; return where the folder is, or why it cannot be written."""
     import ray
     import ray.exceptions
 
     from trainables.trial.export import model_folder
-    from trainables.workers.chosen_trials import make_export
+    from trainables.workers.ray_processes import make_export
 
     folder = store.root / "exports" / trial.id()
     if store.exists(folder):
         store.fetch(folder)
-    shown = f"model: {store.uri(folder) if store.is_remote else folder}"
-    if _is_current(folder / model_folder.FACTS, store.result(trial.id()) or {}):
-        return shown
-    if folder.exists():
-        shown += f" (the one of an earlier run is in {set_aside([folder], store)})"
-    make: Any = ray.remote(make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
-    try:
-        ray.get(make.remote(trial.id(), store.location, str(folder), why, plan.sweep.selection))
-    except ray.exceptions.RayTaskError as error:
-        return f"not exported: {error.cause}"
-    return shown
-
-
-def _is_current(facts: Path, result: Mapping[str, Any]) -> bool:
-    """Return whether a folder is of this run of its trial: the same trial may have been run again."""
-    made = (atomic_files.read_json(facts) or {}).get("made_with", {})
-    return made.get("started") == result.get("started")
+    made = (atomic_files.read_json(folder / model_folder.FACTS) or {}).get("made_with", {}).get("started")
+    if made is None or made != (store.result(trial.id()) or {}).get("started"):
+        if folder.exists():  # of an earlier run of the same trial
+            set_aside([folder], store)
+        make: Any = ray.remote(make_export).options(num_cpus=1, num_gpus=min(1, plan.sweep.resources.gpus))
+        try:
+            ray.get(make.remote(trial.id(), store.location, str(folder), why, plan.sweep.selection))
+        except ray.exceptions.RayTaskError as error:
+            return f"not exported: {error.cause}"
+    return f"model: {store.uri(folder) if store.is_remote else folder}"
 
 
 def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
@@ -88,7 +79,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
     import ray
     import ray.exceptions
 
-    from trainables.workers.chosen_trials import attack_trial
+    from trainables.workers.ray_processes import attack_trial
 
     stress, resources = plan.sweep.stress, plan.sweep.resources
     chosen, left = choose_trials(plan, store), list_to_attack(plan, store)
@@ -128,7 +119,7 @@ def list_to_attack(plan: Plan, store: Storage) -> list[Trial]:
 def choose_trials(plan: Plan, store: Storage) -> list[Trial]:
     """Return the trials of the setting that the rule chooses of each study, by means over seeds, as reports show it."""
     chosen: list[Trial] = []
-    utilities, rule, name = planned_utilities(plan, store), plan.sweep.selection, plan.sweep.benchmark.name
+    utilities, rule, name = target_utilities(plan, store), plan.sweep.selection, plan.sweep.benchmark.name
     for study, trials in plan.studies().items():
         known, settings = {trial.id(): trial for trial in trials}, defaultdict(list)
         for one in selection.candidates({key: store.result(key) or {} for key in known}, name, rule):

@@ -1,21 +1,20 @@
-"""What a person sees while a sweep runs: counts and times, and why no further trial begins.
+"""What a person sees while a sweep runs: counts and times.
 
-On a terminal a table is redrawn below the lines that stay; in files and pipes a line of counts comes now and then.
+On a terminal bars are redrawn below the lines that stay; in files and pipes a line of counts comes now and then.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from platform.state.trial_outcomes import SweepState
 from trainables.common.cli import escape_controls
@@ -26,10 +25,8 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import EVALUATED, FAILURES
 from trainables.trial.progress import format_progress, read_progress
 
-PATIENCE = 10.0
-"""Seconds without a trial that begins, although more could run at a time, after which the reason is shown."""
-PLAIN_SECONDS, TABLE_SECONDS = 30.0, 1.0
-"""Between two plain lines of where a sweep stands, and between two tables of it."""
+PLAIN_SECONDS, BARS_SECONDS = 30.0, 1.0
+"""Between two plain lines of where a sweep stands, and between two looks at its running trials."""
 SHOWN = 12
 """The most running trials that are shown; `platform.status --json` lists all."""
 
@@ -83,47 +80,9 @@ class Counts:
         if self.seconds:
             rounds = (self.left + len(self.running) / 2) / self.slots
             parts.append(f"about {format_duration(statistics.median(self.seconds) * rounds)} left")
+        if self.left > 0 and not self.running:
+            parts.append("waiting for CPUs or GPUs (`ray status` tells what is free)")
         return " | ".join(parts)
-
-    def describe_running(self, store: Storage) -> list[tuple[str, ...]]:
-        """Return label, phase, step, elapsed and remaining time of each running trial."""
-        evaluation, rows = statistics.median(self.evaluations) if self.evaluations else None, []
-        for key, (label, _) in self.running.items():
-            progress = read_progress(store.trial(key), evaluation)
-            starting = ("starting", "", format_duration(self.seconds_of(key)), "")
-            rows.append((label, *(starting if progress is None else format_progress(progress))))
-        return rows
-
-
-@dataclass
-class Waiting:
-    """Finds out why no further trial begins."""
-
-    needed: Mapping[str, float]
-    """What a trial needs, by Ray's names of resources."""
-    free: Callable[[], Mapping[str, float]]
-    """Returns what is free on all nodes together."""
-    describe_coming: Callable[[], str | None]
-    """Returns the nodes that may still start."""
-    since: float | None = None
-
-    def reason(self, counts: Counts) -> str | None:
-        """Return why a trial waits, None if none does or not for long yet."""
-        if len(counts.running) >= counts.slots or counts.left <= 0:
-            self.since = None
-            return None
-        self.since = self.since or time.monotonic()
-        if time.monotonic() - self.since < PATIENCE:
-            return None
-        free = self.free()
-        short = [
-            f"needs {amount:g} {name}{'s' if amount != 1 else ''}, {free.get(name, 0.0):g} free"
-            for name, amount in self.needed.items()
-            if amount > free.get(name, 0.0) + 1e-6
-        ]
-        coming = self.describe_coming()
-        reason = "; ".join(short) if short else f"its process{' or a node' if coming else ''} is starting"
-        return f"a trial waits: {reason}" + (f"; {coming}" if coming else "")
 
 
 def print_line(text: str) -> None:
@@ -132,49 +91,40 @@ def print_line(text: str) -> None:
 
 
 class Screen:
-    """A table below the lines that stay on a terminal; in files and pipes, a line of counts now and then."""
+    """Bars of the sweep and its running trials on a terminal; in files and pipes, a line of counts now and then."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
-        self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        name = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+        said = TextColumn("{task.fields[said]}", table_column=Column(no_wrap=True))
+        self.bars = Progress(name, BarColumn(20), said, console=console, transient=True)
         self.shown = time.monotonic()
-        if self.live:
-            self.live.start()
+        if console.is_terminal:
+            self.bars.start()
 
     def print_line(self, text: str) -> None:
         """Print a line that stays."""
-        self.console.print(escape_controls(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
+        self.bars.console.print(escape_controls(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
-    def show(self, counts: Counts, waiting: Waiting, store: Storage, *, last: bool = False) -> None:
+    def show(self, counts: Counts, store: Storage, *, last: bool = False) -> None:
         """Show where the sweep stands, if it is time to."""
-        if not last and time.monotonic() - self.shown < (TABLE_SECONDS if self.live else PLAIN_SECONDS):
+        terminal = self.bars.console.is_terminal
+        if not last and time.monotonic() - self.shown < (BARS_SECONDS if terminal else PLAIN_SECONDS):
             return
-        self.shown, reason = time.monotonic(), waiting.reason(counts)
-        if self.live:
-            self.live.update(draw_counts(counts, reason, counts.describe_running(store)))
-        else:
-            self.print_line(" | ".join(filter(None, [str(counts), reason])))
+        self.shown = time.monotonic()
+        if not terminal:
+            self.print_line(str(counts))
+            return
+        for bar in self.bars.task_ids:
+            self.bars.remove_task(bar)
+        ended = counts.done + counts.failed
+        self.bars.add_task(counts.name, total=max(1, counts.total), completed=ended, said=str(counts))
+        evaluation = statistics.median(counts.evaluations) if counts.evaluations else None
+        for key, (label, _) in list(counts.running.items())[:SHOWN]:
+            found = read_progress(store.trial(key), evaluation)
+            said = "starting" if found is None else " | ".join(filter(None, format_progress(found)))
+            step, steps = (0, None) if found is None else (found["step"], found["steps"])
+            self.bars.add_task(escape(label), total=steps, completed=step, said=said)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        if self.live:
-            self.live.stop()
-
-
-def draw_counts(counts: Counts, waiting: str | None, rows: Sequence[Sequence[str]]) -> Group:
-    """Return the table of a sweep under way; `rows`: its running trials."""
-    head, ended = Table.grid(padding=(0, 2)), counts.done + counts.failed
-    head.add_row(Text(counts.name, style="bold"), ProgressBar(total=max(1, counts.total), completed=ended, width=30))
-    parts: list[Table | Text] = [head, Text(str(counts))]
-    if waiting:
-        parts.append(Text(waiting, style="yellow"))
-    if rows:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for name in ("running", "phase", "step", "for", "left"):  # the first two give way on a narrow terminal
-            table.add_column(name, no_wrap=name in ("step", "for", "left"))
-        for row in rows[:SHOWN]:
-            table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
-        parts.append(table)
-    if len(rows) > SHOWN:
-        parts.append(Text(f"and {len(rows) - SHOWN} more"))
-    return Group(*parts)
+        self.bars.stop()

@@ -39,10 +39,8 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
     each = f"{resources.cpus} CPU, {resources.gpus:g} GPU"
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
     yield f"each trial: {many}, {resources.precision}{_describe_steps(plan)}"
-    yield from _describe_memory(plan)
+    yield _describe_memory(plan)
     yield from _describe_time(state, document, slots)
-    if plan.sweep.tables and plan.strategy == "paper":
-        yield f"fills the paper's {', '.join(plan.sweep.tables)}"
     made = []
     for noun, found in document["shared"].items():
         count, there = found["count"], found["there"]
@@ -100,23 +98,18 @@ def _describe_steps(plan: Plan) -> str:
         return ""
     least, most = min(counts), max(counts)
     shown = format_count(most, "step") if least == most else f"{least} to {most} steps"
-    fewer = f" (not {asked}: the rows give no more in these epochs)" if most < asked else ""
-    every = plan.trials[0].training.eval_every or 0
-    return f", {shown}{fewer}" + (f", evaluated every {every}" if 0 < every < most else "")
+    return f", {shown}" + (f" (not {asked}: the rows give no more in these epochs)" if most < asked else "")
 
 
-def _describe_memory(plan: Plan) -> Iterator[str]:
-    """Yield the memory of the trial that takes the most."""
+def _describe_memory(plan: Plan) -> str:
+    """Return the memory of the trial that takes the most."""
     largest = plan.costs.largest
     if largest is None:
-        yield "memory: known when the model is there (its sizes are in its config.json)"
-        return
-    fit, parts = largest.fit, largest.document()["bytes"]
+        return "memory: known when the model is there (its sizes are in its config.json)"
+    fit = largest.fit
     limit = "" if fit.limit is None else f" of {fit.limit / 1e9:.1f} usable"
     kind = f"{largest.method}, {largest.rectifier}, {largest.split}; ZeRO {fit.stage}, micro-batch {fit.micro_batch}"
-    yield f"memory of a rank: {fit.peak.total / 1e9:.2f} GB{limit} ({kind})"
-    sizes = [f"{name} {size / 1e9:.2f}" for name, size in parts.items() if size >= 5e6 and name != "step"]
-    yield f"  GB: {', '.join(sizes)}"
+    return f"memory of a rank: {fit.peak.total / 1e9:.2f} GB{limit} ({kind})"
 
 
 def describe_plan(
@@ -127,6 +120,14 @@ def describe_plan(
     `aside`: of how many trials `--new` sets results aside; `lacks`: what this machine lacks for a trial.
     """
     plan, measured = state.plan, state.measured
+    trials = [
+        {"id": trial.id(), "label": plan.label(trial), "study": trial.study(), "done": trial.id() in state.done}
+        for trial in plan.trials
+    ]
+    studies = [
+        {"study": name, "trials": plan.count_planned(name, len(known)), "done": state.count_done(known)}
+        for name, known in plan.studies().items()
+    ]
     parts = disk.forecast(state, store, kept, slots)
     hours, hours_basis = estimate_gpu_hours(plan, state.outstanding, measured)
     seconds, seconds_basis = estimate_seconds(plan, state.outstanding, measured, slots)
@@ -140,7 +141,8 @@ def describe_plan(
         "strategy": plan.strategy,
         "budget": plan.budget,
         "storage": store.location,
-        **_describe_trials(state),
+        "trials": trials,
+        "studies": studies,
         "axes": {path: write_axis(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
         "shared": {
@@ -164,17 +166,3 @@ def describe_plan(
         "set_aside": aside,
         "needs": [*lacks, *hub_requirements.describe_needs(plan.sweep, plan.hub, store), *filter(None, [shortage])],
     }
-
-
-def _describe_trials(state: SweepState) -> dict[str, Any]:
-    """Return the known trials and the studies, each with the trials that are to be run in all starts."""
-    plan = state.plan
-    trials = [
-        {"id": trial.id(), "label": plan.label(trial), "study": trial.study(), "done": trial.id() in state.done}
-        for trial in plan.trials
-    ]
-    studies = [
-        {"study": name, "trials": plan.count_planned(name, len(known)), "done": state.count_done(known)}
-        for name, known in plan.studies().items()
-    ]
-    return {"trials": trials, "studies": studies}

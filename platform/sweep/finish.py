@@ -1,11 +1,11 @@
-"""The end of a start: prints the chosen settings, makes the report if its trials changed, and says what is next."""
+"""The end of a start: prints the chosen settings, makes the report, and says what is next."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -26,14 +26,10 @@ from trainables.common import provenance, typed_paths
 from trainables.common.errors import first_line, last_line_of
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count
-from trainables.config.ids import digest
 from trainables.config.trial import Trial
-from trainables.storage.atomic_files import read_json, write_json
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import ERROR, FAILURES, LOST, STOPPED
+from trainables.storage.names import ERROR, FAILURES, LOST
 
-MADE_FROM = "of.json"
-"""File in a report's folder that says what it was made from. A start that changed nothing does not make it again."""
 MLFLOW_UI = "http://127.0.0.1:5000"
 """Where MLflow's UI listens, unless it is told otherwise."""
 WIDTH = 120
@@ -46,12 +42,8 @@ def print_end(plan: Plan, store: Storage, mirror: Mirror) -> int:
     shown = typed_paths.shorten(store.root)
     sweep = manifest.load_manifest(plan.name, store)
     results = {key: result for key in sweep.trials if (result := store.result(key))}
-    made_from = {"results": digest({key: result["started"] for key, result in results.items()})}
-    made_from |= {"commit": provenance.commit()[0], "selection": sweep.selection.model_dump(mode="json")}
     Console(width=None if sys.stdout.isatty() else WIDTH).print(draw_choices(plan, store))
-    _write_report(plan, store, made_from)
-    if plan.sweep.search.stop_dominated is not None and plan.strategy == "optuna":
-        print_line(describe_saving(results.values()))
+    _write_report(plan, store)
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     print_line(describe_mlflow(store, mirror.page))
     print_line(f"next:   {suggest_next(plan, sweep.command, storage_option(store))}")
@@ -90,14 +82,6 @@ def suggest_next(plan: Plan, command: str, storage: str) -> str:
     return f"python -m trainables.export ID --output DIR{storage}   (ID: the report's column Trial)"
 
 
-def describe_saving(results: Iterable[Mapping[str, Any]]) -> str:
-    """Return how many trials a search has stopped, and what share of all steps that has saved."""
-    trained = [result for result in results if result.get("training")]
-    saved = [result["error"]["steps"] - result["error"]["step"] for result in trained if result["status"] == STOPPED]
-    steps = sum(saved) + sum(result["training"]["steps"] for result in trained)
-    return f"search: {len(saved)} of {format_count(len(trained), 'trial')} stopped, {sum(saved)} of {steps} steps saved"
-
-
 def draw_choices(plan: Plan, store: Storage) -> Table:
     """Return a table of the goals: the reference models, then of each study the setting that the rule chooses.
 
@@ -125,15 +109,10 @@ def draw_choices(plan: Plan, store: Storage) -> Table:
     return table
 
 
-def _write_report(plan: Plan, store: Storage, made_from: Mapping[str, Any]) -> None:
-    """Write the report, if there is none or it was made from something else."""
-    folder = store.root / "reports" / plan.name
-    if read_json(folder / MADE_FROM) == made_from and (folder / "index.html").is_file():
-        return
+def _write_report(plan: Plan, store: Storage) -> None:
+    """Write the report, in a process of its own: the driver does not import the analysis."""
     print_line("making the report")
     command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
     done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
     if done.returncode:
         print_line(f"no report: {last_line_of(done.stderr)}")
-    else:
-        write_json(folder / MADE_FROM, made_from)

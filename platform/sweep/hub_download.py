@@ -18,20 +18,22 @@ def fetch(required: Sequence[HubRequirement], store: Storage, print_line: Callab
     """
     import httpx2
 
-    missing, silence = [], ""
+    missing, why = [], ""
     for requirement in required:
         try:
             if not is_here(requirement, store):
                 _fetch(requirement, store, print_line)
         except (httpx2.HTTPError, OSError, RuntimeError) as error:  # hf_xet's failures are RuntimeErrors
-            silence = explain_silence(requirement, error)
+            _raise_refusal(requirement, error)
+            why = first_line(error.__cause__ or error)
             missing.append(requirement)
     for requirement in missing:
         print_line(f"needs: {hub_requirements.describe_requirement(requirement)}")
     if missing:
         names = ", ".join(requirement.label for requirement in missing)
+        why = f"the hub does not answer ({why})"
         raise InputError(
-            f"hub: {silence}, and this machine has not: {names}; what to bring is said above, and by --dry-run"
+            f"hub: {why}, and this machine has not: {names}; what to bring is said above, and by --dry-run"
         )
 
 
@@ -68,8 +70,8 @@ def look_up_commit(requirement: HubRequirement, repository: str) -> str:
     return str(info.sha)
 
 
-def explain_silence(requirement: HubRequirement, error: Exception) -> str:
-    """Return why the hub does not answer. Raises InputError where it refuses, and the error where the disk is full."""
+def _raise_refusal(requirement: HubRequirement, error: Exception) -> None:
+    """Raise InputError where the hub refuses, and the error where the disk is full."""
     from huggingface_hub.errors import HfHubHTTPError
 
     if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403, 404):
@@ -81,4 +83,3 @@ def explain_silence(requirement: HubRequirement, error: Exception) -> str:
         ) from error
     if isinstance(error, OSError) and error.errno is not None:
         raise error
-    return f"the hub does not answer ({first_line(error.__cause__ or error)})"

@@ -17,7 +17,7 @@ import ray.exceptions
 from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import SweepState, planned_utilities
+from platform.state.trial_outcomes import SweepState, read_targets, target_utilities
 from trainables.benchmarks import selection
 from trainables.common.errors import last_line
 from trainables.common.wording import format_duration
@@ -66,14 +66,15 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
     while waiting:
         paths = {str(store.model(recipe.id())) for recipe in waiting}
         ready = [recipe for recipe in waiting if recipe.base is None or recipe.base.path not in paths]
-        for recipe in ready:
-            print_line(f"training the model for {recipe.configs[0]} ({recipe.training.epochs:g} epochs, once)")
-        resources = plan.sweep.resources
+        resources, made = plan.sweep.resources, {}
         gpus = min(1, resources.gpus)
         make: Any = ray.remote(shared_artifacts.make_model).options(num_cpus=1, num_gpus=gpus)
-        made = [make.remote(recipe, store.location, gpus, resources.micro_batch) for recipe in ready]
-        messages = {recipe.id(): f"the model for {recipe.configs[0]} is trained" for recipe in ready}
-        _wait_for(made, messages, store, print_line)
+        for recipe in ready:
+            name = f"the model for {recipe.configs[0]}"
+            print_line(f"training {name} ({recipe.training.epochs:g} epochs, once)")
+            task = make.remote(recipe, store.location, gpus, resources.micro_batch)
+            made[task] = recipe.id(), f"{name} is trained"
+        _wait_for(made, store, print_line)
         waiting = [recipe for recipe in waiting if recipe not in ready]
 
 
@@ -86,17 +87,17 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     make: Any = ray.remote(shared_artifacts.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
     retains = {ref.split: ref.evaluation for ref in plan.references if ref.role == "retain"}
     for role in ("retain", "original", "baseline"):
-        references = (ref for ref in plan.references if ref.role == role)
-        missing = [ref for ref in references if store.read_evaluation(ref.evaluation) is None]
-        made = []
-        for ref in missing:
+        made = {}
+        for ref in (ref for ref in plan.references if ref.role == role):
+            if store.read_evaluation(ref.evaluation) is not None:
+                continue
             print_line(f"evaluating the {role} model on {ref.split} (once)")
             retain = retains.get(ref.split) if role == "original" else None
             parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain
-            made.append(make.remote(*parts, store.location, resources))
-        messages = {ref.evaluation: f"the {role} model is evaluated on {ref.split}" for ref in missing}
+            task = make.remote(*parts, store.location, resources)
+            made[task] = ref.evaluation, f"the {role} model is evaluated on {ref.split}"
         try:
-            _wait_for(made, messages, store, print_line)
+            _wait_for(made, store, print_line)
         except ray.exceptions.RayError as error:
             if role != "baseline":
                 raise
@@ -104,31 +105,29 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
             print_line(f"warning: the baseline model is not evaluated, the trials run without it: {why}")
 
 
-def _wait_for(tasks: list[Any], messages: Mapping[str, str], store: Storage, print_line: PrintLine) -> None:
+def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage, print_line: PrintLine) -> None:
     """Say when each task has ended, and meanwhile now and then how far they are. Raises what one raised.
 
-    `messages`: what to say, by the id of what a task makes.
+    `tasks`: for each the id of what it makes, and what to say of its end.
     """
-    begun, waiting, ends = time.monotonic(), tasks, list(messages.values())
+    begun, waiting = time.monotonic(), list(tasks)
     while waiting:
         ended, waiting = ray.wait(waiting, timeout=TELL_SECONDS)
         for task in ended:
             ray.get(task)
-            print_line(f"{ends[tasks.index(task)]} (after {format_duration(time.monotonic() - begun)})")
+            print_line(f"{tasks[task][1]} (after {format_duration(time.monotonic() - begun)})")
         if not ended:
-            for line in describe_making(store, messages):
+            for line in describe_making(store, [tasks[task][0] for task in waiting]):
                 print_line(line)
 
 
 def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:
-    """Say where the target model's utility is 0, which the selection rule needs, or it hardly knows what to forget."""
-    for split, utility in planned_utilities(plan, store).items():
+    """Say where the target model's utility is 0, which the selection rule needs, or its template does not fit."""
+    for split, utility in target_utilities(plan, store).items():
         if utility == 0 and (why := selection.explain_fallback(utility, plan.sweep.selection)):
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
-
-    for ref in plan.references:
-        found = store.read_evaluation(ref.evaluation) or {}
-        if ref.role == "original" and (advice := found.get("advice")):
+    for found in read_targets(plan, store).values():
+        if advice := found.get("advice"):
             print_line(f"warning: target: {advice}")
 
 

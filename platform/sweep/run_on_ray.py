@@ -16,26 +16,26 @@ from ray.tune.execution import class_cache
 from rich.console import Console
 
 from platform.plan.remaining_time import count_gpus
-from platform.schedule.placement import Placement, resources_of_trial
-from platform.schedule.ray_failures import TRIES, NodeLossWatch, RayletWatch, survive_memory_kills
-from platform.schedule.ray_session import start_session
+from platform.schedule.ray_failures import RETRIES, RayletWatch, RetryReset, survive_memory_kills
+from platform.schedule.ray_session import Placement, place_trials, start_session, wait_for_nodes
 from platform.schedule.searcher import Queue, Studies
 from platform.schedule.study import Study, read_goals
-from platform.state import kept_weights, manifest
+from platform.state import manifest
+from platform.state.kept_weights import Keeper
 from platform.state.limits import Stopper
-from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, planned_utilities
+from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, target_utilities
 from platform.state.typed_commands import resume_command
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
-from platform.sweep.console import Counts, Screen, Waiting, print_line
+from platform.sweep.console import Counts, Screen, print_line
 from platform.sweep.start_options import Options
 from platform.sweep.trial_callback import TrialCallback
 from platform.tracking.mirror import Mirror, start_mirror
 from trainables.common.errors import InputError
-from trainables.common.redaction import VARIABLES
+from trainables.common.redaction import SECRET_NAME
 from trainables.storage.folder_storage import Storage
 from trainables.trial.search_stop_rule import read_history
-from trainables.workers.launcher import LAUNCHER_RESOURCES, list_nodes, train_ranks
+from trainables.workers.launcher import LAUNCHER_RESOURCES, train_ranks
 from trainables.workers.ray_processes import TrialActor
 
 
@@ -47,14 +47,13 @@ def run(state: SweepState, store: Storage, command: str, stopper: Stopper, optio
     plan, resources = state.plan, state.plan.sweep.resources
     gpus = count_gpus(plan.trials[0].model_dump(include={"resources"}))
     try:
-        session = start_session(options.address)
-        session.wait_for_nodes(print_line)
-        session.check_resources(resources)
-        placement = session.place_trials(resources, options.max_concurrent, print_line)
+        growth = start_session(options.address)
+        wait_for_nodes(growth, print_line)
+        placement = place_trials(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch(plan.hub, store, print_line)
         with stopper.preparing(gpus):
             prepare.prepare(state, store, print_line, placement.strategy)
-        mirror = start_mirror(manifest.write_manifest(state, store, command, options.settings), store)
+        mirror = start_mirror(manifest.write_manifest(state, store, command), store)
         if state.outstanding:
             tune_trials(state, store, mirror, stopper, placement, options.keep)
         if plan.sweep.stress.attacks and not stopper.reason:
@@ -81,21 +80,21 @@ def tune_trials(
     """Run the trials that are left by Ray Tune, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     survive_memory_kills()
-    class_cache.ENV_VARS_TO_PROPAGATE.difference_update(VARIABLES)  # Ray's log would hold their values
+    names = class_cache.ENV_VARS_TO_PROPAGATE
+    names.difference_update(list(filter(SECRET_NAME.search, names)))  # Ray's log would hold their values
     plan, resources = state.plan, state.plan.sweep.resources
     search, total = make_searcher(state, store, stopper, placement, keep)
     screen = Screen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     counts = Counts.from_state(state, total, placement.slots)
-    waiting = Waiting(resources_of_trial(resources), ray.available_resources, placement.describe_coming)
-    keeper = kept_weights.make_keeper(plan, store, keep)
-    reporter = TrialCallback(counts, store, mirror, stopper, keeper, screen, waiting)
+    keeper = Keeper(plan, store, keep)
+    reporter = TrialCallback(counts, store, mirror, stopper, keeper, screen)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     run_config = tune.RunConfig(
         name=name,
         storage_path=str(folder),
-        callbacks=[reporter, RayletWatch(), NodeLossWatch(list_nodes, screen.print_line)],
+        callbacks=[reporter, RayletWatch(), RetryReset()],
         verbose=0,
-        failure_config=tune.FailureConfig(max_failures=TRIES),
+        failure_config=tune.FailureConfig(max_failures=RETRIES),
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
     )
     tune_config = tune.TuneConfig(
@@ -135,7 +134,7 @@ def make_searcher(
         if (result := store.result(key := trial.id())) is not None:
             finished[key], histories[key] = read_goals(trial, result, search.goals), read_history(result)
     unfinished = {*state.again, *(key for trial in state.left if store.under_way(key := trial.id()))}
-    utilities = planned_utilities(plan, store)
+    utilities = target_utilities(plan, store)
     studies = []
     for name, known in plan.studies().items():
         utility = utilities.get(known[0].benchmark.split)

@@ -11,9 +11,8 @@ from dataclasses import replace
 from platform.plan.plan import Plan
 from platform.schedule.ray_environment import set_ray_environment
 from platform.state import lock, manifest
-from platform.state.limits import Stopper
-from platform.state.spent_gpu_seconds import load_spent, record_spent
-from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, has_references, scan
+from platform.state.limits import Stopper, load_spent, record_spent
+from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, scan
 from platform.state.typed_commands import resume_command, typed_command
 from platform.sweep.chosen_trials import list_to_attack
 from platform.sweep.console import print_line
@@ -23,9 +22,8 @@ from platform.tracking.mirror import start_mirror
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.common.wording import format_count
-from trainables.storage.folder_storage import Storage, set_aside
+from trainables.storage.folder_storage import Storage, remove_leftovers, set_aside
 from trainables.storage.names import ERROR, LOST, RESULT, ROWS, STEPS
-from trainables.storage.trial_files import remove_leftovers
 
 
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
@@ -51,7 +49,8 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     _remove_leftovers(plan, store)
     if state.outstanding and stopper.reason:
         return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
-    if state.outstanding or plan.sweep.export or not has_references(plan, store) or list_to_attack(plan, store):
+    lacking = any(store.read_evaluation(ref.evaluation) is None for ref in plan.references)
+    if state.outstanding or plan.sweep.export or lacking or list_to_attack(plan, store):
         with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
             from platform.sweep import run_on_ray  # Ray, which reads its settings when it is imported
 
@@ -59,7 +58,7 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
         if mirror is None:
             return 1
     else:
-        sweep = manifest.write_manifest(state, store, command, options.settings)
+        sweep = manifest.write_manifest(state, store, command)
         mirror = start_mirror(sweep, store)
         mirror.close(count_outcomes(sweep, store))
     store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now

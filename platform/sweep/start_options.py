@@ -19,8 +19,6 @@ class Options:
     new: bool = False
     retry_failed: bool = False
     reason: str | None = None
-    settings: tuple[str, ...] = ()
-    """What --set and --seeds change, as `path=value`: a note in the sweep's file."""
 
     def check(self, strategy: str, trials: int | None, cluster: str | None) -> None:
         """Raise InputError if a value is unknown or options exclude each other."""

@@ -54,8 +54,8 @@ def sync(sweep: SweepFile, store: Storage) -> int:
             runs.finish(count_outcomes(sweep, store))
             runs.log_report()
         except (MlflowException, SQLAlchemyError, OSError) as error:
-            advice = "; if the file is damaged, remove it: it is made again" if "sqlite:" in tracking_uri(store) else ""
-            raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_line(error)}{advice}") from error
+            advice = "if it is a damaged file, remove that: it is made again"
+            raise InputError(f"MLflow at {redact(tracking_uri(store))}: {first_line(error)}; {advice}") from error
     return len(done)
 
 

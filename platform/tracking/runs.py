@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +25,6 @@ from search_spaces.schema.settings_with_effect import has_effect, name_trial
 from trainables import benchmarks
 from trainables.config.trial import Trial
 from trainables.methods.method_constants import constants
-from trainables.robustness.came_back import read_shares
 from trainables.storage.atomic_files import parse_object, read_rows
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CURVES, EVALUATED, PROGRESS, RESULT, STEPS, WEIGHTS
@@ -54,40 +53,37 @@ class Runs:
         self.runs: dict[str, Any] = {}
 
     def load(self) -> None:
-        """Find every trial's run, and delete what a repeated request doubled: the complete one stays, if any."""
+        """Find every trial's run. Delete what a repeated request doubled, and end the runs of interrupted trials."""
         condition = f"tags.sweep_id = '{self.sweep.label}' and tags.trial_id != ''"
         found = self.client.search_runs([self.experiment], condition, **ALL)
         self.runs = {}
         for run in sorted(found, key=lambda one: one.info.status in ENDED, reverse=True):
-            if run.info.status == "RUNNING" and run.data.tags.get("storage") != self.store.location:
-                continue  # of a driver of another storage
             if self.runs.setdefault(run.data.tags["trial_id"], run) is not run:
                 self.client.delete_run(run.info.run_id)
-
-    def end_running(self) -> None:
-        """Mark the runs of trials that were interrupted as killed, when they were last seen."""
         for trial_id, run in self.runs.items():
             if run.info.status == "RUNNING":
-                seen = self._read_progress(trial_id).get("beat")
-                self.client.set_terminated(run.info.run_id, "KILLED", seen and int(1000 * seen))
+                self.client.set_terminated(run.info.run_id, "KILLED")
                 self.runs[trial_id] = self.client.get_run(run.info.run_id)
 
     def log_result(self, trial_id: str, result: dict[str, Any] | None = None) -> None:
         """Log a trial's result, by default the storage's, unless it has none or its run shows it."""
-        from mlflow.entities import Metric, RunTag
+        from mlflow.entities import RunTag
 
         result = result or self.store.result(trial_id)
         if result is None:
             return
-        trial, run = Trial.model_validate(result["config"]), self._find_run(trial_id, result["started"])
-        if run is not None and run.info.status in ENDED:
+        trial = Trial.model_validate(result["config"])
+        run = self._find_run(trial, result["started"])
+        if run.info.status in ENDED:
             return
-        run = run or self._create_run(trial, result["started"])
         key, start = run.info.run_id, run.info.start_time
         self.store.fetch(steps := self.store.trial(trial_id) / STEPS)
         points = list_points(trial, result, read_rows(steps) if steps.is_file() else [])
-        tags = [RunTag(name, value) for name, value in describe_result(result).items()]
-        self.client.log_batch(key, [Metric(name, value, start, step) for name, value, step in points], (), tags)
+        tags = {"git_commit": result.get("commit"), "git_dirty": result.get("dirty"), "outcome": result["status"]}
+        tags |= {"code": result.get("code", "unknown"), "chosen_step": result.get("chosen_step")}
+        tags["failure"] = result["error"]["message"][:500] if result.get("error") else None
+        shown = [RunTag(name, str(value)) for name, value in tags.items() if value is not None]
+        self._log_points(key, points, start, shown)
         self.client.log_artifact(key, str(self.store.trial(trial_id) / RESULT))
         status = "FINISHED" if result["status"] in (*EVALUATED, "diverged") else "FAILED"
         end = start + int(1000 * (result.get("seconds", {}).get("total") or 0))
@@ -96,36 +92,24 @@ class Runs:
 
     def log_curves(self, trial: Trial) -> None:
         """Log the curves so far of a trial that runs; nothing before its training begins."""
-        from mlflow.entities import Metric
-
-        progress = self._read_progress(trial.id())
+        path = self.store.trial(trial.id()) / PROGRESS
+        progress = parse_object(self.store.read_newest(path) or b"") or {}
         if not progress.get("points") or is_running(progress) is False:
             return
-        started = progress["started"]
-        run = self._find_run(trial.id(), started) or self._create_run(trial, started)
-        start, rows = run.info.start_time, progress["points"]
-        points = [(name, row[name], row["step"]) for row in rows for name in CURVES if name in row]
-        metrics = [Metric(f"train/{name}", float(value), start, int(step)) for name, value, step in points]
-        self.client.log_batch(run.info.run_id, metrics)
+        run, rows = self._find_run(trial, progress["started"]), progress["points"]
+        points = [(f"train/{name}", row[name], row["step"]) for row in rows for name in CURVES if name in row]
+        self._log_points(run.info.run_id, points, run.info.start_time)
 
     def finish(self, counts: Mapping[str, int]) -> None:
-        """Log the sweep's counts, where weights are kept and what attacks brought back, and end the parent run."""
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        step = len(self.client.get_metric_history(self.parent, "trials/total"))
-        self.client.log_batch(self.parent, [Metric(f"trials/{key}", value, now, step) for key, value in counts.items()])
+        """Log the sweep's counts and where weights are kept, and end the parent run."""
+        points = [(f"trials/{key}", value, 0) for key, value in counts.items()]
+        self._log_points(self.parent, points, int(time.time() * 1000))
         self.load()
-        self.end_running()
         for trial_id, run in self.runs.items():
             folder = self.store.trial(trial_id) / WEIGHTS
             kept = self.store.uri(folder) if self.store.exists(folder) else ""
             if kept != run.data.tags.get("checkpoint", ""):
                 self.client.set_tag(run.info.run_id, "checkpoint", kept)
-            points = list_attack_points(read_shares(trial_id, self.store)) if kept else []
-            if any(run.data.metrics.get(name) != value for name, value, _ in points):
-                metrics = [Metric(name, value, now, at) for name, value, at in points]
-                self.client.log_batch(run.info.run_id, metrics)
         self.client.set_terminated(self.parent, "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED")
 
     def log_report(self) -> None:
@@ -134,27 +118,25 @@ class Runs:
         if (folder / "index.html").is_file():
             self.client.log_artifacts(self.parent, str(folder), "report")
 
-    def _read_progress(self, trial_id: str) -> dict[str, Any]:
-        """Return progress.json of a trial that runs, empty if there is none."""
-        return parse_object(self.store.read_newest(self.store.trial(trial_id) / PROGRESS) or b"") or {}
+    def _log_points(self, run_id: str, points: Iterable[Point], time: int, tags: Sequence[Any] = ()) -> None:
+        from mlflow.entities import Metric
 
-    def _find_run(self, trial_id: str, started: str) -> Any | None:
-        """Return the run of the trial's attempt that was started then; delete that of another attempt."""
-        run = self.runs.get(trial_id)
-        if run is None or (run.data.tags.get("started") == started and run.info.status != "KILLED"):
-            return run
-        self.client.delete_run(run.info.run_id)
-        del self.runs[trial_id]
-        return None
+        self.client.log_batch(
+            run_id, [Metric(name, float(value), time, int(step)) for name, value, step in points], (), tags
+        )
 
-    def _create_run(self, trial: Trial, started: str) -> Any:
-        """Return a new run of a trial with its configuration."""
+    def _find_run(self, trial: Trial, started: str) -> Any:
+        """Return the run of a trial's attempt that was started then, a new one if need be; delete another attempt's."""
         from mlflow.entities import Param
 
+        run = self.runs.get(trial.id())
+        if run is not None and run.data.tags.get("started") == started and run.info.status != "KILLED":
+            return run
+        if run is not None:
+            self.client.delete_run(run.info.run_id)
         tags = {"sweep": self.sweep.name, "sweep_id": self.sweep.label, "mlflow.parentRunId": self.parent}
-        tags |= {"trial_id": trial.id(), "storage": self.store.location, "started": started}
-        tags |= {"method": trial.method, "rectifier": trial.rectifier.name}
-        tags |= {"split": trial.benchmark.split, "seed": str(trial.seed)}
+        tags |= {"trial_id": trial.id(), "started": started, "method": trial.method}
+        tags |= {"rectifier": trial.rectifier.name, "split": trial.benchmark.split, "seed": str(trial.seed)}
         start = int(datetime.fromisoformat(started).timestamp() * 1000)
         run = self.client.create_run(self.experiment, start, tags, name_trial(trial, self.sweep.varied))
         self.client.log_batch(run.info.run_id, params=[Param(*one) for one in describe_settings(trial).items()])
@@ -170,44 +152,16 @@ def describe_settings(trial: Trial) -> dict[str, str]:
     return {name: "none" if value is None else str(value) for name, value in flat.items()}
 
 
-def describe_result(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return as tags what a result was made with, and how it ended."""
-    tags = {"git_commit": str(result.get("commit")), "git_dirty": str(result.get("dirty"))}
-    tags |= {"code": str(result.get("code", "unknown")), "outcome": result["status"]}
-    if result.get("chosen_step"):
-        tags["chosen_step"] = str(result["chosen_step"])
-    if result.get("error"):
-        tags["failure"] = result["error"]["message"][:500]
-    return tags
-
-
 def list_points(trial: Trial, result: Mapping[str, Any], steps: list[dict[str, Any]]) -> list[Point]:
     """Return the final numbers, at step 0, the evaluations along training and the columns of steps.parquet."""
-    return [
-        (name, float(value), step)
-        for name, value, step in _list_all_points(trial, result, steps)
-        if isinstance(value, int | float) and math.isfinite(value)
-    ]
-
-
-def _list_all_points(
-    trial: Trial, result: Mapping[str, Any], steps: list[dict[str, Any]]
-) -> Iterator[tuple[str, Any, int]]:
-    yield from ((f"eval/{name}", value, 0) for name, value in result["metrics"].items())
-    yield from ((f"time/{name}", value, 0) for name, value in result.get("seconds", {}).items())
+    points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]
+    points += [(f"time/{name}", value, 0) for name, value in result.get("seconds", {}).items()]
     goals = [goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS]
     for item in (result.get("calibration") or {}).get("targets", []):
-        yield from ((f"calibration/{item['target']:g}/{name}", item[name], 0) for name in ("weight", *goals))
-    for entry in result.get("evaluations") or ():
-        yield from ((f"eval_by_step/{name}", value, entry["step"]) for name, value in entry.items() if name != "step")
-    for row in steps:
-        yield from ((f"train/{name}", value, row["step"]) for name, value in row.items() if name != "step")
-
-
-def list_attack_points(shares: list[dict[str, Any]]) -> list[Point]:
-    """Return what attacks brought back and left (`came_back.list_attacks`): `stress/nf4`, `stress/nf4_after`."""
-    points = [(f"stress/{row['attack']}", row["share"], row["step"]) for row in shares if row["share"] is not None]
-    return points + [(f"stress/{row['attack']}_after", row["after"], row["step"]) for row in shares]
+        points += [(f"calibration/{item['target']:g}/{name}", item[name], 0) for name in ("weight", *goals)]
+    for group, rows in (("eval_by_step", result.get("evaluations") or ()), ("train", steps)):
+        points += [(f"{group}/{name}", row[name], row["step"]) for row in rows for name in row if name != "step"]
+    return [one for one in points if isinstance(one[1], int | float) and math.isfinite(one[1])]
 
 
 def tracking_uri(store: Storage) -> str:
@@ -236,7 +190,6 @@ def open_runs(sweep: SweepFile, store: Storage) -> Runs:
     experiment = known.experiment_id if known else client.create_experiment(sweep.name, folder)
     runs = Runs(client, experiment, _open_parent(client, experiment, sweep), sweep, store)
     runs.load()
-    runs.end_running()
     return runs
 
 
@@ -263,7 +216,7 @@ def _open_parent(client: Any, experiment: str, sweep: SweepFile) -> str:
     for other in others:  # of a request that MLflow's client repeated
         client.delete_run(other.info.run_id)
     tags = {"strategy": sweep.strategy, "command": sweep.command, "axes": json.dumps(sweep.axes)}
-    tags["mlflow.note.content"] = "\n\n".join([sweep.title, *sweep.settings, f"    {sweep.command}"])
+    tags["mlflow.note.content"] = f"{sweep.title}\n\n    {sweep.command}"
     for name, value in tags.items():
         client.set_tag(parent.info.run_id, name, value)
     client.update_run(parent.info.run_id, "RUNNING")

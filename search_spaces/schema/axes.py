@@ -106,8 +106,3 @@ def check_axis(path: str, axis: Any) -> Axis:
 def write_axis(axis: Axis) -> Any:
     """Return an axis as JSON."""
     return {"low": axis.low, "high": axis.high, "log": axis.log} if isinstance(axis, Range) else list(axis)
-
-
-def read_axis(written: Any) -> Axis:
-    """Return what `write_axis` wrote."""
-    return Range(**written) if isinstance(written, dict) else tuple(written)

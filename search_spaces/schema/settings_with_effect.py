@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from search_spaces.schema.axes import STUDY, Range
 from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
 from trainables.config.trial import Trial
 
@@ -31,17 +30,6 @@ def has_effect(path: str, method: str, rectifier: str, axes: Mapping[str, Any] |
             return not row.strength or name == "max_length"
         case _:
             return path != "seed" or not row.strength or row.batched  # in other vectors nothing is random
-
-
-def list_without_effect(axes: Mapping[str, Any]) -> list[str]:
-    """Return the axes with several values that change the trials of no method and rectifier of a sweep."""
-    cells = [(method, name) for method in axes["method"] for name in axes["rectifier.name"]]
-    return [
-        path
-        for path, axis in axes.items()
-        if path not in STUDY and (isinstance(axis, Range) or len(axis) > 1)
-        if not any(has_effect(path, *cell, axes) for cell in cells)
-    ]
 
 
 def name_trial(trial: Trial, axes: Iterable[str]) -> str:

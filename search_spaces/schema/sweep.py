@@ -12,19 +12,9 @@ from pydantic import field_validator, model_validator
 
 from search_spaces.schema.axes import Axis, check_axis
 from search_spaces.schema.backbones import Backbone
+from trainables.config import settings
 from trainables.config.method_tables import MethodName
-from trainables.config.settings import (
-    Attention,
-    Benchmark,
-    Calibration,
-    Objective,
-    Resources,
-    Selection,
-    TaskVector,
-    Training,
-    Unit,
-    Value,
-)
+from trainables.config.settings import Value
 from trainables.config.types import Count, Place, Positive, Share, Text
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
@@ -56,7 +46,7 @@ class Published(Value):
     gamma: float | None = None
     tau: float | None = None
     strength: float | None = None
-    normalise: Unit | None = None
+    normalise: settings.Unit | None = None
 
 
 class ModelTraining(Value):
@@ -67,8 +57,8 @@ class ModelTraining(Value):
 
     architecture: tuple[tuple[str, bool | int | float], ...]
     vocabulary: int
-    finetuning: Training
-    pretraining: Training | None = None
+    finetuning: settings.Training
+    pretraining: settings.Training | None = None
     pretraining_configs: tuple[str, ...] = ()
     general_configs: tuple[str, ...] = ("real_authors", "world_facts")
 
@@ -123,21 +113,19 @@ class Sweep(Value):
     """GRU's points lie on this axis alone, its other setting being the published one: `paper` is the whole line."""
     searched: tuple[str, ...] = ()
     """Axes that the published setting says one value of, the sweep's own: `paper` takes that alone."""
-    trial_seconds: Positive | None = None
-    """Measured seconds of a trial on one core, on average: for plans, before any trial is done."""
     published: tuple[Published, ...] = (Published(gamma=0.8, tau=None),)
-    benchmark: Benchmark = Benchmark()
-    objective: Objective = Objective()
-    training: Training = Training()
-    task_vector: TaskVector = TaskVector()
-    calibration: Calibration = Calibration()
-    selection: Selection = Selection()
+    benchmark: settings.Benchmark = settings.Benchmark()
+    objective: settings.Objective = settings.Objective()
+    training: settings.Training = settings.Training()
+    task_vector: settings.TaskVector = settings.TaskVector()
+    calibration: settings.Calibration = settings.Calibration()
+    selection: settings.Selection = settings.Selection()
     """Rule for the trial of a study that tables show and whose weights `--keep best` keeps."""
     search: Search = Search()
     stress: Stress = Stress()
     export: bool = False
     """The sweep ends with the chosen trial's model in a folder of its own."""
-    resources: Resources = Resources()
+    resources: settings.Resources = settings.Resources()
     observe: Count | None = None
     """Steps between measurements of the angle to the retain gradient (Trial.observe)."""
     models: Place | None = None
@@ -154,7 +142,7 @@ class Sweep(Value):
     """Of the sweep own: a model that never saw the rows to forget, which is evaluated for comparison."""
     tokenizer: Place | None = None
     """Another place for the tokenizer of every model that is found, where theirs is missing."""
-    attention: Attention | None = None
+    attention: settings.Attention | None = None
     """Another implementation of attention for them."""
     model_training: ModelTraining | None = None
     backbone: Backbone | None = None

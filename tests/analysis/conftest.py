@@ -1,61 +1,26 @@
-"""Fixtures of the analysis: reports do not write their figures."""
+"""Fixtures of the analysis: reports draw their figures and write only their points."""
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
 from analysis import report
-from analysis.figures import (
-    attacks,
-    bars,
-    equal_utility,
-    heatmap,
-    sensitivity,
-    task_vector_strength,
-    tradeoff,
-    training,
-)
 from analysis.report import page
-
-DRAWING = (attacks, bars, heatmap, sensitivity, task_vector_strength, tradeoff, training, equal_utility)
 
 
 @pytest.fixture(autouse=True)
-def _undrawn_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave an empty picture in the place of each figure of a report, which take most of its time; no interactive.
-
-    A test that asks for `drawn_figures` has them, and has their files if it asks for `written_figures`.
-    """
-    if "written_figures" in request.fixturenames:
-        return
-    monkeypatch.setattr(report, "write_interactive", lambda *_: False)  # its libraries take seconds
-    monkeypatch.setattr(page, "save_figure", _save_points)
-    if "drawn_figures" in request.fixturenames:
-        return
-    build = report.build
-
-    def build_undrawn(*given: Any, **named: Any) -> Path:
-        with pytest.MonkeyPatch.context() as patch:
-            for module in DRAWING:
-                for name in vars(module):
-                    if name.startswith("draw"):
-                        patch.setattr(module, name, lambda *_: Figure())
-            return build(*given, **named)
-
-    monkeypatch.setattr(report, "build", build_undrawn)
+def _unwritten_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write no figures, which take most of a report's time, unless a test asks for `written_figures`."""
+    if "written_figures" not in request.fixturenames:
+        monkeypatch.setattr(report, "write_interactive", lambda *_: False)  # its libraries take seconds
+        monkeypatch.setattr(page, "save_figure", _save_points)
 
 
 @pytest.fixture
 def written_figures() -> None:
-    """Draw and write figures as they are."""
-
-
-@pytest.fixture
-def drawn_figures() -> None:
-    """Draw figures, and write only their points."""
+    """Write figures as they are."""
 
 
 def _save_points(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -25,6 +26,17 @@ def test_every_page_is_followed_or_a_record(root: Path) -> None:
 @pytest.mark.parametrize("page", pages.PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     assert [str(path) for path in pages.links(page) if not path.exists()] == []
+
+
+@pytest.mark.parametrize("row", pages.rows(pages.read("CONTRIBUTING.md"), "question"), ids=lambda row: row[1])
+def test_where_to_look_names_what_is_there(row: list[str], root: Path) -> None:
+    """Every symbol of a row is defined on the top level of the row's first file."""
+    _, symbols, place = row
+    tree = ast.parse((root / place.split("`")[1]).read_text(encoding="utf-8"))
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    targets = [part for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) for part in ast.walk(node)]
+    defined |= {part.id for part in targets if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    assert set(re.findall("`([^`]+)`", symbols)) <= defined
 
 
 def test_the_readme_is_short(root: Path) -> None:

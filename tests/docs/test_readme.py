@@ -6,7 +6,6 @@ import importlib
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,12 @@ BY_TESTS = {
     r"python -m platform\.tracking sync \w+": "test_runs",
     r"python -m analysis\.report \w+": "test_report",
     r"python -m analysis\.report \w+ \w+": "test_several_sweeps",
+    r"python -m trainables\.run runs/trials/ID/config\.json --storage again": "test_run",
     r"python -m trainables\.export ID --output DIR": "test_export",
     r"python -m trainables\.export ID --push ORG/NAME": "test_push",
     r"python -m trainables\.evaluate --benchmark own .*": "test_own_sweep",
     r"python -m trainables\.evaluate --model DIR --split forget05 --measures all .*": "test_tofu_measures",
     r"python -m trainables\.stress (ID|DIR) .*": "test_stress",
-    r"python -m trainables\.evaluate --model DIR .* --format open-unlearning .*": "test_open_unlearning_files",
     r"\.venv/bin/mlflow ui --backend-store-uri .*": "means",
     r"python -m trainables\.export \.\./x": "test_export",
 }
@@ -45,31 +44,19 @@ NOBODY = {
     ".venv/bin/python -m pytest tests/trainables/methods/test_rectification.py": "is a part of these very tests",
 }
 """Commands that nothing runs, and why."""
-HERE = {".venv/bin/python tests/faults/report.py": "test_the_table_of_faults_is_printed"}
 TYPED = pages.all_commands()
 MADE = [line for line in TYPED if line.startswith("make ")]
 TRIED = [line for line in TYPED if re.match(r"python -m platform\.sweep (?!.*(--cluster|s3://))", line)]
 
 
-def unrun(lines: list[str]) -> list[str]:
-    """Those that nobody runs."""
-    known = {*MADE, *TRIED, *NOBODY, *HERE, *pages.cluster_commands()}
-    return [line for line in lines if line not in known and not any(re.fullmatch(one, line) for one in BY_TESTS)]
-
-
 def test_every_command_of_the_pages_is_run_by_somebody() -> None:
+    known = {*MADE, *TRIED, *NOBODY, *pages.cluster_commands()}
     assert len(TYPED) > 40
-    assert unrun(TYPED) == []
-
-
-def test_a_new_command_that_nobody_runs_is_found() -> None:
-    block = "```\npython -m platform.state.weights x      # new\n```\n\n```text\npython -m a.b\n```\n"
-    text = f"a\n\n{block}and `python -m platform.new x`."
-    assert unrun(pages.commands(text)) == ["python -m platform.state.weights x", "python -m platform.new x"]
+    assert [line for line in TYPED if line not in known and not any(re.fullmatch(one, line) for one in BY_TESTS)] == []
 
 
 def test_no_exception_outlives_its_command() -> None:
-    assert [line for line in (*NOBODY, *HERE) if line not in TYPED] == []
+    assert [line for line in NOBODY if line not in TYPED] == []
     assert [one for one in BY_TESTS if not any(re.fullmatch(one, line) for line in TYPED)] == []
 
 
@@ -149,32 +136,9 @@ def test_help_names_every_target_and_what_may_be_set(root: Path) -> None:
     assert all(f"{name}=" in text for name in ("ARGS", "PYTHON", "ROUNDS", "SEED", "SCRIPT"))
 
 
-def test_the_table_of_faults_is_printed(root: Path, tmp_path: Path) -> None:
-    log = tmp_path / "faults.jsonl"
-    log.write_text('{"fault": "disk full", "seconds": 3.5}\n{"fault": "disk full", "lost": 1, "seconds": 4}\n')
-    done = subprocess.run(
-        [sys.executable, "tests/faults/report.py"],
-        cwd=root,
-        env={"FAULTS_LOG": str(log)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    head, _, row = (line.split() for line in done.stdout.splitlines())
-    found = dict(zip(head, row[2:], strict=True))
-    assert [found[name] for name in ("rounds", "lost", "doubled", "broke_off")] == ["2", "1", "0", "1"]
-
-
-def test_hooks_are_local_and_pass(root: Path) -> None:
-    """As pre-commit runs them, with this process's Python for that of .venv."""
+def test_hooks_are_local_and_those_of_make_lint(root: Path) -> None:
     settings: dict[str, Any] = yaml.safe_load((root / ".pre-commit-config.yaml").read_text())
     (repository,) = settings["repos"]
-    assert repository["repo"] == "local"
-    assert len(repository["hooks"]) == 3
-    for hook in repository["hooks"]:
-        assert hook["language"] == "system"
-        python, *rest = shlex.split(hook["entry"])
-        assert python == ".venv/bin/python"
-        given = ["tests/support/pages.py"] if hook.get("pass_filenames", True) else []
-        done = subprocess.run([sys.executable, *rest, *given], cwd=root, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    assert (repository["repo"], len(repository["hooks"])) == ("local", 3)
+    lint = subprocess.run(["make", "lint", "-n"], cwd=root, capture_output=True, text=True, check=True).stdout
+    assert all(hook["entry"].replace(" --force-exclude", "") in lint for hook in repository["hooks"])

@@ -58,7 +58,7 @@ def run(copy: Path) -> Run:
     def start(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         typed = [sys.executable, "-m", module, *map(str, arguments)]
         env = clean_environment()
-        return subprocess.run(typed, cwd=copy, env=env, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(typed, cwd=copy, env=env, capture_output=True, text=True, check=False)
 
     return start
 
@@ -106,7 +106,9 @@ WRONG_FILES = (
     (OBJECTIVE, ("def make(", "def mak("), "it has no make(constants, seed), which returns the objective"),
     (OBJECTIVE, ("import math", "import maths"), "No module named 'maths'"),
     (OBJECTIVE, ("return -(", "return --*("), "invalid syntax (wrong_2.py, line "),
+    (OBJECTIVE, ("NEEDS = ()", 'NEEDS = ("frozen",)'), "NEEDS is no tuple of 'retain_loss', 'frozen_model', "),
     (RECTIFIER, ("class Rectifier(", "class Agree("), "it has no class Rectifier"),
+    (RECTIFIER, ('("gamma",)', '("gama",)'), "TAKES is no tuple of 'gamma', 'tau'"),
 )
 
 
@@ -115,7 +117,7 @@ def test_wrong_files_are_named_before_they_run_and_hinder_no_other(copy: Path, r
     for path, (file, change, _) in zip(files, WRONG_FILES, strict=True):
         assert change[0] in FILES[file]
         path.write_text(FILES[file].replace(*change, 1))
-    wrong = small.flags("method=wrong_0,wrong_1,wrong_2", "rectifier.name=wrong_3")
+    wrong = small.flags("method=wrong_0,wrong_1,wrong_2,wrong_3", "rectifier.name=wrong_4,wrong_5")
     try:
         done = run("platform.sweep", "tofu_tiny", "--dry-run", *wrong)
         assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
@@ -204,10 +206,7 @@ WRONG_SWEEPS = {
 
 
 def test_wrong_sweep_files_are_named_and_hide_no_other(copy: Path, run: Run) -> None:
-    text, files = (
-        FILES[SWEEP],
-        [copy / f"search_spaces/wrong_{number}.py" for number in range(len(WRONG_SWEEPS))],
-    )
+    text, files = (FILES[SWEEP], [copy / f"search_spaces/wrong_{number}.py" for number in range(len(WRONG_SWEEPS))])
     for file, change in zip(files, WRONG_SWEEPS, strict=True):
         assert change[0] in text
         file.write_text(text.replace(*change, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ import torch
 
 from tests.support import ranks
 from tests.support.interrupted import configuration
-from tests.trainables.training.test_measured_memory import CASES, DEFAULTS, measured, planned
-from trainables.config.settings import Resources
+from trainables.config.settings import Model, Objective, Rectifier, Resources, Training
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import STEPS
+from trainables.training import memory
 
 pytestmark = pytest.mark.gpu
 
@@ -40,7 +41,7 @@ def steps(trial: Trial, folder: Path, run_module: Callable[..., Any]) -> list[di
     """The steps of a trial in a process of its own."""
     device = "cuda" if trial.resources.gpus else "cpu"
     atomic_files.write_json(folder / "trial.json", trial.model_dump(mode="json"))
-    done = run_module("trainables.run", folder / "trial.json", "--storage", folder, timeout=600, DS_ACCELERATOR=device)
+    done = run_module("trainables.run", folder / "trial.json", "--storage", folder, DS_ACCELERATOR=device)
     assert done.returncode == 0, done.stderr
     assert (Storage(folder).result(trial.id()) or {})["status"] == "finished"
     return atomic_files.read_rows(Storage(folder).trial(trial.id()) / STEPS)
@@ -86,10 +87,56 @@ def test_memory_that_really_runs_out_is_an_outcome(trial_inputs: Any, tmp_path: 
     assert (found["error"]["step"], found["topology"]["micro_batch"]) == (1, 4)
 
 
-@pytest.mark.parametrize("name", ["npo", "phi", "mistral", "ga_kl-wordy", "npo_kl-wordy", "rmu", "lora", "bf16"])
-def test_the_plan_bounds_what_the_gpu_takes(name: str) -> None:
-    job = DEFAULTS | CASES[name]
-    predicted, found = planned(job, gpus=1), measured(job, "cuda")
+WIDE = {"hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8, "num_attention_heads": 8}
+WIDE["vocab_size"] = 4096
+WORDY = {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 6}
+WORDY |= {"num_key_value_heads": 2, "vocab_size": 32000}
+"""About 30 million parameters each, most of them in layers, and in embeddings."""
+DEFAULTS: dict[str, Any] = {
+    "family": "Llama",
+    "method": "gd",
+    "sizes": WIDE,
+    "micro_batch": 8,
+    "length": 128,
+    "layer": 5,
+}
+DEFAULTS |= {"lora": None, "precision": "fp32"}
+WORDS: dict[str, Any] = {"sizes": WORDY, "micro_batch": 4, "length": 64, "layer": 2}
+CASES: dict[str, dict[str, Any]] = {
+    "npo": {"method": "npo"},
+    "phi": {"family": "Phi"},
+    "mistral": {"family": "Mistral"},
+    "ga_kl-wordy": {"method": "ga_kl", **WORDS},
+    "npo_kl-wordy": {"method": "npo_kl", **WORDS},
+    "rmu": {"method": "rmu"},
+    "lora": {"lora": 8},
+    "bf16": {"precision": "bf16"},
+}
+"""What each has otherwise than DEFAULTS."""
+
+
+def planned(job: dict[str, Any]) -> float:
+    """Bytes of the memory plan."""
+    size = job["micro_batch"]
+    trial = Trial(
+        method=job["method"],
+        rectifier=Rectifier(name="gru", gamma=0.8),
+        target=Model(path="m"),
+        objective=Objective(layer=job["layer"]),
+        training=Training(batch_size=2 * size, lora_rank=job["lora"]),
+        resources=Resources(zero_stage=1, micro_batch=size, precision=job["precision"], gpus=1),
+    )
+    shape = memory.shape_of({**job["sizes"], "model_type": job["family"].lower()})
+    assert shape is not None
+    return memory.fit(trial, shape, job["length"], None).peak.training
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_plan_bounds_what_the_gpu_takes(case: dict[str, Any], run_module: Callable[..., Any]) -> None:
+    job = DEFAULTS | case
+    done = run_module("tests.support.measured_step", json.dumps(job), timeout=600, DS_ACCELERATOR="cuda")
+    assert done.returncode == 0, done.stderr
+    predicted, found = planned(job), json.loads(done.stdout.splitlines()[-1])["bytes"]
     print(f"predicted {predicted / 1e6:.0f} MB, measured {found / 1e6:.0f} MB")
     assert 0.9 * found <= predicted
     assert job["method"] == "rmu" or predicted <= 1.6 * found

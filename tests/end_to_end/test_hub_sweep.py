@@ -8,10 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from platform.plan import hub_requirements
-from platform.plan.build import make_plan
-from platform.plan.overrides import apply
-from search_spaces.tofu_tiny import SWEEP
 from tests.support.environment import RunModule, TrialInputs, type_settings
 from tests.support.hub_bench import HubBench
 from tests.support.small_sweep import cut_short
@@ -39,7 +35,7 @@ def test_a_sweep_fetches_once_and_its_trials_nothing(
     environment = bench.hub.environment(tmp_path / "cache")
 
     def start(*more: str) -> str:
-        done = run_module("platform.sweep", "tofu_tiny", *chosen, *given, *more, timeout=300, **environment)
+        done = run_module("platform.sweep", "tofu_tiny", *chosen, *given, *more, **environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -57,26 +53,3 @@ def test_a_sweep_fetches_once_and_its_trials_nothing(
     assert [result["status"] for result in results] == ["finished"] * 4
     assert {result["hub"][TARGET] for result in results} == {commit}
     assert {result["config"]["target"]["fingerprint"] for result in results} == {f"hub:{TARGET}@main"}
-
-
-@pytest.mark.slow
-def test_a_planned_trial_asks_the_hub_nothing(
-    bench: HubBench, settings: list[str], run_module: RunModule, tmp_path: Path
-) -> None:
-    sweep, chosen = apply(SWEEP, settings), ["method=gd", "rectifier.name=none"]
-    plan = make_plan(sweep, bench.store, only=chosen)
-    assert [requirement.label for requirement in plan.hub] == [f"data set {ROWS}", f"model {TARGET}"]
-    assert len(hub_requirements.describe_needs(sweep, plan.hub, bench.store)) == 2
-    bench.fetch(*plan.hub)
-    assert hub_requirements.describe_needs(sweep, plan.hub, bench.store) == ()
-    (trial,) = plan.trials
-    config = tmp_path / "config.json"
-    config.write_text(trial.model_copy(update={"retain_evaluation": None}).model_dump_json())
-    bench.hub.requests.clear()
-    environment = bench.hub.environment(tmp_path / "cache")
-    done = run_module("trainables.run", config, "--storage", bench.store.root, timeout=300, **environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert bench.hub.requests == []
-    (result,) = (json.loads(file.read_text()) for file in bench.store.root.glob("trials/*/result.json"))
-    assert result["hub"].keys() == {TARGET, ROWS}
-    assert result["config"]["target"]["fingerprint"] == f"hub:{TARGET}@main"

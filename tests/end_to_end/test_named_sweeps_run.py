@@ -1,6 +1,6 @@
 """Every named sweep, shrunk by --set and --only to two trials on a random model of its backbone's family.
 
-From the command to the report: Ray, preparation, Tune, results. Trials of some also in this process, which is quicker.
+From the command to the report: Ray, preparation, Tune, results.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from platform.plan import hub_requirements
-from platform.plan.build import make_plan
-from platform.plan.overrides import apply
 from search_spaces.schema import sweep as spaces
 from tests.support import shrunk_sweeps
 from tests.support.environment import RunModule
@@ -23,13 +20,6 @@ from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, WEIGHTS
-from trainables.trial.runner import TrialRun
-from trainables.workers import shared_artifacts
-
-ALIKE = ("tofu_gamma", "tofu_ablation", "wmdp_rmu")
-"""GRU on TOFU again, as tofu_phi_uwc, and RMU, as in test_wmdp."""
-HERE = ("tofu_phi_uwc", "muse_books", "wmdp_zephyr")
-"""Of these the second trial runs in this process."""
 
 
 def test_every_sweep_is_here() -> None:
@@ -40,35 +30,18 @@ def test_every_sweep_is_here() -> None:
 @pytest.mark.parametrize("name", shrunk_sweeps.SWEEPS)
 def test_a_sweep_runs_to_its_report(name: str, join: RunModule, tmp_path: Path) -> None:
     sweep, chosen, store = spaces.load_sweep(name), shrunk_sweeps.SWEEPS[name], Storage(tmp_path / "runs")
-    done = join(*chosen.typed(tmp_path, sweep), "--storage", store.root, "--keep", "all", timeout=600)
+    done = join(*chosen.typed(tmp_path, sweep), "--storage", store.root, "--keep", "all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done 2 | running 0 | failed 0 | left 0" in done.stdout
     assert "no report" not in done.stdout
     (manifest,) = (store.root / "sweeps").glob("*.json")
     results = [store.result(key) or {} for key in json.loads(manifest.read_text())["trials"]]
-    assert sorted(Trial.model_validate(result["config"]).label() for result in results) == sorted(chosen.labels)
     for result in results:
         check(result, store)
         for folder in (Path(result["config"]["target"]["path"]), store.trial(result["id"]) / WEIGHTS):
             known = atomic_files.read_json(folder / "config.json") or {}
             assert known["architectures"] == [f"{shrunk_sweeps.family(sweep)}ForCausalLM"]
     assert results[0]["metrics"] != results[1]["metrics"]
-
-
-@pytest.mark.parametrize("name", [*HERE, *(pytest.param(name, marks=pytest.mark.slow) for name in ALIKE)])
-def test_a_trial_runs(name: str, store: Storage, tmp_path: Path) -> None:
-    chosen = shrunk_sweeps.SWEEPS[name]
-    plan = make_plan(
-        apply(spaces.load_sweep(name), chosen.written(tmp_path, spaces.load_sweep(name))), store, strategy="paper"
-    )
-    assert (hub_requirements.describe_needs(plan.sweep, plan.hub, store), plan.recipes) == ((), ())
-    for reference in (ref for ref in plan.references if ref.role == "retain"):
-        benchmark = plan.benchmarks[reference.split].model_dump()
-        shared_artifacts.make_evaluation(
-            reference.model.model_dump(), benchmark, None, str(store.root), plan.sweep.resources
-        )
-    *_, event = TrialRun(next(found for found in plan.trials if found.label() == chosen.labels[1]), store).events()
-    check(event["result"], store)
 
 
 def check(result: dict[str, Any], store: Storage) -> None:

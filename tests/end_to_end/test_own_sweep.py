@@ -14,7 +14,6 @@ from analysis.load.opening import find_sweep
 from tests.support import own_rows, small_sweep, tiny
 from tests.support.environment import RunModule, type_settings
 from tests.support.starts import invoke
-from trainables import benchmarks
 from trainables.storage.atomic_files import read_json, read_rows
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, ROWS
@@ -129,17 +128,11 @@ def test_the_storage_holds_no_text_of_the_rows(swept: tuple[Storage, str]) -> No
     for file in found:
         held = json.dumps(read_rows(file)) if file.suffix == ".parquet" else file.read_bytes().decode("latin-1")
         assert not [word for word in ("amber", "kettle", "lantern", "meadow", "orchard") if word in held], file
-
-
-def test_rows_of_an_evaluation_hold_no_text(swept: tuple[Storage, str]) -> None:
-    place, _ = swept
     metrics = results(place)[0]["metrics"]
     assert set(_before(place)) == set(metrics) - {"relative_change"}
     assert metrics["forget_prob"] != _before(place)["forget_prob"]
-    assert benchmarks.describe_goals("own", metrics).startswith("ES ")
     rows = read_rows(place.trial(results(place)[0]["id"]) / ROWS)
     assert {row["task"] for row in rows} == {"forget", "paraphrase", "retain", "holdout"}
-    assert not any({"question", "answer", "text", "generation"} & set(row) for row in rows)
 
 
 def _before(place: Storage) -> dict[str, Any]:

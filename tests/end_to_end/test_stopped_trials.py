@@ -1,4 +1,4 @@
-"""Real sweeps that stop, or stop trials: spent GPU-hours, failures of one cause, a search; and how they go on."""
+"""Real sweeps that stop, or stop trials: spent GPU-hours, a search; and how they go on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def start(run_module: RunModule, tmp_path: Path) -> Start:
             small_sweep.write_inputs(inputs, tmp_path)
         folders = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}")
         typed = ["tofu_tiny", *type_settings((*folders, *settings)), *more]
-        done = run_module("platform.sweep", *typed, "--storage", tmp_path / "runs", timeout=400, OMP_NUM_THREADS="1")
+        done = run_module("platform.sweep", *typed, "--storage", tmp_path / "runs", OMP_NUM_THREADS="1")
         assert done.returncode == status, done.stdout + done.stderr
         return done
 
@@ -67,16 +67,6 @@ def test_spent_gpu_hours_stop_a_sweep_that_goes_on_with_more(
     told = json.loads(run_module("platform.status", "tofu_tiny", "--storage", runs, "--json").stdout)
     assert told["counts"] == {"total": 4, "done": 4, "running": 0, "failed": 0, "left": 0}
     assert told["driver"] is None
-
-
-def test_failures_of_one_cause_stop_the_sweep_with_it(start: Start, trial_inputs: TrialInputs, tmp_path: Path) -> None:
-    """Every row is cut before its answer begins: no trial has anything to learn from."""
-    said = start(trial_inputs, (*SETTINGS, "training.max_length=8", "seed=0,1"), *GRADIENTS, *ONE, status=1).stdout
-    results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/trials/*/result.json")]
-    assert [result["status"] for result in results] == ["failed"] * 5
-    cause = results[0]["error"]["message"]
-    assert f"stopped: the first 5 trials that ended all failed for the same cause: {cause}" in said
-    assert "3 trials left; mend that, then go on with --resume --retry-failed" in said
 
 
 def test_a_search_stops_what_cannot_win_and_runs_it_no_more(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+
+import pytest
 
 from tests.faults.sweep import Round, Watch, sweep_of
 from trainables.storage import atomic_files
@@ -101,7 +101,7 @@ def numbers(store: Storage, name: str) -> str:
 
 
 def mirrored(store: Storage, uri: str | None = None, sweep: SweepFile | None = None) -> Iterator[str]:
-    """Yield what of a sweep's runs is not one parent, and one run for each trial with its result.
+    """Yield what of a sweep's runs is not one parent with its counts, and one run for each trial with its result.
 
     `sweep`: its file, that of the storage's only sweep if it is not given.
     """
@@ -112,32 +112,19 @@ def mirrored(store: Storage, uri: str | None = None, sweep: SweepFile | None = N
     condition = f"tags.sweep_id = '{sweep.label}'"
     runs = client.search_runs([experiment.experiment_id], condition, max_results=1000) if experiment else []
     parents = [run for run in runs if run.data.tags.get("role") == "parent"]
-    if len(parents) != 1:
-        yield f"{len(parents)} parents"
+    shown = [str(run.data.tags.get("trial_id")) for run in runs if run not in parents]
+    if len(parents) != 1 or sorted(shown) != sorted(sweep.trials):
+        yield f"{len(parents)} parents, {len(shown)} runs of {len(set(shown))} trials"
         return
-    children = [run for run in runs if run is not parents[0]]
-    shown = [str(run.data.tags.get("trial_id")) for run in children]
-    if sorted(shown) != sorted(sweep.trials):
-        yield f"{len(shown)} runs of {len(set(shown))} trials"
     wanted = dict.fromkeys((f"trials/{name}" for name in OTHERS), 0)
     wanted |= dict.fromkeys(("trials/total", "trials/finished"), len(sweep.trials))
     if (parents[0].info.status, parents[0].data.metrics) != ("FINISHED", wanted):
         yield f"the parent is {parents[0].info.status} and tells {parents[0].data.metrics}"
-    for run in children:
-        yield from unlike(client, run, store, parents[0].info.run_id)
-
-
-def unlike(client: Any, run: Any, store: Storage, parent: str) -> Iterator[str]:
-    """Where a trial's run is not its result."""
-    name = run.data.tags["trial_id"]
-    result = store.result(name) or {}
-    told = (run.info.status, run.data.tags.get("mlflow.parentRunId"), run.data.tags.get("started"))
-    if told != ("FINISHED", parent, result.get("started")):
-        yield f"{name}: {told}"
-    metrics = {k.removeprefix("eval/"): v for k, v in run.data.metrics.items() if k.startswith("eval/")}
-    wanted = {k: float(v) for k, v in result["metrics"].items() if v is not None}
-    if metrics.keys() != wanted.keys() or not all(math.isclose(metrics[k], wanted[k]) for k in wanted):
-        yield f"{name}: metrics differ"
-    series = [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, "train/loss")]
-    if sorted(series) != [(row["step"], row["loss"]) for row in atomic_files.read_rows(store.trial(name) / STEPS)]:
-        yield f"{name}: series differ"
+    for run in (run for run in runs if run not in parents):
+        name, tags = run.data.tags["trial_id"], run.data.tags
+        result = store.result(name) or {}
+        told = (run.info.status, tags.get("mlflow.parentRunId"), tags.get("started"))
+        metrics = {k.removeprefix("eval/"): v for k, v in run.data.metrics.items() if k.startswith("eval/")}
+        measured = {k: pytest.approx(v) for k, v in result["metrics"].items() if v is not None}
+        if told != ("FINISHED", parents[0].info.run_id, result.get("started")) or metrics != measured:
+            yield f"{name}: {told}, {metrics}"

@@ -20,7 +20,6 @@ import pytest
 
 from tests.faults import means as fault_means
 from tests.faults.checks import outcome
-from tests.faults.report import append_round
 from tests.faults.sweep import (
     PATIENCE,
     TRIALS,
@@ -78,7 +77,7 @@ def ground(
 def play(
     ground: tuple[list[str], Storage], joined: dict[str, str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> Play:
-    """`with play(seed) as round:` do the fault and resume; after it the round is judged and written to the log."""
+    """`with play(seed) as round:` do the fault and resume; after it the round is judged."""
     arguments, base = ground
     fault = request.function.__name__.removeprefix("test_").replace("_", " ")
 
@@ -89,18 +88,10 @@ def play(
         store = copy_shared(base, root or tmp_path / "runs", results)
         chance, environment = random.Random(f"{fault} {seed}"), {} if own_ray else joined
         one = Round(seed, tmp_path, arguments, environment, chance, Watch(store))
-        began, line = time.monotonic(), {"fault": fault, "seed": seed}
-        try:
-            with one.followed():
-                yield one
-                found = outcome(one, base, uri)
-            line |= {name: len(items) for name, items in asdict(found).items()}
-            assert not any(asdict(found).values()), (one.moment, found)
-        except BaseException as problem:
-            line["problem"] = str(problem)[:2000]
-            raise
-        finally:
-            append_round(line | {"moment": one.moment, "seconds": round(time.monotonic() - began, 1)})
+        with one.followed():
+            yield one
+            found = outcome(one, base, uri)
+        assert not any(asdict(found).values()), (one.moment, found)
 
     return playing
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from platform.cluster.check import find_problems, load_cluster_file
-from tests.rehearsal import lab
-from tests.rehearsal.rehearse_slurm import TOOLS
-from tests.support import other_user, pages
+from tests.rehearsal import lab, rehearse, rehearse_slurm
+from tests.support import pages
 
 
 @pytest.mark.rehearsal
 @pytest.mark.data
-@pytest.mark.parametrize(("name", "tools"), [("rehearse", lab.SSH), ("rehearse_slurm", TOOLS)], ids=["ray up", "Slurm"])
+@pytest.mark.parametrize(
+    ("name", "tools"), [("rehearse", lab.SSH), ("rehearse_slurm", rehearse_slurm.TOOLS)], ids=["ray up", "Slurm"]
+)
 def test_a_cluster_from_its_start_to_its_end(root: Path, shared: Path, name: str, tools: str) -> None:
     lacking = lab.missing(tools)
     if lacking:
@@ -29,31 +30,19 @@ def test_a_cluster_from_its_start_to_its_end(root: Path, shared: Path, name: str
     assert "all held" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["rehearse", "rehearse_slurm"])
+@pytest.mark.parametrize("make_lab", [lab.Lab, rehearse_slurm.make_lab])
 def test_a_rehearsal_that_cannot_be_done_says_what_it_needs_and_does_not_pass(
-    root: Path, tmp_path: Path, name: str
+    make_lab: Callable[[Path], lab.Lab],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Where namespaces or tools are missing, that is said instead of the missing data."""
-    command = [sys.executable, "-m", f"tests.rehearsal.{name}", "--shared", str(tmp_path)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 2
-    assert done.stdout.startswith("this needs Linux, root, s")
-    assert done.stderr.startswith("NOT DONE: no rehearsal here, missing: ")
-
-
-def test_another_user_asks_all_ports_at_the_same_time_and_says_who_let_them_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    both, answers = threading.Barrier(2), {"a:1": ["UNAVAILABLE", "200"], "b:2": ["UNAUTHENTICATED", "no HTTP"]}
-
-    def ask(address: str) -> list[str]:
-        both.wait(20)  # for the other one
-        return answers[address]
-
-    monkeypatch.setattr(other_user, "ask", ask)
-    told = other_user.ask_all(list(answers))
-    assert told == answers
-    first, *others = other_user.find_breaches({"read": [], "answers": told})
-    assert first == "let in: a:1 answers ['UNAVAILABLE', '200']"
-    assert others == [f"not asked: {method}" for method in other_user.METHODS[1:]]
+    monkeypatch.setattr("sys.argv", ["rehearse", "--shared", str(tmp_path)])
+    assert rehearse.main(make_lab) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("this needs Linux, root, s")
+    assert said.err.startswith("NOT DONE: no rehearsal here, missing: ")
 
 
 def test_the_rehearsal_runs_what_the_file_for_own_machines_says(root: Path) -> None:

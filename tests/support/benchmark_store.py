@@ -6,7 +6,6 @@ from typing import Any
 from analysis.report import sections
 from tests.support.sweep_store import SETTINGS, grid, read, write_sweep, write_trial
 from trainables import benchmarks
-from trainables.storage.folder_storage import Storage
 
 # benchmark -> split, how far a seed is from the last one, and the goals of each setting (method, place in SETTINGS).
 SPLITS = {"muse": "news", "wmdp": "bio_cyber", "own": "own"}
@@ -77,7 +76,7 @@ def write_store(store: Path, name: str, **given: Any) -> Path:
 
 def report_tables(folder: Path) -> dict[str, str]:
     """Return the tables of the report of a store's only sweep by their names."""
-    made = sections.Report(folder / "written", read(folder), Storage(folder))
+    made = sections.Report(folder / "written", read(folder))
     (made.folder / "tables").mkdir(parents=True)
     sections.write_main(made)
     sections._write_lists(made)

@@ -1,4 +1,4 @@
-"""Model folders and row files as people have them, made from the shared data once and kept beside pytest's cache."""
+"""Model folders and row files that scripts of the shared data make: once, and kept beside pytest's cache."""
 
 from __future__ import annotations
 
@@ -29,15 +29,28 @@ class Cases:
 
 
 def make_cases(shared: Path, cache: Path) -> Cases:
-    """Return the cases that `shared/cases/make_cases.py` makes. Skips the test where that file is missing."""
-    script = shared / "cases" / "make_cases.py"
+    """Return models and rows as people have them."""
+    folder = make_once(shared / "cases" / "make_cases.py", sys.executable, cache)
+    return Cases(folder / "models", folder / "rows")
+
+
+def make_smollm2(shared: Path, cache: Path) -> Path:
+    """Return the folder of SmolLM2-135M-Instruct."""
+    return make_once(shared / "models" / "smollm2_135m" / "make.sh", "bash", cache)
+
+
+def make_once(script: Path, program: str, cache: Path) -> Path:
+    """Return the folder that a script makes; copy before you change it. Skips the test where it cannot be made."""
     if not script.is_file():
-        pytest.skip("the shared data has no cases/make_cases.py")
+        pytest.skip(f"the shared data has no {script.parent.name}/{script.name}")
     folder = cache / hashlib.sha256(script.read_bytes()).hexdigest()[:16]
     with FileLock(cache / "lock"):
         if not folder.is_dir():
             begun = cache / "begun"
             shutil.rmtree(begun, ignore_errors=True)
-            subprocess.run([sys.executable, script, begun], env=clean_environment(), check=True, capture_output=True)
+            command = [program, str(script), str(begun), sys.executable]
+            made = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
+            if made.returncode:
+                pytest.skip(f"{script.name} failed: {made.stderr.strip()[-200:]}")
             os.rename(begun, folder)
-    return Cases(folder / "models", folder / "rows")
+    return folder

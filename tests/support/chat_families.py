@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -71,21 +71,25 @@ def build(
 
 @dataclass(frozen=True)
 class Family:
-    """A model's template and special tokens. `ends`: those that end an answer. `system`: it takes a system turn.
+    """A model's template and special tokens. `more_ends`: what ends an answer besides `eos`.
 
-    `reasons`: the generation prompt opens a reasoning that a whole conversation does not have.
+    `system`: it takes a system turn. `reasons`: the generation prompt opens a reasoning that a whole conversation does
+    not have.
     """
 
-    template: str | None
-    bos: str | None
-    eos: str
-    ends: tuple[str, ...]
+    template: str
+    bos: str | None = "<s>"
+    eos: str = "</s>"
     special: tuple[str | AddedToken, ...] = ()
+    more_ends: tuple[str, ...] = ()
     pad: str | None = None
-    adds_bos: bool = False
+    adds_bos: bool = True
     system: bool = True
     reasons: bool = False
-    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        return (self.eos, *self.more_ends)
 
     def tokenizer(self, kind: str) -> Any:
         settings = {"bos": self.bos, "eos": self.eos, "pad": self.pad, "adds_bos": self.adds_bos}
@@ -208,98 +212,53 @@ OLD = "{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content + eos_token
 """From before `add_generation_prompt`: it is not asked for."""
 
 
-def _turn_token(text: str) -> AddedToken:
-    """Return a token that swallows the white space behind it, as those of Phi 3."""
-    return AddedToken(text, normalized=False, special=True, rstrip=True)
-
-
-IM = ("<|im_start|>", "<|im_end|>")
-IM_END = (IM[1],)
+IM, TURNS = ("<|im_start|>", "<|im_end|>"), ("<start_of_turn>", "<end_of_turn>")
+THINK = tuple(AddedToken(text, normalized=False, special=False) for text in ("<think>", "</think>"))
+PHI = ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+"""Tokens that swallow the white space behind them."""
+QWEN = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+SMOLLM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+TEXT_END = "<|endoftext|>"
 FAMILIES = {
-    "llama_2": Family(LLAMA_2, "<s>", "</s>", ("</s>",), adds_bos=True),
+    "llama_2": Family(LLAMA_2),
     "llama_3": Family(
         LLAMA_3,
         "<|begin_of_text|>",
         "<|eot_id|>",
-        ("<|eot_id|>",),
         ("<|start_header_id|>", "<|end_header_id|>", "<|end_of_text|>"),
-        adds_bos=True,
     ),
-    "clock": Family(CLOCK_ALONE, "<s>", "<|im_end|>", IM_END, IM, adds_bos=True),
-    "mistral_2": Family(MISTRAL_2, "<s>", "</s>", ("</s>",), adds_bos=True, system=False),
-    "mistral_3": Family(MISTRAL_3, "<s>", "</s>", ("</s>",), ("[INST]", "[/INST]"), adds_bos=True),
-    "gemma_2": Family(
-        GEMMA_2,
-        "<bos>",
-        "<eos>",
-        ("<eos>", "<end_of_turn>"),
-        ("<start_of_turn>", "<end_of_turn>"),
-        pad="<pad>",
-        adds_bos=True,
-        system=False,
-    ),
-    "gemma_3": Family(
-        GEMMA_3,
-        "<bos>",
-        "<eos>",
-        ("<eos>", "<end_of_turn>"),
-        ("<start_of_turn>", "<end_of_turn>"),
-        pad="<pad>",
-        adds_bos=True,
-    ),
-    "qwen_2.5": Family(
-        im(system="You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
-        None,
-        "<|im_end|>",
-        IM_END,
-        IM,
-        pad="<|endoftext|>",
-    ),
-    "qwen_base": Family(im(), None, "<|endoftext|>", ("<|endoftext|>", "<|im_end|>"), IM, pad="<|endoftext|>"),
-    "qwen_3": Family(
-        QWEN_3,
-        None,
-        "<|im_end|>",
-        IM_END,
-        (
-            *IM,
-            AddedToken("<think>", normalized=False, special=False),
-            AddedToken("</think>", normalized=False, special=False),
-        ),
-        pad="<|endoftext|>",
-    ),
+    "clock": Family(CLOCK_ALONE, "<s>", "<|im_end|>", IM),
+    "mistral_2": Family(MISTRAL_2, system=False),
+    "mistral_3": Family(MISTRAL_3, special=("[INST]", "[/INST]")),
+    "gemma_2": Family(GEMMA_2, "<bos>", "<eos>", TURNS, TURNS[1:], pad="<pad>", system=False),
+    "gemma_3": Family(GEMMA_3, "<bos>", "<eos>", TURNS, TURNS[1:], pad="<pad>"),
+    "qwen_2.5": Family(im(system=QWEN), None, "<|im_end|>", IM, pad=TEXT_END),
+    "qwen_base": Family(im(), None, TEXT_END, IM, IM[1:], pad=TEXT_END),
+    "qwen_3": Family(QWEN_3, None, "<|im_end|>", (*IM, *THINK), pad=TEXT_END),
     "phi_3": Family(
         PHI_3,
         "<s>",
-        "<|endoftext|>",
-        ("<|endoftext|>", "<|end|>"),
-        tuple(map(_turn_token, ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>"))),
-        pad="<|endoftext|>",
+        TEXT_END,
+        tuple(AddedToken(text, normalized=False, special=True, rstrip=True) for text in PHI),
+        PHI[3:],
+        pad=TEXT_END,
+        adds_bos=False,
     ),
     "phi_4": Family(
-        im("<|im_sep|>", ""), "<|endoftext|>", "<|im_end|>", IM_END, (*IM, "<|im_sep|>"), pad="<|dummy_85|>"
+        im("<|im_sep|>", ""), TEXT_END, "<|im_end|>", (*IM, "<|im_sep|>"), pad="<|dummy_85|>", adds_bos=False
     ),
-    "zephyr": Family(ZEPHYR, "<s>", "</s>", ("</s>",), pad="</s>", adds_bos=True),
-    "smollm_2": Family(
-        im(system="You are a helpful AI assistant named SmolLM, trained by Hugging Face"),
-        "<|im_start|>",
-        "<|im_end|>",
-        IM_END,
-        IM,
-        pad="<|im_end|>",
-    ),
-    "olmo_2": Family(OLMO_2, "<|endoftext|>", "<|endoftext|>", ("<|endoftext|>",), pad="<|pad|>"),
+    "zephyr": Family(ZEPHYR, pad="</s>"),
+    "smollm_2": Family(im(system=SMOLLM), "<|im_start|>", "<|im_end|>", IM, pad="<|im_end|>", adds_bos=False),
+    "olmo_2": Family(OLMO_2, TEXT_END, TEXT_END, pad="<|pad|>", adds_bos=False),
     "r1_distill": Family(
         R1_DISTILL,
         "<｜begin▁of▁sentence｜>",
         "<｜end▁of▁sentence｜>",
-        ("<｜end▁of▁sentence｜>",),
-        ("<｜User｜>", "<｜Assistant｜>", AddedToken("<think>", normalized=False, special=False)),
-        adds_bos=True,
+        ("<｜User｜>", "<｜Assistant｜>", THINK[0]),
         reasons=True,
     ),
-    "generation_tags": Family(GENERATION_TAGS, None, "<|im_end|>", IM_END, IM),
-    "old": Family(OLD, "<s>", "</s>", ("</s>",), adds_bos=True),
+    "generation_tags": Family(GENERATION_TAGS, None, "<|im_end|>", IM),
+    "old": Family(OLD),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,16 +11,11 @@ from hypothesis import strategies as st
 from platform.plan.overrides import list_settable_paths
 from search_spaces.schema import sweep as spaces
 
-LONG = "9" * 5000
 NUMBERS = (
     *"0 1 -1 2 3 0.5 0.8 1.0 1e-5 -0.0 1e400 -1e400 1e-400 nan inf -inf infinity".split(),
-    *"1_000 0x10 1,5 01 +1 .5 5. 1e3".split(),
+    *"1_000 0x10 1,5 01 +1 .5 5. 1e3 ٥ ½".split(),
     *(str(2**power) for power in (31, 32, 63, 64, 128)),
-    "-" + "9" * 30,
-    "9" * 400,
-    LONG,
-    "٥",
-    "½",
+    *("-" + "9" * 30, "9" * 400, "9" * 5000),
 )
 WORDS = (
     *"none None null true false yes gru clip pcgrad ga npo rmu tru tv ga,npo ga,ga npo,none forget01 forget99".split(),
@@ -31,31 +27,10 @@ PLACES = (
     *"/nowhere ./nowhere ../../etc/passwd a/b".split(),
     *"somebody/a-model somebody/../x somebody/ /x/y//z s3://bucket/x http://user:secret-word@host/x file:///x".split(),
     *"forget=/nowhere forget=a/b mmlu=a/b wmdp=.. =x x= a=b=c a=b,a=c bio_forget=../x".split(),
-    "a" * 300,
-    "a" * 100_000,
-    "a/" * 5000,
-    "/" + "b" * 5000,
-    "somebody/" + "m" * 400,
+    *("a" * 300, "a" * 100_000, "a/" * 5000, "/" + "b" * 5000, "somebody/" + "m" * 400),
 )
-ODD = (
-    "",
-    " ",
-    ",",
-    ",,",
-    "=",
-    "==",
-    "a b",
-    "\x00",
-    "\n",
-    "a\nb",
-    "\x1b[2J",
-    "\udc80",
-    "\u2028",
-    "\u202e",
-    "🦙",
-    "{}",
-    "[]",
-)
+ODD = ("", " ", ",", ",,", "=", "==", "a b", "\x00", "\n", "a\nb", "\x1b[2J", "\udc80", "\u2028", "\u202e", "🦙")
+ODD += ("{}", "[]")
 PLACE_PATHS = (
     *"benchmark.data benchmark.sources benchmark.revision benchmark.tasks models target tokenizer".split(),
     *"forget retain eval".split(),
@@ -65,6 +40,17 @@ WORD_PATHS = (
     *"attention objective.preset objective.kl_reduction objective.rmu_reduction training.optimizer".split(),
     *"training.schedule resources.precision task_vector.normalise task_vector.optimizer selection.rule".split(),
 )
+GOOD = st.sampled_from(
+    (
+        *"training.lr=1e-4 training.epochs=0.5 training.max_steps=3 training.batch_size=8 seed=0,1".split(),
+        *"training.betas=0.8,0.9 training.optimizer=sgd training.eval_every=none training.lora_rank=4".split(),
+        *"method=ga,npo rectifier.tau=none,1 rectifier.gamma=0.8 rectifier.name=none,gru resources.ranks=2".split(),
+        *"resources.precision=bf16 resources.offload_optimizer=true calibration.targets=0.9,0.95 models=none".split(),
+        *"objective.beta=0.5 objective.preset=authors attention=eager benchmark.limit=9 backbone=phi-1.5".split(),
+        *"target=somebody/model tokenizer=somebody/model selection.halves=yes task_vector.batches=3".split(),
+    )
+)
+"""Settings that most sweeps take."""
 TEXTS = st.sampled_from((*NUMBERS, *WORDS, *PLACES, *ODD)) | st.text(max_size=12)
 VALUES = TEXTS | st.lists(TEXTS, max_size=4).map(",".join)
 """What stands behind the sign of a setting."""
@@ -84,81 +70,40 @@ NEAR = st.one_of(
     st.tuples(st.sampled_from(WORD_PATHS), st.sampled_from(WORDS)),
 ).map("=".join)
 """A setting that exists, with a value of about its kind."""
-GOOD = st.sampled_from(
-    (
-        *"training.lr=1e-4 training.epochs=0.5 training.max_steps=3 training.batch_size=8 seed=0,1".split(),
-        *"training.betas=0.8,0.9 training.optimizer=sgd training.eval_every=none training.lora_rank=4".split(),
-        *"method=ga method=ga,npo".split(),
-        *"rectifier.tau=none,1 rectifier.gamma=0.8 rectifier.name=none,gru observe=5 resources.ranks=2".split(),
-        *"resources.precision=bf16 resources.offload_optimizer=true calibration.targets=0.9,0.95 models=none".split(),
-        *"objective.beta=0.5 objective.preset=authors attention=eager benchmark.limit=9 backbone=phi-1.5".split(),
-        *"target=somebody/model tokenizer=somebody/model selection.halves=yes task_vector.batches=3".split(),
-    )
-)
-"""Settings that most sweeps take."""
 SETTINGS = st.one_of(
     NEAR, NEAR, NEAR, st.builds("{}={}".format, PATHS | PATHS.flatmap(_changed) | TEXTS, VALUES), TEXTS
 )
-FILTERS = st.builds(
-    "{}={}".format,
-    st.sampled_from("method rectifier.name rectifier.gamma seed training.lr target.path".split()),
-    VALUES,
-)
-STRATEGIES = st.sampled_from("grid paper optuna".split()) | TEXTS
-REASONS = st.sampled_from(("failed", "out_of_memory", "diverged"))
+FILTERED = st.sampled_from("method rectifier.name rectifier.gamma seed training.lr target.path".split())
+FILTERS = st.builds("{}={}".format, FILTERED, VALUES)
+STRATEGIES = st.sampled_from("grid paper optuna".split())
 NAMES = st.sampled_from(spaces.sweep_names()).flatmap(_changed) | TEXTS
-OPTIONS = ("seeds", "strategy", "trials", "gpu_hours", "reason")
-NOTHING: dict[str, Any] = {"set_": [], "only": [], "location": "runs", **dict.fromkeys(OPTIONS), "strategy": "grid"}
+NOTHING: dict[str, Any] = {"set_": [], "only": [], "location": "runs", "strategy": "grid"}
+NOTHING |= dict.fromkeys(("seeds", "trials", "gpu_hours", "reason"))
+
+
+def _some(each: st.SearchStrategy[str], most: int, least: int = 1) -> st.SearchStrategy[list[str]]:
+    return st.lists(each, min_size=least, max_size=most)
 
 
 def typed(sweeps: Sequence[str]) -> st.SearchStrategy[dict[str, Any]]:
     """Arguments of platform.sweep's main, of which one or two are strange."""
     known = {"name": st.sampled_from(sweeps), **{name: st.just(value) for name, value in NOTHING.items()}}
-    settings = {"set_": st.lists(SETTINGS, min_size=1, max_size=3)}
-    further = {"strategy": st.sampled_from("grid paper optuna".split()), "trials": st.none() | st.integers(1, 10**6)}
+    further = {"strategy": STRATEGIES, "trials": st.none() | st.integers(1, 10**6)}
     odd = (
-        settings,
-        settings,
-        settings | further,
-        {"set_": st.lists(NEAR, min_size=1, max_size=2)},
-        {"set_": st.lists(GOOD, min_size=1, max_size=4)} | further,
-        {"set_": st.lists(GOOD, min_size=1, max_size=2), "only": st.lists(FILTERS, max_size=1)},
-        {"set_": st.lists(GOOD | NEAR, min_size=1, max_size=3)},
-        {"set_": st.lists(NEAR, max_size=1), "only": st.lists(FILTERS | SETTINGS, min_size=1, max_size=2)},
+        {"set_": _some(SETTINGS, 3)},
+        {"set_": _some(SETTINGS, 3)} | further,
+        {"set_": _some(NEAR, 2)},
+        {"set_": _some(GOOD, 4)} | further,
+        {"set_": _some(GOOD, 2), "only": _some(FILTERS, 1, 0)},
+        {"set_": _some(GOOD | NEAR, 3), "only": _some(FILTERS, 1, 0)},
+        {"set_": _some(NEAR, 1, 0), "only": _some(FILTERS | SETTINGS, 2)},
         {"seeds": VALUES},
-        {"gpu_hours": st.floats(), "reason": st.none() | REASONS},
+        {"gpu_hours": st.floats(), "reason": st.none() | st.sampled_from(("failed", "out_of_memory", "diverged"))},
         {"name": NAMES},
         {"location": st.sampled_from(PLACES) | TEXTS},
-        {"strategy": STRATEGIES},
+        {"strategy": STRATEGIES | TEXTS},
     )
     return st.one_of(*(st.fixed_dictionaries(known | changed) for changed in odd))
-
-
-def configurations(start: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """A trial's configuration with one to three fields, whole sections or unknown names changed; or any JSON."""
-    paths = sorted({*_paths(start), ("extra",), ("training", "extra"), ("task_vector",), ("retain_evaluation",)})
-    changes = st.dictionaries(st.sampled_from(paths), JSON, min_size=1, max_size=3)
-    return changes.map(lambda found: _with(start, found)) | JSON
-
-
-def _paths(node: dict[str, Any], prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
-    for key, value in node.items():
-        found.append((*prefix, key))
-        if isinstance(value, dict):
-            found += _paths(value, (*prefix, key))
-    return found
-
-
-def _with(start: dict[str, Any], changes: dict[tuple[str, ...], Any]) -> dict[str, Any]:
-    document = {key: dict(value) if isinstance(value, dict) else value for key, value in start.items()}
-    for path, value in changes.items():
-        node: Any = document
-        for key in path[:-1]:
-            node = node[key] if isinstance(node, dict) and isinstance(node.get(key), dict) else None
-        if node is not None:
-            node[path[-1]] = value
-    return document
 
 
 LEAVES = (
@@ -168,3 +113,22 @@ JSON = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=4
 )
 """Any value that Python's json writes, NaN included."""
+
+
+def configurations(start: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """A trial's configuration with one to three fields, whole sections or unknown names changed; or any JSON."""
+    inner = [(section, key) for section, part in start.items() if isinstance(part, dict) for key in part]
+    paths = sorted({*((key,) for key in start), *inner, ("extra",), ("training", "extra")})
+    changes = st.dictionaries(st.sampled_from(paths), JSON, min_size=1, max_size=3)
+    return changes.map(lambda found: _with(start, found)) | JSON
+
+
+def _with(start: dict[str, Any], changes: dict[tuple[str, ...], Any]) -> dict[str, Any]:
+    document = copy.deepcopy(start)
+    for (*sections, key), value in changes.items():
+        node: Any = document
+        for section in sections:
+            node = node[section]
+        if isinstance(node, dict):
+            node[key] = value
+    return document

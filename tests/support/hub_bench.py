@@ -12,14 +12,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from platform.plan.hub_requirements import MODEL_FILES
 from platform.sweep import hub_download
 from tests.support.hub_server import HubServer, serve
 from trainables.data.hub_folders import HubRequirement, find_folder
 from trainables.storage.folder_storage import Storage
 
 MODEL_ID, ROWS_ID, QUESTIONS_ID = "somebody/tiny", "somebody/authors", "somebody/questions"
-TARGET = HubRequirement("models", MODEL_ID, None, "", "target=DIR", MODEL_FILES)
+TARGET = HubRequirement("models", MODEL_ID, None, "", "target=DIR")
 TOKENIZER = HubRequirement("tokenizers", MODEL_ID, None, "", "tokenizer=DIR")
 ROWS = HubRequirement("datasets", ROWS_ID)
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")

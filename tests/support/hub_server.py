@@ -100,19 +100,16 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/api/validate-yaml":
             return self._answer({"warnings": [], "errors": []})
         if parts[-1] == "batch":
-            return self._answer(
-                {"transfer": "basic", "objects": [self._offer(one) for one in json.loads(content)["objects"]]}
-            )
-        if "preupload" in parts:
-            modes = [
-                {
-                    "path": one["path"],
-                    "uploadMode": "lfs" if one["path"].endswith(LFS) else "regular",
-                    "shouldIgnore": False,
-                }
-                for one in json.loads(content)["files"]
+            offers = [
+                one | {"actions": {"upload": {"href": f"{self.hub.url}/lfs/{one['oid']}", "header": {}}}}
+                for one in json.loads(content)["objects"]
             ]
-            return self._answer({"files": modes})
+            return self._answer({"transfer": "basic", "objects": offers})
+        if "preupload" in parts:
+            paths = [one["path"] for one in json.loads(content)["files"]]
+            modes = {path: "lfs" if path.endswith(LFS) else "regular" for path in paths}
+            files = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes.items()]
+            return self._answer({"files": files})
         return self._commit(name, [json.loads(line) for line in content.splitlines()])
 
     def do_PUT(self) -> None:
@@ -129,9 +126,6 @@ class Handler(BaseHTTPRequestHandler):
         if asked.get("private") or asked.get("visibility") == "private":
             self.hub.private.add(name)
         return self._answer({"url": f"{self.hub.url}/{name}", "name": name, "id": name})
-
-    def _offer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return {**asked, "actions": {"upload": {"href": f"{self.hub.url}/lfs/{asked['oid']}", "header": {}}}}
 
     def _commit(self, name: str, lines: list[dict[str, Any]]) -> None:
         for line in lines:
@@ -170,15 +164,15 @@ class Handler(BaseHTTPRequestHandler):
         commit = self._find_commit(kind, name, revision)
         if commit is None:
             return
-        siblings, tree = [], []
+        siblings: list[dict[str, Any]] = []
+        tree: list[dict[str, Any]] = []
         for path, content in sorted(self.hub.commits[commit].items()):
             known, size = _hash(path, content), len(content)
-            lfs = {"lfs": {"size": size, "pointerSize": 130}} if path.endswith(LFS) else {}
-            siblings.append({"rfilename": path, "size": size, "blobId": known, **lfs})
-            tree.append({"type": "file", "path": path, "size": size, "oid": known, **lfs})
-            for entry, key in ((siblings[-1], "sha256"), (tree[-1], "oid")):
-                if lfs:
-                    entry["lfs"] = {**lfs["lfs"], key: known}
+            siblings.append({"rfilename": path, "size": size, "blobId": known})
+            tree.append({"type": "file", "path": path, "size": size, "oid": known})
+            if path.endswith(LFS):
+                siblings[-1]["lfs"] = {"size": size, "pointerSize": 130, "sha256": known}
+                tree[-1]["lfs"] = {"size": size, "pointerSize": 130, "oid": known}
         card = self.hub.commits[commit].get("README.md", b"").decode().split("---\n")
         whole = {"id": name, "modelId": name, "sha": commit, "tags": [], "siblings": siblings}
         whole |= {"private": name in self.hub.private, "cardData": yaml.safe_load(card[1]) if card[1:] else None}
@@ -195,8 +189,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(401, b"", {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"})
         content = self.hub.commits[commit][file]
         known = _hash(file, content)
-        headers = {"X-Repo-Commit": commit, "ETag": f'"{known}"'}
-        return self._send(200, content, headers)
+        return self._send(200, content, {"X-Repo-Commit": commit, "ETag": f'"{known}"'})
 
     def _send(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

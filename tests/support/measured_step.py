@@ -1,13 +1,10 @@
-"""A small model's training steps in this process, and the peak of its anonymous memory: run by test_measured_memory."""
+"""A small model's training steps in this process, and the peak of a GPU's memory in them: test_gpu runs it."""
 
 from __future__ import annotations
 
 import copy
 import json
-import os
 import sys
-import threading
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +17,7 @@ from trainables.training import engine, loop, model_files
 from trainables.training.runtime import join_process_group
 from trainables.trial import setup
 
-DEVICE = torch.device("cuda" if os.environ.get("DS_ACCELERATOR") == "cuda" else "cpu")
+DEVICE = torch.device("cuda")
 
 
 def network_of(job: dict[str, Any]) -> Any:
@@ -44,12 +41,8 @@ def train(job: dict[str, Any]) -> None:
         setup.train_only_rmu_weights(network, job["layer"])
     if job["lora"]:
         network = model_files.with_adapters(network, job["lora"], 16)
-    if job["checkpointing"]:
-        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     training = Training(lr=1e-4, batch_size=2 * size, epochs=2, max_steps=2)
-    runner = engine.create_engine(
-        network.train(), training, Resources(zero_stage=job["stage"], precision=job["precision"])
-    )
+    runner = engine.create_engine(network.train(), training, Resources(zero_stage=1, precision=job["precision"]))
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randint(3, job["sizes"]["vocab_size"], (2 * size, length), generator=generator).tolist()
     rows = [Example(tuple(row), 1) for row in drawn]
@@ -69,49 +62,16 @@ def train(job: dict[str, Any]) -> None:
     runner.close()
 
 
-def on_gpu(job: dict[str, Any]) -> int:
-    """Bytes that PyTorch's allocator has handed out at most, beyond those before."""
+def main(job: dict[str, Any]) -> None:
+    """Print the bytes that PyTorch's allocator has handed out at most, beyond those before."""
+    join_process_group(DEVICE)
+    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2}
+    libraries = {"sizes": {**small, "num_key_value_heads": 2, "vocab_size": 64}, "micro_batch": 1, "length": 8}
+    train(job | libraries | {"layer": 2})  # what libraries take at first use is not the plan's
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     train(job)
-    return torch.cuda.max_memory_allocated() - before
-
-
-def on_cpu(job: dict[str, Any]) -> int:
-    """Return the bytes by which the anonymous memory grows at most, read every 2 ms."""
-    base, samples, ended = anonymous_bytes(), [0], threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(0.002):
-            samples.append(anonymous_bytes())
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    train(job)
-    ended.set()
-    thread.join()
-    return max(samples) - base
-
-
-def anonymous_bytes() -> int:
-    """Return this process's anonymous memory: mapped files such as libraries are not in it."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
-
-
-def main(job: dict[str, Any]) -> None:
-    torch.set_num_threads(1)
-    join_process_group(DEVICE)
-    small = {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-    }
-    libraries = {"sizes": {**small, "vocab_size": 64}, "micro_batch": 1, "length": 8, "layer": 2}
-    train(job | libraries)  # what libraries take at first use is not the plan's
-    print(json.dumps({"bytes": on_gpu(job) if DEVICE.type == "cuda" else on_cpu(job)}))
+    print(json.dumps({"bytes": torch.cuda.max_memory_allocated() - before}))
 
 
 if __name__ == "__main__":

@@ -59,9 +59,7 @@ def rows(seed: int, lengths: Sequence[tuple[int, int]] = UNEQUAL, hidden: int = 
     made = []
     for number, (tokens, start) in enumerate(lengths):
         ids = torch.randint(WORDS, (tokens - 1,), generator=generator).tolist()
-        made.append(
-            Row(Example((NAME + number, *ids), start), leaf(WORDS), leaf(WORDS), leaf(hidden), leaf(hidden)),
-        )
+        made.append(Row(Example((NAME + number, *ids), start), leaf(WORDS), leaf(WORDS), leaf(hidden), leaf(hidden)))
     return made
 
 

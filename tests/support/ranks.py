@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
-
-from tests.support.ports import free_port
 
 Job = dict[str, Any]
 STEPS, BATCH, SEED = 3, 8, 1
@@ -34,7 +33,8 @@ def _begin(rank: int, environment: dict[str, str], function: Callable[..., Any],
 def run(world: int, jobs: list[Job], trial_inputs: Any, folder: Path, backend: str = "gloo") -> list[dict[str, Any]]:
     """Run every job in one group of `world` processes; what each left, in order."""
     place = (str(trial_inputs.target), str(trial_inputs.data), trial_inputs.split)
-    arguments = (world, jobs, place, folder, f"tcp://127.0.0.1:{free_port()}", backend)
+    meet = f"file://{folder}/{uuid.uuid4().hex}"  # no port, which another process might take meanwhile
+    arguments = (world, jobs, place, folder, meet, backend)
     start(_rank, arguments, world, "forkserver" if backend == "gloo" else "spawn")
     return [torch.load(folder / f"{world}-{number}.pt") for number in range(len(jobs))]
 

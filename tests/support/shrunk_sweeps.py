@@ -89,13 +89,12 @@ def own(place: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Shrunk:
-    """How a sweep is made small, and the labels of the two trials of `paper` that are left.
+    """How a sweep is made small: two trials of `paper` are left, whose metrics differ.
 
-    Their metrics differ. Those of GD without and with GRU would not: on these models its gradient has no conflict.
+    Those of GD without and with GRU would not: on these models its gradient has no conflict.
     """
 
     rows: Callable[[Path], list[str]]
-    labels: tuple[str, str]
     settings: tuple[str, ...]
     only: tuple[str, ...] = ()
     models: Callable[[Path, str], list[str]] = PUBLISHED
@@ -112,53 +111,24 @@ class Shrunk:
 
 SPLIT = "benchmark.split=forget05"
 VECTORS = (SPLIT, "method=tv,tru", "task_vector.batches=2", "task_vector.steps=1", "task_vector.normalise=per_tensor")
-OPEN_UNLEARNING = Shrunk(
-    tofu, ("npo_gd-forget05-s0", "gru-npo_gd-forget05-g0.8-tnone-s0"), (SPLIT, "method=npo_gd", "resources.ranks=1")
-)
-ARENA, ARENA_QUICK = (
-    Shrunk(
-        tofu,
-        (f"npo-forget05-lr{lr}-s0", f"blur-npo-forget05-lr{lr}-s0"),
-        (SPLIT, "method=npo", "rectifier.name=none,blur", "seed=0"),
-        models=none,
-    )
-    for lr in ("0.0004", "0.0003")
-)
+ARENA = Shrunk(tofu, (SPLIT, "method=npo", "rectifier.name=none,blur", "seed=0"), models=none)
+OPEN_UNLEARNING = Shrunk(tofu, (SPLIT, "method=npo_gd"))
 SWEEPS = {
     **dict.fromkeys(("tofu_llama32_1b", "tofu_llama32_3b", "tofu_llama31_8b"), OPEN_UNLEARNING),
-    "quickstart": Shrunk(tofu, ("ga-forget10-s0", "gru-ga-forget10-g0.8-tnone-s0"), ("method=ga",), models=none),
-    "tofu_tiny": Shrunk(
-        tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-tnone-s0"), (SPLIT, "method=npo"), models=none
-    ),
-    "arena": ARENA,
-    "arena_quick": ARENA_QUICK,
-    "tofu_llama": Shrunk(tofu, ("npo_kl-forget05-s0", "gru-npo_kl-forget05-g0.8-t1-s0"), (SPLIT, "method=npo_kl")),
-    "tofu_phi": Shrunk(
-        tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-t0.01-s0"), (SPLIT, "method=npo"), models=models("base")
-    ),
-    "tofu_llama_tru": Shrunk(tofu, ("tv-forget05-x5-s0", "tru-forget05-x0.65-per_tensor-s0"), VECTORS),
-    "tofu_phi_tru": Shrunk(tofu, ("tv-forget05-x5-s0", "tru-forget05-x0.7-per_tensor-s0"), VECTORS),
-    "tofu_phi_uwc": Shrunk(tofu, ("ga-forget05-s0", "gru-ga-forget05-g0.8-t0.01-s0"), (SPLIT, "method=ga")),
-    "tofu_tau": Shrunk(
-        tofu, ("gru-npo-forget05-g0.8-t2-s0", "gru-npo-forget05-g0.8-tnone-s0"), ("method=npo", "rectifier.tau=2,none")
-    ),
-    "tofu_gamma": Shrunk(
-        tofu,
-        ("gru-npo-forget05-g0.02-t1-s0", "gru-npo-forget05-gnone-t1-s0"),
-        ("method=npo", "rectifier.gamma=0.02,none"),
-    ),
-    "tofu_dynamics": Shrunk(tofu, ("npo-forget05-s0", "gru-npo-forget05-g0.8-tnone-s0"), ("method=npo",)),
-    "tofu_ablation": Shrunk(
-        tofu,
-        ("clip-ga-forget05-t100-s0", "gru-ga-forget05-g0.8-t100-s0"),
-        ("method=ga",),
-        only=("rectifier.name=clip,gru",),
-    ),
-    "wmdp_zephyr": Shrunk(wmdp, ("wga-bio_cyber-s0", "gru-wga-bio_cyber-g0.99-t0.001-s0"), ("method=wga",)),
-    "wmdp_rmu": Shrunk(wmdp, ("rmu-bio_cyber-s0", "gru-rmu-bio_cyber-g0.99-tnone-s0"), ("objective.layer=1",)),
-    "muse_books": Shrunk(muse, ("npo_gd-books-s0", "gru-npo_gd-books-g0.8-t100-s0"), ("method=npo_gd",)),
-    "muse_news": Shrunk(muse, ("ga-news-s0", "gru-ga-news-g0.8-t1-s0"), ("method=ga",)),
-    "own": Shrunk(
-        own, ("npo-own-s0", "gru-npo-own-g0.8-tnone-s0"), ("method=npo", "training.max_length=64"), models=target
-    ),
+    **dict.fromkeys(("tofu_llama_tru", "tofu_phi_tru"), Shrunk(tofu, VECTORS)),
+    **dict.fromkeys(("arena", "arena_quick"), ARENA),
+    "quickstart": Shrunk(tofu, ("method=ga",), models=none),
+    "tofu_tiny": Shrunk(tofu, (SPLIT, "method=npo"), models=none),
+    "tofu_llama": Shrunk(tofu, (SPLIT, "method=npo_kl")),
+    "tofu_phi": Shrunk(tofu, (SPLIT, "method=npo"), models=models("base")),
+    "tofu_phi_uwc": Shrunk(tofu, (SPLIT, "method=ga")),
+    "tofu_tau": Shrunk(tofu, ("method=npo", "rectifier.tau=2,none")),
+    "tofu_gamma": Shrunk(tofu, ("method=npo", "rectifier.gamma=0.02,none")),
+    "tofu_dynamics": Shrunk(tofu, ("method=npo",)),
+    "tofu_ablation": Shrunk(tofu, ("method=ga",), only=("rectifier.name=clip,gru",)),
+    "wmdp_zephyr": Shrunk(wmdp, ("method=wga",)),
+    "wmdp_rmu": Shrunk(wmdp, ("objective.layer=1",)),
+    "muse_books": Shrunk(muse, ("method=npo_gd",)),
+    "muse_news": Shrunk(muse, ("method=ga",)),
+    "own": Shrunk(own, ("method=npo", "training.max_length=64"), models=target),
 }

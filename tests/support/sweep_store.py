@@ -54,7 +54,7 @@ def write(path: Path, data: dict[str, Any]) -> None:
 def write_trial(store: Path, trial: str, method: str = "ga", rectifier: dict[str, Any] = NONE, **given: Any) -> str:
     """Write one trial. Given may be `fq`, `mu`, `split`, `seed`, `status`, `error`, `lr`, `objective`, `chosen_step`;
 
-    `strength` of a task vector, `change` (the relative one), `calibration` (what UWC found, as in result.json);
+    `strength`, `normalise` of a task vector, `change` (the relative one), `calibration` (UWC's, as in result.json);
     `benchmark` and its `metrics` in place of FQ and MU, `halves` (two such), `observe`.
     """
     config = configuration(method, rectifier, given)
@@ -88,7 +88,7 @@ def configuration(method: str, rectifier: dict[str, Any], given: Mapping[str, An
         "benchmark": benchmark(given.get("benchmark", "tofu"), given.get("split", "forget05")),
         "retain_evaluation": None,
         "objective": given.get("objective", {"preset": "paper", "retain_coefficient": None}),
-        "task_vector": task_vector(method, given["strength"]) if "strength" in given else None,
+        "task_vector": task_vector(method, given) if "strength" in given else None,
         "calibration": {"targets": list(SHARES) if given.get("calibration") else []},
         "training": {"lr": given.get("lr", 0.001), "epochs": 5},
         "seed": given.get("seed", 0),
@@ -100,10 +100,12 @@ def benchmark(name: str, split: str) -> dict[str, Any]:
     return {"name": name, "data": "data", "split": split, "dialect": "paper", "fingerprint": "f00d"}
 
 
-def task_vector(method: str, strength: float) -> dict[str, Any]:
-    """Return a task vector's settings: `stg` is TRU's strength, `strength` TV's."""
+def task_vector(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task vector's settings: `stg` is TRU's strength, `strength` TV's; `normalise` may be given."""
+    strength = given["strength"]
     own = {"stg": strength, "strength": None} if method == "tru" else {"stg": None, "strength": strength}
-    return own | {"steps": 5, "lr": 0.01, "batches": 20, "normalise": "whole", "optimizer": "sgd"}
+    more = {"normalise": given.get("normalise", "whole"), "optimizer": "sgd"}
+    return own | {"steps": 5, "lr": 0.01, "batches": 20} | more
 
 
 def calibrated(fq: float, mu: float, **given: Any) -> dict[str, Any]:

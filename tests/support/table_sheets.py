@@ -1,21 +1,18 @@
 """Tables of invented sweeps as reports have them, for tests."""
 
-from analysis.stats import tidy
 from analysis.stats.sweep_results import Results
 from analysis.tables import paper_tables, table_definitions
-from analysis.tables.layout import Layout
 from analysis.tables.markdown_latex import Cell, Table
 from analysis.tables.paper_tables import Sheet, make_sheet
 
 
-def layout_sheet(results: Results, layout: Layout | None = None) -> Sheet:
-    """Return a sweep's results in one layout, by default the main table's."""
-    return make_sheet(layout or table_definitions.main_layout(results), tidy.from_runs(results))
+def main_sheet(results: Results) -> Sheet:
+    """Return a sweep's main table."""
+    return make_sheet(table_definitions.main_layout(results), results.frame)
 
 
 def paper_sheets(results: Results, with_paper: bool = False) -> list[Sheet]:
-    filling = paper_tables.FillingSweep(results, tidy.from_runs(results))
-    return paper_tables.make_sheets({"sweep": filling}, with_paper)
+    return paper_tables.make_sheets({"sweep": results}, with_paper)
 
 
 def find_row(table: Table, label: str, below: int = 0) -> list[Cell]:

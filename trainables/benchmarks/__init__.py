@@ -41,7 +41,7 @@ def halves(benchmark: Benchmark, records: Records, reference: Any) -> list[Metri
         return None
     chosen = find(benchmark.name)
     found = [chosen.half_metrics(benchmark, records, reference, which) for which in (0, 1)]
-    added = [measures.aggregate(benchmark, part, chosen.MEASURED_TASKS, chosen.COMPARED_TASKS) for part in parts]
+    added = [measures.aggregate(benchmark, part, chosen.COMPARED_TASKS) for part in parts]
     return [one | metrics for one, metrics in zip(added, found, strict=True)]
 
 

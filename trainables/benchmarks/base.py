@@ -12,7 +12,7 @@ from trainables.common.errors import InputError, closest
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
-from trainables.data.conversations import Encoder, Question, make_encoder
+from trainables.data.conversations import Encoder, make_encoder
 from trainables.data.hub_folders import HubRequirement
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ Records = list[dict[str, Any]]
 """One a question or text: a row of evaluation.parquet."""
 Metrics = dict[str, float | int | None]
 Examples = Sequence[Example]
+MMLU_SHOTS = 5
+"""Worked examples that each subject of MMLU has."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,12 @@ class BenchmarkBase(ABC):
     """Removal first, one goal of retention last."""
     SPLITS: ClassVar[Mapping[str, str]] = {}
     """Each split, and the hub id of its rows."""
+    TAKES: ClassVar[tuple[str, ...]] = ()
+    """Which of `holdout`, `sources`, `shots` and `tasks` it has."""
     TARGET: ClassVar[str] = "target"
     """The role of the target model: a folder of `models`, or the rows it is fine-tuned on."""
     UTILITY_COLUMNS: ClassVar[tuple[str, ...]] = ()
     """What `utility_parts` reads of a record, beside its task."""
-    MEASURED_TASKS: ClassVar[tuple[str, ...] | None] = None
-    """The tasks of records that the measures of trainables.benchmarks.measures are of; None: all."""
     FORGET_TASK: ClassVar[str] = "forget"
     """The task of the forget rows that measures are searched by."""
     COMPARED_TASKS: ClassVar[tuple[str, str]] = ("forget", "holdout")
@@ -120,11 +122,11 @@ class BenchmarkBase(ABC):
     def check_settings(self, benchmark: Benchmark) -> None:
         """Raise InputError if a setting is none of this benchmark's. Reads no file."""
         self.published_data(benchmark.split)
-        refuse_holdout(benchmark)
-        if benchmark.sources or benchmark.shots or benchmark.tasks:
-            raise InputError(
-                f"benchmark: {self.name} has neither sources (it is one data set) nor shots nor tasks; leave them out"
-            )
+        for name in ("holdout", "sources", "shots", "tasks"):
+            if getattr(benchmark, name) and name not in self.TAKES:
+                raise InputError(f"benchmark.{name}: {self.name} has no such setting; leave it out")
+        if benchmark.shots > MMLU_SHOTS:
+            raise InputError(f"benchmark.shots: MMLU has {MMLU_SHOTS} worked examples a subject, got {benchmark.shots}")
 
     @abstractmethod
     def check_rows(self, benchmark: Benchmark) -> None:
@@ -185,12 +187,6 @@ class BenchmarkBase(ABC):
         """Return what turns questions with their answers into tokens."""
         return make_encoder(benchmark.template, tokenizer)
 
-    def encode_answers(
-        self, benchmark: Benchmark, tokenizer: Any, pairs: Sequence[tuple[Question, str]], max_length: int
-    ) -> Examples:
-        """Return questions with answers as tokens, as `training_examples` has them."""
-        return self.make_encoder(benchmark, tokenizer).encode(pairs, max_length=max_length)
-
     @abstractmethod
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Any, *, token_budget: int
@@ -218,12 +214,6 @@ class BenchmarkBase(ABC):
 
     def _configs(self, benchmark: Benchmark) -> tuple[str, ...]:
         return self.training_configs(benchmark.split) + self.evaluation_configs(benchmark)
-
-
-def refuse_holdout(benchmark: Benchmark) -> None:
-    """Raise InputError if hold-out rows are named, which TOFU alone reads from its data."""
-    if benchmark.holdout:
-        raise InputError(f"benchmark.holdout: {benchmark.name} reads no such rows of its data, tofu does; leave it out")
 
 
 def every_other(records: Records, which: int) -> Records:

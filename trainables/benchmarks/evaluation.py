@@ -39,59 +39,46 @@ def evaluate(
     measures.score_rows(benchmark, records, records)
     columns = dict.fromkeys(name for row in records for name in row)
     records = [columns | row for row in records]
-    added = measures.aggregate(benchmark, records, chosen.MEASURED_TASKS, chosen.COMPARED_TASKS)
+    added = measures.aggregate(benchmark, records, chosen.COMPARED_TASKS)
     return added | metrics, records
 
 
 def advise_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics: Metrics) -> str | None:
-    """Return that the template is likely not the model's, where what it knows and what it says do not go together.
+    """Return that another template is likely the model's, where its answers to the forget rows are poor by one measure.
 
-    Asked are up to TRIED forget rows in every template; shown is how likely their answers are, exp(-mean loss) of the
-    answers' own tokens. None: nothing speaks for another template.
+    Up to TRIED rows are asked in every template. None: nothing speaks for another one.
     """
     chosen = benchmarks.find(benchmark.name)
-    said, likely = metrics.get("forget_rouge"), metrics.get("forget_prob")
-    if not chosen.ASKS_BY_TEMPLATE or said is None or likely is None:
-        return None
-    extracted = metrics.get("forget_extraction_strength")
-    least = likely if extracted is None else min(likely, extracted)
-    differ = (said < 0.1 and likely >= 0.3) or (said >= 0.5 and least < 0.1)
-    if not differ and max(said, likely) >= 0.5:
+    known = [metrics.get(f"forget_{name}") for name in ("rouge", "prob", "extraction_strength")]
+    if not chosen.ASKS_BY_TEMPLATE or min((value for value in known if value is not None), default=1.0) >= 0.3:
         return None
     found = _score_templates(network, tokenizer, chosen.training_rows(benchmark)[0])
-    best, own = max(found, key=found.__getitem__, default=benchmark.template), found.get(benchmark.template, 0.0)
-    better = best != benchmark.template and found[best] > max(0.1, 1.5 * own)
-    if not better:
+    best = max(found, key=found.__getitem__, default=benchmark.template)
+    if best == benchmark.template or found[best] <= max(0.1, 1.5 * found.get(benchmark.template, 0.0)):
         return None
-    numbers = f"ROUGE {said:.2f}, probability {likely:.2f}"
-    numbers += "" if extracted is None else f", extraction strength {extracted:.2f}"
     shown = ", ".join(f"{name} {value:.2f}" for name, value in sorted(found.items(), key=lambda item: -item[1]))
     return (
-        f"the model's answers to the rows to forget ({numbers}) speak for another prompt template than "
-        f"'{benchmark.template}'; how likely the first answers are in each: {shown}; '{best}' "
-        f"fits better: --set benchmark.template={best} (--template {best} of trainables.evaluate)"
+        f"the answers to the rows to forget are likelier in another prompt template than '{benchmark.template}' "
+        f"(exp(-mean loss) of the first ones: {shown}); '{best}' fits better: --set benchmark.template={best} "
+        f"(--template {best} of trainables.evaluate)"
     )
 
 
 def _score_templates(network: Any, tokenizer: Any, rows: Sequence[Row]) -> dict[str, float]:
     """Return how likely the answers to the first questions are, by template, of those that the tokenizer can take."""
     from trainables.inference import scoring
-    from trainables.inference.padded_batch import pad_of
 
     positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-    most = min(TRIED_TOKENS, positions or TRIED_TOKENS)
     pairs, found = [(row["question"], row["answer"]) for row in rows if "question" in row][:TRIED], {}
     for name in (*templates.TEMPLATES, templates.CHAT) if pairs else ():
         try:
-            examples = conversations.make_encoder(name, tokenizer).encode(pairs, max_length=most)
+            encoder = conversations.make_encoder(name, tokenizer)
+            examples = encoder.encode(pairs, max_length=min(TRIED_TOKENS, positions or TRIED_TOKENS))
         except InputError:
             continue
-        groups = [[example] for example in examples]
-        scores = scoring.score_labels(network, groups, pad=pad_of(tokenizer), token_budget=4 * TRIED_TOKENS)
-        losses = [
-            one.losses[example.lead : len(one.losses) - example.ending]
-            for example, (one,) in zip(examples, scores, strict=True)
-        ]
+        scores = scoring.score_each(network, tokenizer, examples, token_budget=4 * TRIED_TOKENS)
+        answers = zip(examples, scores, strict=True)
+        losses = [one.losses[example.lead : len(one.losses) - example.ending] for example, one in answers]
         found[name] = float(np.mean([np.exp(-np.mean(part)) for part in losses if part]))
     return found
 

@@ -27,15 +27,10 @@ ACCURACY = "acc,none"
 PROMPT_TOKENS = 256
 """A question's length when a batch is sized: so many fit a pass's budget of tokens."""
 MMLU, MMLU_FOLDER, MMLU_HUB = "mmlu", "mmlu/default", "cais/mmlu"
-SHOTS = 5
-"""MMLU has as many worked examples a subject."""
-WMDP = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber", "wmdp_chem": "wmdp-chem"}
-"""lm-eval's task: the configuration of its data set."""
-WMDP_HUB = "cais/wmdp"
 SPLITS = ("test", "dev")
 """The files of a subject of MMLU: lm-eval reads the worked examples also where it shows none."""
 FILES = ("train", "validation", "test", "dev")
-"""What a folder may hold for another task."""
+"""What a folder may hold for a task."""
 NAMED = re.compile(rb"""^["']?(task|group|class)["']?:[ \t]*["']?([^\s"'#\[{]+)""", re.MULTILINE)
 """A definition's name in its YAML file: members of a group are below an empty `task:`; a class has both names."""
 
@@ -49,16 +44,10 @@ def _definitions(folder: str) -> Any:
     return lm_eval.tasks.TaskManager(include_path=place, include_defaults=False)
 
 
-def check_shots(shots: int) -> None:
-    """Raise InputError on more worked examples than MMLU has."""
-    if shots > SHOTS:
-        raise InputError(f"benchmark.shots: MMLU has {SHOTS} worked examples a subject, got {shots}")
-
-
 def check_names(names: Sequence[str]) -> None:
     """Raise InputError on a task that lm-eval does not define: of its groups mmlu alone is taken."""
     for name in names:
-        if name == MMLU or name in WMDP or name in definition_files():
+        if name == MMLU or name in definition_files():
             continue
         near = ", ".join(f"'{found}'" for found in difflib.get_close_matches(name, [MMLU, *definition_files()]))
         hint = f"did you mean {near}?" if near else "see 'python -m lm_eval ls tasks'"
@@ -79,9 +68,9 @@ def definition_files() -> Mapping[str, Path]:
 
 def source_of(task: str) -> str | None:
     """Return the data set that lm-eval asks for; None where it is more than that."""
-    if task == MMLU or task in WMDP:
-        return MMLU_HUB if task == MMLU else WMDP_HUB
-    settings = _definitions(str(definition_files()[task].parent)).task_index[task].cfg
+    if task == MMLU:
+        return MMLU_HUB
+    settings = _define(task)
     more = set(settings.get("dataset_kwargs") or ()) - {"trust_remote_code"}
     place = settings.get("dataset_path") or ""
     if more or settings.get("task") != task or {"class", "custom_dataset"} & settings.keys():
@@ -91,11 +80,11 @@ def source_of(task: str) -> str | None:
 
 def find_subjects(place: str) -> list[str] | None:
     """Return the subjects of MMLU that a folder holds; None: the hub's, all of them."""
-    if not raw_rows.names_folder(place):
+    if not raw_rows.names_folder(place, _name_field(MMLU)):
         return None
     found = sorted(path.name for path in typed_paths.expand(place).iterdir() if path.is_dir())
     if not found:
-        raise InputError(f"benchmark.data: {place} has no folder of a subject, such as virology/test.json")
+        raise InputError(f"{_name_field(MMLU)}: {place} has no folder of a subject, such as virology/test.json")
     return found
 
 
@@ -104,16 +93,10 @@ def load_tasks(names: Sequence[str], places: Mapping[str, str], shots: int) -> l
 
     Raises InputError where questions are missing, or the metric that counts is best low.
     """
-    found = []
-    for name in names:
-        if name == MMLU:
-            found.append(_load_mmlu(places.get(name, MMLU_HUB), shots))
-        elif name in WMDP:
-            place = _place_settings(places.get(name, WMDP_HUB), WMDP[name], ("test",))
-            found += _load("wmdp", [{"task": name, "num_fewshot": 0} | place])
-        else:
-            found.append(_load_other(name, places.get(name)))
-    return found
+    return [
+        _load_mmlu(places.get(name, MMLU_HUB), shots) if name == MMLU else _load_task(name, places.get(name))
+        for name in names
+    ]
 
 
 def _load_mmlu(place: str, shots: int) -> Any:
@@ -121,35 +104,29 @@ def _load_mmlu(place: str, shots: int) -> Any:
     from lm_eval.api.group import Group
     from lm_eval.config.group import GroupConfig
 
-    subjects, definitions = find_subjects(place), _definitions(MMLU_FOLDER)
+    definitions, subjects = _definitions(MMLU_FOLDER), find_subjects(place)
     known = [name.removeprefix(f"{MMLU}_") for name in definitions.all_subtasks]
     for subject in subjects or ():
         if subject not in known:
-            raise InputError(f"benchmark.sources mmlu: '{subject}' is no subject of MMLU; {closest(subject, known)}")
-    group = Group.from_config(
-        GroupConfig(group=MMLU, aggregate_metric_list=definitions.task_index[MMLU].cfg["aggregate_metric_list"])
-    )
-    settings = [
-        {"task": f"{MMLU}_{subject}", "num_fewshot": shots} | _place_settings(place, subject, SPLITS)
+            raise InputError(f"{_name_field(MMLU)}: '{subject}' is no subject of MMLU; {closest(subject, known)}")
+    members = [
+        {"task": f"{MMLU}_{subject}", "num_fewshot": shots} | _place_settings(MMLU, place, subject)
         for subject in subjects or known
     ]
-    for task in _load(MMLU_FOLDER, settings):
+    aggregated = definitions.task_index[MMLU].cfg["aggregate_metric_list"]
+    group = Group.from_config(GroupConfig(group=MMLU, aggregate_metric_list=aggregated))
+    for task in _load(MMLU, definitions, members):
         group.add(task)
     return group
 
 
-def _load_other(task: str, place: str | None) -> Any:
-    """Return any task of lm-eval with its own number of worked examples; a folder has FILES of it."""
-    settings: dict[str, Any] = {"task": task}
-    if place is not None and raw_rows.names_folder(place):
-        found = {split: raw_rows.find_file(typed_paths.expand(place), split) for split in FILES}
-        files = {split: file for split, file in found.items() if file is not None}
-        if not files:
-            raise InputError(f"benchmark.sources {task}: {place} has none of {', '.join(FILES)}.json, .jsonl, .parquet")
-        settings |= _local_files(files)
-    elif place is not None:
-        settings["dataset_path"] = place
-    (loaded,) = _load(str(definition_files()[task].parent), [settings])
+def _load_task(task: str, place: str | None) -> Any:
+    """Return any task of lm-eval with its own number of worked examples."""
+    settings = {"task": task}
+    if place is not None:
+        settings |= _place_settings(task, place, _define(task).get("dataset_name") or "")
+    definitions = _definitions(str(definition_files()[task].parent))
+    (loaded,) = _load(task, definitions, [settings])
     higher = loaded.higher_is_better()
     metric = "acc" if "acc" in higher else next(iter(higher))
     if not higher[metric]:
@@ -157,30 +134,36 @@ def _load_other(task: str, place: str | None) -> Any:
     return loaded
 
 
-def _place_settings(place: str, config: str, splits: Sequence[str]) -> dict[str, Any]:
-    if not raw_rows.names_folder(place):
+def _place_settings(task: str, place: str, config: str) -> dict[str, Any]:
+    """Return the settings of a definition's data set: another hub id, or a folder with FILES, maybe in `config`."""
+    if not raw_rows.names_folder(place, _name_field(task)):
         return {"dataset_path": place}
-    return _local_files(
-        {split: raw_rows.require_file(typed_paths.expand(place), f"{config}/{split}") for split in splits}
-    )
+    folder = typed_paths.expand(place)
+    folder = folder / config if config and (folder / config).is_dir() else folder
+    files = {split: str(file) for split in FILES if (file := raw_rows.find_file(folder, split)) is not None}
+    if not files:
+        raise InputError(f"{_name_field(task)}: {folder} has none of {', '.join(FILES)}.json, .jsonl, .parquet")
+    kind = "parquet" if next(iter(files.values())).endswith(".parquet") else "json"
+    return {"dataset_path": kind, "dataset_name": None, "dataset_kwargs": {"data_files": files}}
 
 
-def _local_files(files: Mapping[str, Path]) -> dict[str, Any]:
-    """Return the settings of a definition's data set, replaced by files of one kind."""
-    kind = "parquet" if next(iter(files.values())).suffix == ".parquet" else "json"
-    named = {split: str(file) for split, file in files.items()}
-    return {"dataset_path": kind, "dataset_name": None, "dataset_kwargs": {"data_files": named}}
+def _define(task: str) -> dict[str, Any]:
+    """Return the settings of a task's definition."""
+    return _definitions(str(definition_files()[task].parent)).task_index[task].cfg
 
 
-def _load(folder: str, settings: list[dict[str, Any]]) -> list[Any]:
+def _name_field(task: str) -> str:
+    return f"benchmark.sources {task}"
+
+
+def _load(task: str, definitions: Any, settings: list[dict[str, Any]]) -> list[Any]:
     """Return lm-eval's tasks with some settings replaced: members of a group may have their own."""
     try:
-        return list(_definitions(folder).load([{"group": "asked", "task": settings}])["tasks"].values())
+        return list(definitions.load([{"group": "asked", "task": settings}])["tasks"].values())
     except Exception as error:
-        part = {"wmdp": "wmdp", MMLU_FOLDER: MMLU}.get(folder, settings[0]["task"])
         raise InputError(
-            f"benchmark.sources: lm-eval cannot load the questions of {settings[0]['task']}: {first_line(error)}. "
-            f"Without a network give a folder: --set benchmark.sources={part}=DIR"
+            f"benchmark.sources: lm-eval cannot load the questions of {task}: {first_line(error)}. Without a network "
+            "give a folder: --set benchmark.sources=PART=DIR"
         ) from error
 
 
@@ -192,38 +175,35 @@ def ask(
     `limit`: the first so many questions of each task, of each subject for MMLU. Of ranks that evaluate together the
     first one asks. Raises TrialStopped if a log-likelihood is not finite.
     """
-    from trainables.inference.ranks import run_once
-
-    Counter("", 0)  # lm-eval reports no progress
-    found, records = run_once(lambda: _ask(network, tokenizer, tasks, limit, token_budget))
-    if not all(row["finite"] for row in records):
-        raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
-    return found, records
-
-
-def _ask(
-    network: Any, tokenizer: Any, tasks: Sequence[Any], limit: int | None, token_budget: int
-) -> tuple[Metrics, Records]:
     import lm_eval
     from lm_eval.models import huggingface
 
-    wrap: Any = huggingface.HFLM  # its decorators, and evaluate's, hide the parameters from type checkers
-    evaluate: Any = lm_eval.simple_evaluate
-    model = wrap(pretrained=network, tokenizer=tokenizer, batch_size=max(1, token_budget // PROMPT_TOKENS))
-    found = evaluate(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions(MMLU_FOLDER))
-    values: Metrics = {}
-    for name in (getattr(task, "task_name", None) or task.name for task in tasks):
-        result = found["results"][name]
-        metric, chosen = _primary_metric(result)
-        error = result.get(f"{metric}_stderr,{chosen}", "N/A")
-        values[name] = float(result[f"{metric},{chosen}"])
-        values[f"{name}_stderr"] = None if error == "N/A" else float(error)
-        values[f"{name}_questions"] = int(result["sample_len"])
-    records = []
-    for task, samples in sorted(found["samples"].items()):
-        metric, chosen = _primary_metric(found["results"][task])
-        records += [_record(task, metric, sample) for sample in samples if sample["filter"] == chosen]
-    return values, records
+    from trainables.inference.ranks import run_once
+
+    def evaluate() -> tuple[Metrics, Records]:
+        wrap: Any = huggingface.HFLM  # its decorators, and simple_evaluate's, hide the parameters from type checkers
+        run: Any = lm_eval.simple_evaluate
+        model = wrap(pretrained=network, tokenizer=tokenizer, batch_size=max(1, token_budget // PROMPT_TOKENS))
+        found = run(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions(MMLU_FOLDER))
+        values: Metrics = {}
+        for name in (getattr(task, "task_name", None) or task.name for task in tasks):
+            result = found["results"][name]
+            metric, chosen = _primary_metric(result)
+            error = result.get(f"{metric}_stderr,{chosen}", "N/A")
+            values[name] = float(result[f"{metric},{chosen}"])
+            values[f"{name}_stderr"] = None if error == "N/A" else float(error)
+            values[f"{name}_questions"] = int(result["sample_len"])
+        records = []
+        for task, samples in sorted(found["samples"].items()):
+            metric, chosen = _primary_metric(found["results"][task])
+            records += [_record(task, metric, sample) for sample in samples if sample["filter"] == chosen]
+        return values, records
+
+    Counter("", 0)  # lm-eval reports no progress
+    found, records = run_once(evaluate)
+    if not all(row["finite"] for row in records):
+        raise TrialStopped("diverged", "evaluation: the log-likelihood of a choice is not finite")
+    return found, records
 
 
 def _primary_metric(result: Mapping[str, Any]) -> list[str]:

@@ -31,45 +31,32 @@ def localize(value: V, store: Storage) -> V:
     elif isinstance(value, BaseModel):
         folders = _find_hub_folders(value, store)
         parts = {name: localize(folders.get(name, part), store) for name, part in value}
-        changed = {name: part for name, part in parts.items() if part != getattr(value, name)}
-        found = value.model_copy(update=changed) if changed else value
+        found = value.model_copy(update={name: part for name, part in parts.items() if part != getattr(value, name)})
     return found
 
 
 def _find_hub_folders(value: BaseModel, store: Storage) -> dict[str, Any]:
-    """Return the fields of a configuration whose hub ids have folders in the storage, with these."""
-    if isinstance(value, Model):
-        return _localize_model(value, store)
-    if isinstance(value, Benchmark):
-        return _localize_benchmark(value, store)
+    """Return the fields of a configuration whose hub ids have folders in the storage, with these.
+
+    A folder that is not here belonged to a storage that was moved.
+    """
     if isinstance(value, Recipe) and typed_paths.is_hub_id(value.data):
         return {"data": _find_place(HubRequirement("datasets", value.data, value.revision), store)}
-    return {}
-
-
-def _localize_model(model: Model, store: Storage) -> dict[str, Any]:
-    """A folder that is not here belonged to a storage that was moved."""
-    mark, changed = model.fingerprint or "", {}
-    if mark.startswith("hub:") and not typed_paths.is_folder(model.path):
-        changed["path"] = _find_place(HubRequirement("models", model.path, model.revision), store)
-    if mark and model.tokenizer and not typed_paths.is_folder(model.tokenizer):
-        changed["tokenizer"] = _find_place(HubRequirement("tokenizers", model.tokenizer), store)
-    return changed
-
-
-def _localize_benchmark(benchmark: Benchmark, store: Storage) -> dict[str, Any]:
-    if not benchmark.fingerprint or benchmark.is_fictional:
-        return {}
-    changed: dict[str, Any] = {}
-    sources = benchmark.places
-    for requirement in benchmarks.find(benchmark.name).hub_requirements(benchmark):
-        place = _find_place(requirement, store)
-        if typed_paths.is_folder(place) and requirement.part == DATA:
-            changed["data"] = place
-        elif typed_paths.is_folder(place):
-            sources[requirement.part] = place
-            changed["sources"] = tuple(f"{part}={at}" for part, at in sorted(sources.items()))
-    return changed
+    found: dict[str, Any] = {}
+    if isinstance(value, Model):
+        if (value.fingerprint or "").startswith("hub:") and not typed_paths.is_folder(value.path):
+            found["path"] = _find_place(HubRequirement("models", value.path, value.revision), store)
+        if value.fingerprint and value.tokenizer and not typed_paths.is_folder(value.tokenizer):
+            found["tokenizer"] = _find_place(HubRequirement("tokenizers", value.tokenizer), store)
+    if isinstance(value, Benchmark) and value.fingerprint and not value.is_fictional:
+        sources = value.places
+        for requirement in benchmarks.find(value.name).hub_requirements(value):
+            place = _find_place(requirement, store)
+            if typed_paths.is_folder(place):
+                (found if requirement.part == DATA else sources)[requirement.part] = place
+        if sources != value.places:
+            found["sources"] = tuple(f"{part}={at}" for part, at in sorted(sources.items()))
+    return found
 
 
 def _find_place(requirement: HubRequirement, store: Storage) -> str:

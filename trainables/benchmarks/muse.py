@@ -4,17 +4,6 @@ Splits: news and books. Of the news also `news_scal_1` to `_4`, sets to forget e
 (scalability), and `news_sust_1` to `_4`, which share no text and are forgotten one after another (sustainability): each
 from the model that the one before left. All are evaluated as news is.
 
-|                       | paper (MUSE's own code)             | open-unlearning                            |
-|-----------------------|-------------------------------------|--------------------------------------------|
-| training rows         | blocks of one stream, the last one  | blocks turned into text and tokenised      |
-|                       | filled up from the stream's start   | again, the last one shorter                |
-| scores                | percent                             | fractions                                  |
-| ROUGE-L F1            | without the stemmer                 | with the stemmer                           |
-| generated text        | as it comes                         | stripped                                   |
-| VerbMem's true text   | its first 128 tokens (with BOS)     | its first 2048 tokens                      |
-| Min-40 %              | every token of a text               | the first 2048, the last one left out      |
-| PrivLeak's reference  | the published AUC of the split      | 0.5                                        |
-
 Both: greedy decoding, 128 (VerbMem) and 32 (KnowMem) new tokens; ten worked examples for KnowMem, whose generation ends
 at the first stop word; PrivLeak in percent. A retain model's evaluation, where given, replaces PrivLeak's reference.
 Retain rows are drawn as everywhere here (trainables.training.sampling), not in turn.
@@ -63,18 +52,18 @@ NOT_KEPT = ("losses", "hits", "least_strength", "standardised", "answer_text")
 
 @dataclass(frozen=True)
 class Rules:
-    """What a dialect does differently: a row of the table above. The defaults are the paper's."""
+    """What a dialect does differently. The defaults are the paper's, of MUSE's own code."""
 
-    wrap: bool = True
-    scale: float = 100.0
-    stemmer: bool = False
-    strip: bool = False
-    true_tokens: int = 128
-    true_has_start: bool = True
-    text_tokens: int | None = None
-    drop_last: bool = False
-    published_reference: bool = True
-    guard: float = 0.0
+    wrap: bool = True  # training rows: blocks of one stream, filled up from its start; else blocks tokenised again
+    scale: float = 100.0  # scores in percent, else fractions
+    stemmer: bool = False  # ROUGE-L F1
+    strip: bool = False  # the generated text
+    true_tokens: int = 128  # the beginning of VerbMem's true text that counts
+    true_has_start: bool = True  # the start token is one of them
+    text_tokens: int | None = None  # of a text in Min-40 %
+    drop_last: bool = False  # of them, the last one left out
+    published_reference: bool = True  # PrivLeak against the published AUC of the split, else 0.5
+    guard: float = 0.0  # added to denominators
 
 
 RULES: dict[str, Rules] = {
@@ -152,8 +141,7 @@ class MuseBenchmark(base.BenchmarkBase):
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: float | None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
         """Return every number, PrivLeak against the AUC `reference` of the retain model, and a record a question."""
-        asked = _verbmem(benchmark, tokenizer) + _knowmem(benchmark)
-        records = _generated(network, tokenizer, asked, RULES[benchmark.dialect], token_budget)
+        records = _generated(network, tokenizer, benchmark, token_budget)
         if measures.requested(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
             _score_passages(network, tokenizer, benchmark, records, token_budget)
         records += _likelihoods(network, tokenizer, benchmark, token_budget)
@@ -212,37 +200,28 @@ def _texts(benchmark: Benchmark) -> list[list[str]]:
     return [[row["text"] for row in _load(benchmark, config)[: benchmark.limit]] for config in PRIVLEAK.values()]
 
 
-def _make_record(task: str, index: int, question: str | None, answer: str | None) -> dict[str, Any]:
-    nothing = dict.fromkeys(("generation", "rougeL_f1", "rougeL_recall", "min_k", "tokens"))
-    return {"task": task, "index": index, "question": question, "answer": answer, **nothing}
-
-
-def _verbmem(benchmark: Benchmark, tokenizer: Any) -> Records:
-    """The beginning of a forget text as the prompt, what follows it as the truth."""
-    rules = RULES[benchmark.dialect]
-    records = []
+def _ask(benchmark: Benchmark, tokenizer: Any) -> Records:
+    """Return the questions: beginnings of forget texts, with what follows as the truth, then those on knowledge."""
+    rules, records = RULES[benchmark.dialect], []
     for index, row in enumerate(_load(benchmark, VERBMEM)[: benchmark.limit]):
         ids = tokenizer(row["gt"], add_special_tokens=rules.true_has_start)["input_ids"][: rules.true_tokens]
         truth = tokenizer.decode(ids, skip_special_tokens=True)
-        records.append(_make_record("verbmem_f", index, row["prompt"], truth))
-    return records
-
-
-def _knowmem(benchmark: Benchmark) -> Records:
-    records = []
+        records.append({"task": "verbmem_f", "index": index, "question": row["prompt"], "answer": truth})
     for task, config in KNOWMEM.items():
         shown = "".join(
             f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in _load(benchmark, f"{config}_icl")
         )
         for index, row in enumerate(_load(benchmark, config)[: benchmark.limit]):
-            records.append(_make_record(task, index, f"{shown}Question: {row['question']}\nAnswer: ", row["answer"]))
+            question = f"{shown}Question: {row['question']}\nAnswer: "
+            records.append({"task": task, "index": index, "question": question, "answer": row["answer"]})
     return records
 
 
-def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token_budget: int) -> Records:
-    """The records with what the model writes and its ROUGE."""
+def _generated(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
+    """Return the questions' records with what the model writes and its ROUGE."""
     from trainables.inference import greedy_answers
 
+    asked, rules = _ask(benchmark, tokenizer), RULES[benchmark.dialect]
     scorer = rouge_words.scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
@@ -259,16 +238,14 @@ def _generated(network: Any, tokenizer: Any, asked: Records, rules: Rules, token
 def _score_passages(network: Any, tokenizer: Any, benchmark: Benchmark, asked: Records, token_budget: int) -> None:
     """Add to the records of VerbMem what measures read of the true text: after the prompt and a space, uncut."""
     from trainables.inference import scoring
-    from trainables.inference.padded_batch import pad_of
 
     examples = []
     for row in _load(benchmark, VERBMEM)[: benchmark.limit]:
         start = max(1, len(tokenizer(row["prompt"])["input_ids"]))
         ids = tokenizer(f"{row['prompt']} {row['gt']}")["input_ids"][: start + RULES["open-unlearning"].true_tokens]
         examples.append(Example(tuple(ids), start))
-    groups, pad = [[example] for example in examples], pad_of(tokenizer)
-    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
-    for row, (one,) in zip((row for row in asked if row["task"] == "verbmem_f"), scores, strict=True):
+    scores = scoring.score_each(network, tokenizer, examples, token_budget=token_budget)
+    for row, one in zip((row for row in asked if row["task"] == "verbmem_f"), scores, strict=True):
         row |= measures.describe_labels(one, benchmark.dialect)
 
 
@@ -280,22 +257,18 @@ def until_stop(text: str) -> str:
 def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget: int) -> Records:
     """Min-40 % of every forget and hold-out text, which are not kept themselves."""
     from trainables.inference import scoring
-    from trainables.inference.padded_batch import pad_of
 
     rules = RULES[benchmark.dialect]
-    asked: list[tuple[str, int, Example]] = []
+    length = rules.text_tokens + 1 if rules.text_tokens else None
+    examples, records = [], []
     for task, texts in zip(PRIVLEAK, _texts(benchmark), strict=True):
-        length = rules.text_tokens + 1 if rules.text_tokens else None
-        for index, text in enumerate(texts):
-            asked.append((task, index, Example(tuple(text_blocks.tokenize(tokenizer, text)[:length]), 1)))
-    pad, examples = pad_of(tokenizer), [example for _, _, example in asked]
+        examples += [Example(tuple(text_blocks.tokenize(tokenizer, text)[:length]), 1) for text in texts]
+        records += [{"task": task, "index": index} for index in range(len(texts))]
     standardise = set(examples) if "membership_min_k_plus_plus" in measures.requested(benchmark) else ()
-    groups = [[example] for example in examples]
-    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget, standardise=standardise)
-    records = []
-    for (task, index, example), (one,) in zip(asked, scores, strict=True):
+    scores = scoring.score_each(network, tokenizer, examples, token_budget=token_budget, standardise=standardise)
+    for record, example, one in zip(records, examples, scores, strict=True):
         scored = one.losses[:-1] if rules.drop_last else one.losses
-        row = _make_record(task, index, None, None) | measures.describe_labels(one, benchmark.dialect)
-        row |= {"hits": None, "answer_text": tokenizer.decode(example.input_ids[1:], skip_special_tokens=True)}
-        records.append(row | {"min_k": metrics.min_k_mean([-loss for loss in scored]), "tokens": len(scored)})
+        record |= {"min_k": metrics.min_k_mean([-loss for loss in scored]), "tokens": len(scored)}
+        record |= measures.describe_labels(one, benchmark.dialect)
+        record |= {"hits": None, "answer_text": tokenizer.decode(example.input_ids[1:], skip_special_tokens=True)}
     return records

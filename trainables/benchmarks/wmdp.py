@@ -2,10 +2,7 @@
 
 Split: bio, cyber or bio_cyber.
 
-|                | paper                                 | open-unlearning                             |
-|----------------|---------------------------------------|---------------------------------------------|
-| training rows  | one a text, cut at training.max_length | one stream in blocks of training.max_length |
-
+Training rows: in the paper's dialect one a text, cut at training.max_length; in open-unlearning's blocks of one stream.
 Texts of at most 50 characters are left out. Not copied: GRU's published code trains on the padding too.
 Both: `wmdp_bio`, `wmdp_cyber` and `mmlu` are lm-eval's own task definitions, asked by its own code of the live model
 (lm_eval_questions), whatever the split; zero-shot, MMLU with `benchmark.shots` worked examples. No chat template.
@@ -33,15 +30,9 @@ TOPICS = {"bio": ("bio",), "cyber": ("cyber",), "bio_cyber": ("bio", "cyber")}
 FORGET, RETAIN = "{}-forget-corpus", "{}-retain-corpus"
 SHORTEST = 50
 BIO_FORGET = "bio_forget"
-SOURCES = {
-    BIO_FORGET: "cais/wmdp-bio-forget-corpus",
-    "wmdp": lm_eval_adapter.WMDP_HUB,
-    "mmlu": lm_eval_adapter.MMLU_HUB,
-}
-QUESTIONS = {task: lm_eval_adapter.WMDP[task] for task in ("wmdp_bio", "wmdp_cyber")}
+SOURCES = {BIO_FORGET: "cais/wmdp-bio-forget-corpus", "wmdp": "cais/wmdp", "mmlu": lm_eval_adapter.MMLU_HUB}
+QUESTIONS = {"wmdp_bio": "wmdp-bio", "wmdp_cyber": "wmdp-cyber"}
 """lm-eval's task: the configuration of its data set."""
-SUBJECT = "SUBJECT"
-"""In the place of each subject of MMLU."""
 QUESTION_ROWS, SUBJECTS, QUESTION_TOKENS = (1273, 1987, 14042), (1, 1, 57), 150
 """Questions and subjects of WMDP-bio, WMDP-cyber and MMLU; tokens of a question with its choices, roughly."""
 CHOICE_COLUMNS = ("question", "choices")
@@ -61,47 +52,45 @@ class WmdpBenchmark(base.BenchmarkBase):
         Goal("mmlu", "retention", "highest", "MMLU", "MMLU accuracy", chance=0.25),
     )
     SPLITS = dict.fromkeys(TOPICS, "cais/wmdp-corpora")  # all corpora but the gated one
+    TAKES = ("sources", "shots")
     UTILITY_COLUMNS = ("correct",)
 
     def check_settings(self, benchmark: Benchmark) -> None:
-        self.published_data(benchmark.split)
-        base.refuse_holdout(benchmark)
-        if benchmark.tasks:
-            raise InputError("benchmark.tasks: wmdp asks its own questions and MMLU's; leave tasks out")
+        super().check_settings(benchmark)
         for part in benchmark.places:
             if part not in SOURCES:
                 raise InputError(f"benchmark.sources: unknown part '{part}'; {closest(part, SOURCES)}")
-        lm_eval_adapter.check_shots(benchmark.shots)
 
     def check_rows(self, benchmark: Benchmark) -> None:
         """Raise InputError if a folder has no such corpus, or its questions are not in the columns of the hub's."""
-        for at, config, field in _corpora(benchmark):
-            with raw_rows.errors_about(field):
-                if raw_rows.names_folder(at):
-                    raw_rows.require_file(typed_paths.expand(at), config)
+        for at, config, field, _ in _corpora(benchmark):
+            if raw_rows.names_folder(at, field):
+                raw_rows.require_file(typed_paths.expand(at), config, field)
         for part, configs in _questions(benchmark).items():
             for config in configs:
-                with raw_rows.errors_about(f"benchmark.sources {part}"):
-                    raw_rows.load_rows(find_part(benchmark, part), config, CHOICE_COLUMNS)
+                place = find_part(benchmark, part)
+                raw_rows.load_rows(place, config, CHOICE_COLUMNS, field=f"benchmark.sources {part}")
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the hub's parts, the gated one with what to do about it."""
-        subject = raw_rows.file_names(f"{SUBJECT}/{split}" for split in lm_eval_adapter.SPLITS)
-        holds = {"wmdp": raw_rows.file_names(f"{config}/test" for config in QUESTIONS.values()), "mmlu": subject}
+        files = {
+            "wmdp": [f"{config}/test" for config in QUESTIONS.values()],
+            "mmlu": [f"SUBJECT/{split}" for split in lm_eval_adapter.SPLITS],
+        }
         if "bio" in TOPICS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
-            holds[BIO_FORGET] = raw_rows.file_names([FORGET.format("bio")])
-        found, suffixes = [], raw_rows.OTHER_SUFFIXES
-        for part, files in holds.items():
-            place, setting = find_part(benchmark, part), f"benchmark.sources={part}=DIR"
+            files[BIO_FORGET] = [FORGET.format("bio")]
+        found: list[HubRequirement] = []
+        for part, configs in files.items():
+            place = find_part(benchmark, part)
             gated = GATED if place == SOURCES[BIO_FORGET] else ""
-            found.append(HubRequirement("datasets", place, None, part, setting, files, suffixes, gated=gated))
-        corpora = raw_rows.file_names(config for at, config, _ in _corpora(benchmark) if at == benchmark.data)
-        found.append(HubRequirement("datasets", benchmark.data, benchmark.revision, files=corpora, suffixes=suffixes))
-        return tuple(one for one in found if not typed_paths.is_folder(one.id))
+            found += raw_rows.hub_requirements(place, configs, None, part, gated)
+        corpora = [config for at, config, *_ in _corpora(benchmark) if at == benchmark.data]
+        return (*found, *raw_rows.hub_requirements(benchmark.data, corpora, benchmark.revision))
 
     def fingerprint(self, benchmark: Benchmark) -> str:
         corpora = [
-            raw_rows.fingerprint_rows(at, (config,), _revision(benchmark, at)) for at, config, _ in _corpora(benchmark)
+            raw_rows.fingerprint_rows(at, (config,), revision, field)
+            for at, config, field, revision in _corpora(benchmark)
         ]
         return _combine([*corpora, *_question_fingerprints(benchmark)])
 
@@ -121,8 +110,13 @@ class WmdpBenchmark(base.BenchmarkBase):
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
         """Return the corpora of the split's topics, forget and retain."""
         sides: dict[str, list[Row]] = {"forget": [], "retain": []}
-        for at, config, field in _corpora(benchmark):
-            sides["forget" if "forget" in config else "retain"] += _texts(benchmark, at, config, field)
+        for at, config, field, revision in _corpora(benchmark):
+            side = sides["retain" if "retain" in config else "forget"]
+            try:
+                rows = raw_rows.load_rows(at, config, ("text",), revision, blank=True, field=field)
+            except InputError as error:
+                raise InputError(f"{error}; {GATED}" if at == SOURCES[BIO_FORGET] else str(error)) from error
+            side += [row for row in rows if len(row["text"]) > SHORTEST]
         return sides["forget"], sides["retain"]
 
     def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
@@ -168,29 +162,17 @@ def _right(records: Records, name: str) -> list[bool]:
     return [row["correct"] for row in records if row["task"] == name or row["task"].startswith(f"{name}_")]
 
 
-def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str]]:
-    """Return place, configuration and the setting that names the place, of every corpus of the split."""
+def _corpora(benchmark: Benchmark) -> list[tuple[str, str, str, str | None]]:
+    """Return place, configuration, the setting that names the place, and revision, of every corpus of the split."""
     found = []
     for topic in TOPICS[benchmark.split]:
         at, config, field = benchmark.data, FORGET.format(topic), "benchmark.data"
         if topic == "bio" and find_part(benchmark, BIO_FORGET) != benchmark.data:
             at, field = find_part(benchmark, BIO_FORGET), f"benchmark.sources {BIO_FORGET}"
             config = config if is_given_folder(at) else "default"
-        found += [(at, config, field), (benchmark.data, RETAIN.format(topic), "benchmark.data")]
+        found.append((at, config, field, benchmark.revision if at == benchmark.data else None))
+        found.append((benchmark.data, RETAIN.format(topic), "benchmark.data", benchmark.revision))
     return found
-
-
-def _texts(benchmark: Benchmark, at: str, config: str, field: str) -> list[Row]:
-    with raw_rows.errors_about(field):
-        try:
-            loaded = raw_rows.load_rows(at, config, ("text",), _revision(benchmark, at), blank=True)
-        except InputError as error:
-            raise InputError(f"{error}; {GATED}" if at == SOURCES[BIO_FORGET] else str(error)) from error
-    return [row for row in loaded if len(row["text"]) > SHORTEST]
-
-
-def _revision(benchmark: Benchmark, at: str) -> str | None:
-    return benchmark.revision if at == benchmark.data else None
 
 
 def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
@@ -198,19 +180,18 @@ def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if is_given_folder(find_part(benchmark, "wmdp")):
         found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]
-    with raw_rows.errors_about("benchmark.sources mmlu"):
-        subjects = lm_eval_adapter.find_subjects(find_part(benchmark, "mmlu"))
+    subjects = lm_eval_adapter.find_subjects(find_part(benchmark, "mmlu"))
     if subjects is not None:
         found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.SPLITS]
     return found
 
 
 def _question_fingerprints(benchmark: Benchmark) -> list[str]:
-    asked, found = _questions(benchmark), []
-    for part in ("wmdp", "mmlu"):
-        with raw_rows.errors_about(f"benchmark.sources {part}"):
-            found.append(raw_rows.fingerprint_rows(find_part(benchmark, part), asked.get(part, ())))
-    return found
+    asked = _questions(benchmark)
+    return [
+        raw_rows.fingerprint_rows(find_part(benchmark, part), asked.get(part, ()), field=f"benchmark.sources {part}")
+        for part in ("wmdp", "mmlu")
+    ]
 
 
 def _combine(fingerprints: list[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import re
 import shlex
 import sys
 import unicodedata
@@ -28,9 +27,8 @@ SweepArgument = Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or 
 """The argument of every command that looks at a sweep of a storage."""
 UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 """Error numbers of a path that somebody named and that cannot be used."""
-SHOWN = 120
-"""Characters of a value that a message repeats."""
-LONG_WORD = re.compile(r"(\S{200})\S{600,}")
+SHOWN, LONGEST = 120, 3500
+"""Characters of a value that a message repeats, and of a message."""
 
 
 def make_app(main: Callable[..., None]) -> typer.Typer:
@@ -86,9 +84,10 @@ def guarded(main: Callable[[], int]) -> int:
 
 
 def _print_error(message: str) -> None:
-    """Print one line: line ends and control characters are escaped, very long words are cut."""
+    """Print one line: line ends and control characters are escaped, a very long message is cut."""
     shown = "".join(map(_escape, redact(message)))
-    shown = LONG_WORD.sub(lambda found: f"{found[1]}... ({len(found[0])} characters)", shown)
+    if len(shown) > LONGEST:
+        shown = f"{shown[:LONGEST]}... ({len(shown)} characters)"
     print(f"error: {shown}", file=sys.stderr)
 
 

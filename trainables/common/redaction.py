@@ -1,4 +1,4 @@
-"""Replaces secrets in what is printed or kept: passwords in URLs, and the values of variables that hold secrets."""
+"""Replaces secrets in what is printed or kept: passwords in URLs, and the values of secret environment variables."""
 
 from __future__ import annotations
 
@@ -7,23 +7,10 @@ import re
 from urllib.parse import quote, unquote
 
 HIDDEN = "***"
-VARIABLES = (
-    "HF_TOKEN",
-    "HUGGING_FACE_HUB_TOKEN",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_SECURITY_TOKEN",
-    "AZURE_CLIENT_SECRET",
-    "AZURE_STORAGE_CONNECTION_STRING",
-    "AZURE_STORAGE_ACCESS_KEY",
-    "MLFLOW_TRACKING_PASSWORD",
-    "MLFLOW_TRACKING_TOKEN",
-    "DATABRICKS_TOKEN",
-    "RAY_AUTH_TOKEN",
-    "WANDB_API_KEY",
+SECRET_NAME = re.compile(
+    r"(?i)(token|secret|password|passwd|credential|connection_string|(access|account|api)[_-]?key(_id)?)$"
 )
-"""Environment variables whose values are secret."""
+"""Names of settings and environment variables whose values are secret."""
 SHORTEST = 6
 """Characters of a secret: a shorter value may be a word of any text, and is replaced in URLs only."""
 
@@ -47,7 +34,7 @@ def has_credentials(place: str) -> bool:
 
 def _secrets() -> list[str]:
     """Return the secrets, the longest first: one may begin with another."""
-    found = {os.environ.get(name, "") for name in VARIABLES}
+    found = {value for name, value in os.environ.items() if SECRET_NAME.search(name)}
     found |= {user[:-1].partition(":")[2] for user in _USER.findall(os.environ.get("MLFLOW_TRACKING_URI", ""))}
     found |= {form for secret in found for form in (unquote(secret), quote(secret), quote(secret, safe=""))}
     return sorted((secret for secret in found if len(secret) >= SHORTEST), key=len, reverse=True)

@@ -6,6 +6,7 @@ A file in trainables/methods/custom/ adds the row of its name (docs/decisions/00
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -46,8 +47,6 @@ class Row:
     _: KW_ONLY
     custom: bool = False
     """A file of that name in trainables/methods/custom/ has it."""
-    problem: str | None = None
-    """Error in the constants of that file."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class MethodRow(Row):
     reads: tuple[str, ...] = ()
     """The settings of `objective` that it reads."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By preset, or PRESET/SPLIT: the numbers that differ from the defaults of `methods.method_constants.Constants`."""
+    """By preset, or PRESET/SPLIT (MUSE: `news` or `books`): the numbers that differ from the defaults of Constants."""
     steers: bool = False
     """It steers the layer `objective.layer` and trains the last matrix of it and of the two layers before it alone."""
     strength: Literal["stg", "strength"] | None = None
@@ -81,20 +80,11 @@ class RectifierRow(Row):
     """It takes the gradient of the forget terms alone, and adds the retain gradient itself."""
     parts: int = 1
     """Where `parts` is open: how many retain gradients it keeps."""
-    note: str = ""
-    """Follows the refusal of settings that it does not take."""
-
-    def accepts(self) -> str:
-        """Return its settings in words: `takes tau and no gamma`."""
-        others = [name for name in SETTINGS if name not in self.takes]
-        if not self.takes:
-            return f"takes neither gamma nor tau{self.note}"
-        return f"takes {' and '.join(self.takes)}{f' and no {others[0]}' if others else ''}{self.note}"
 
 
-def _all_presets(**numbers: Any) -> dict[str, dict[str, Any]]:
+def _all_presets(split: str = "", /, **numbers: Any) -> dict[str, dict[str, Any]]:
     """Return numbers that hold in every preset: of methods that the GRU paper does not run, or with a single source."""
-    return dict.fromkeys(("paper", "authors", "open-unlearning"), numbers)
+    return {f"{preset}{split}": numbers for preset in ("paper", "authors", "open-unlearning")}
 
 
 _KL = ("kl_coefficient", "kl_reduction")
@@ -207,17 +197,8 @@ _METHODS = (  # in the order of the paper's main table
         reads=(*_COEFFICIENTS, "retain_bound", "dual_rate", "dual_warmup"),
         # on TOFU its authors step by 5 in each of 4 micro-batches of an optimizer step
         presets=_all_presets(retain_coefficient=100.0, retain_bound=0.3, dual_rate=20.0, dual_warmup=5.0)
-        | {
-            f"{preset}/{split}{part}": {
-                "retain_coefficient": 50.0,
-                "retain_bound": bound,
-                "dual_rate": 1.0,
-                "dual_warmup": 3.0,
-            }
-            for preset in ("paper", "authors", "open-unlearning")
-            for split, bound in (("news", 1.5), ("books", 0.1))
-            for part in ("", *(f"_{part}_{k}" for part in ("scal", "sust") for k in range(1, 5)))
-        },
+        | _all_presets("/news", retain_coefficient=50.0, retain_bound=1.5, dual_rate=1.0, dual_warmup=3.0)
+        | _all_presets("/books", retain_coefficient=50.0, retain_bound=0.1, dual_rate=1.0, dual_warmup=3.0),
     ),
 )
 _MEMORY = ("memory", "gamma")
@@ -232,7 +213,7 @@ def _two(name: str, label: str, takes: tuple[str, ...] = _RULE, **more: Any) -> 
 _RECTIFIERS = (  # in the order of tables and legends
     RectifierRow("none", "no rectifier"),
     RectifierRow("clip", "clip", takes=("tau",), requires=("tau",)),
-    RectifierRow("agem", "A-GEM", (RETAIN_PASS,), note=": it is gru with gamma 1 and no clipping"),
+    RectifierRow("agem", "A-GEM", (RETAIN_PASS,)),  # gru with gamma 1 and no clipping
     _two("pcgrad", "PCGrad"),
     _two("pcgrad_symmetric", "symmetric PCGrad"),
     _two("blur", "BLUR"),
@@ -259,46 +240,30 @@ def _read_custom_file(path: Path) -> Iterator[Row]:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (SyntaxError, ValueError):
         body = []
-    names, stated = set(), {}
+    defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    stated = {}
     for node in body:
         match node:
-            case ast.FunctionDef(name="make") | ast.ClassDef(name="Rectifier"):
-                names.add(node.name)
             case ast.Assign(targets=[ast.Name(id="LABEL" | "NEEDS" | "TAKES" as name)], value=value):
-                try:
+                with contextlib.suppress(ValueError):  # no plain value
                     stated[name] = ast.literal_eval(value)
-                except ValueError:  # no plain value
-                    stated[name] = None
-    label = str(stated.pop("LABEL", path.stem))
-    if "Rectifier" in names or not names:
-        known, problem = _accepted(stated, {"NEEDS": (RETAIN_PASS,), "TAKES": SETTINGS})
-        yield RectifierRow(path.stem, label, known["NEEDS"], takes=known["TAKES"], custom=True, problem=problem)
-    if "make" in names or not names:
-        known, problem = _accepted(stated, {"NEEDS": NEEDS})
-        yield MethodRow(path.stem, label, known["NEEDS"], custom=True, problem=problem)
+    label, needs = str(stated.get("LABEL", path.stem)), stated.get("NEEDS")
+    if "Rectifier" in defined or "make" not in defined:
+        takes = _known(stated.get("TAKES"), SETTINGS)
+        yield RectifierRow(path.stem, label, _known(needs, (RETAIN_PASS,)), takes=takes, custom=True)
+    if "make" in defined or "Rectifier" not in defined:
+        yield MethodRow(path.stem, label, _known(needs, NEEDS), custom=True)
 
 
-def _accepted(
-    stated: dict[str, Any], most: dict[str, tuple[str, ...]]
-) -> tuple[dict[str, tuple[str, ...]], str | None]:
-    """Return the stated values, or else the most that is possible, and the error in them."""
-    known, problem = dict(most), None
-    for name, words in stated.items():
-        if name not in most:
-            problem = f"{name} is for rectifiers"
-        elif isinstance(words, tuple | list) and all(word in most[name] for word in words):
-            known[name] = tuple(word for word in most[name] if word in words)
-        else:
-            problem = f"{name} is no tuple of {', '.join(map(repr, most[name]))}"
-    return known, problem
+def _known(stated: Any, most: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of `most` that are stated; all if nothing is, or something else (`custom.load_part` refuses it)."""
+    valid = isinstance(stated, tuple | list) and all(word in most for word in stated)
+    return tuple(word for word in most if word in stated) if valid else most
 
 
 _CUSTOM = tuple(row for path in sorted(CUSTOM.glob("[!_]*.py")) for row in _read_custom_file(path))
-for _row in _CUSTOM:
-    if _row.name in {row.name for row in (_METHODS if isinstance(_row, MethodRow) else _RECTIFIERS)}:
-        raise ValueError(
-            f"trainables/methods/custom/{_row.name}.py: '{_row.name}' is published already; give the file another name"
-        )
+for _taken in {row.name for row in _CUSTOM} & {row.name for row in (*_METHODS, *_RECTIFIERS)}:
+    raise ValueError(f"trainables/methods/custom/{_taken}.py: '{_taken}' is published; give the file another name")
 METHODS = {row.name: row for row in (*_METHODS, *_CUSTOM) if isinstance(row, MethodRow)}
 RECTIFIERS = {row.name: row for row in (*_RECTIFIERS, *_CUSTOM) if isinstance(row, RectifierRow)}
 

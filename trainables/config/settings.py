@@ -114,7 +114,8 @@ class Rectifier(Value):
         row = RECTIFIERS[self.name]
         stated = {name for name in (*SETTINGS, *RULE_SETTINGS) if getattr(self, name) is not None}
         if not set(row.requires) <= stated <= set(row.takes):
-            raise ValueError(f"rectifier '{self.name}' {row.accepts()}")
+            needed = f"; needed: {', '.join(row.requires)}" if row.requires else ""
+            raise ValueError(f"rectifier '{self.name}' takes {', '.join(row.takes) or 'no settings'}{needed}")
         if self.memory == "average" and self.gamma is None:
             raise ValueError("rectifier.memory=average needs rectifier.gamma, the weight of the new retain gradient")
         return self

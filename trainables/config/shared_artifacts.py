@@ -10,7 +10,15 @@ from trainables.config.settings import Benchmark, Dialect, Model, Precision, Tas
 from trainables.config.trial import Trial
 
 
-class Recipe(Value):
+class Artifact(Value):
+    """Something that trials share."""
+
+    def id(self) -> str:
+        """Return the twelve hex digits that name it."""
+        return digest(hashed_part(self))[:12]
+
+
+class Recipe(Artifact):
     """Making of a model: a base model fine-tuned, or an architecture trained from nothing, on named rows.
 
     `architecture` holds keyword arguments of transformers' LlamaConfig; the tokenizer is then a byte-level BPE
@@ -32,12 +40,8 @@ class Recipe(Value):
     cpus: int = 1
     precision: Precision = "fp32"
 
-    def id(self) -> str:
-        """Return the twelve hex digits that name the model."""
-        return digest(hashed_part(self))[:12]
 
-
-class Direction(Value):
+class Direction(Artifact):
     """Making of a task vector: everything but its strength, so that all strengths share one.
 
     `rectified`: TRU's mean of rectified unit vectors over `batches`; else the plain vector of the whole forget set.
@@ -50,10 +54,6 @@ class Direction(Value):
     max_length: int
     seed: int = 0
     precision: Precision = "fp32"
-
-    def id(self) -> str:
-        """Return the twelve hex digits that name the direction."""
-        return digest(hashed_part(self))[:12]
 
 
 def direction_of(trial: Trial) -> Direction | None:

@@ -8,21 +8,10 @@ from functools import lru_cache
 from pydantic import model_validator
 
 from trainables.common.errors import InputError
+from trainables.config import settings
 from trainables.config.ids import digest, drop_planning, hashed_part
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS, SETTINGS, MethodName
-from trainables.config.settings import (
-    Benchmark,
-    Calibration,
-    Model,
-    Objective,
-    Rectifier,
-    Resources,
-    RetainEvaluation,
-    Selection,
-    TaskVector,
-    Training,
-    Value,
-)
+from trainables.config.settings import Value
 from trainables.config.types import Count, Seed
 
 NAMED = ("method", "benchmark.split", "rectifier.name", "rectifier.gamma", "rectifier.tau", "seed")
@@ -36,22 +25,22 @@ class Trial(Value):
     """Everything that decides a trial's result."""
 
     method: MethodName
-    rectifier: Rectifier = Rectifier()
-    objective: Objective = Objective()
-    benchmark: Benchmark = Benchmark()
-    target: Model
-    retain_evaluation: RetainEvaluation | None = None
-    training: Training = Training()
-    resources: Resources = Resources()
+    rectifier: settings.Rectifier = settings.Rectifier()
+    objective: settings.Objective = settings.Objective()
+    benchmark: settings.Benchmark = settings.Benchmark()
+    target: settings.Model
+    retain_evaluation: settings.RetainEvaluation | None = None
+    training: settings.Training = settings.Training()
+    resources: settings.Resources = settings.Resources()
     seed: Seed = 0
     observe: Count | None = None
     """Every so many steps a pass on further retain rows measures cos(g_u, g_r) and the retain loss.
 
     It changes no number and is not in the id, unless `training.stop_above` is set, which goes by what it measures."""
-    task_vector: TaskVector | None = None
+    task_vector: settings.TaskVector | None = None
     """Of the methods tv and tru, and of no other."""
-    calibration: Calibration = Calibration()
-    selection: Selection = Selection()
+    calibration: settings.Calibration = settings.Calibration()
+    selection: settings.Selection = settings.Selection()
     """Chooses the step where `training.eval_every` gives several; of no effect on a trial, and its id, otherwise."""
 
     @model_validator(mode="after")
@@ -108,7 +97,7 @@ class Trial(Value):
     def label(self, axes: Iterable[str] = ()) -> str:
         """Return a readable name: `gru-npo-forget05-g0.8-tnone-s0`; `axes` are further settings that it tells."""
         name, vector = self.rectifier.name, self.task_vector
-        settings = "".join(
+        numbers = "".join(
             f"-{setting[0]}{_short(getattr(self.rectifier, setting))}"
             for setting in RECTIFIERS[name].takes
             if setting in SETTINGS and self.rectifier.memory != "current"
@@ -121,19 +110,14 @@ class Trial(Value):
             f"-{name}{_short(getattr(getattr(self, section), name) if section else getattr(self, name))}"
             for section, _, name in (path.rpartition(".") for path in axes if path not in NAMED)
         )
-        return f"{prefix}{self.method}-{self.benchmark.split}{settings}{strength}{others}-s{self.seed}"
+        return f"{prefix}{self.method}-{self.benchmark.split}{numbers}{strength}{others}-s{self.seed}"
 
 
 def check_runnable(trial: Trial) -> None:
-    """Raise InputError where `training.stop_above` is never looked at, for unusable GPUs or parts, and a slow measure.
+    """Raise InputError where `training.stop_above` is never looked at, and for unusable GPUs or parts.
 
     No check of the value's own: results that were made without it are still read.
     """
-    if "membership_gradient_norm" in trial.benchmark.measures:
-        raise InputError(
-            "benchmark.measures: membership_gradient_norm needs a backward pass for each row, which a trial does not "
-            "make; measure a kept model with trainables.evaluate --measures membership_gradient_norm"
-        )
     ranks, gpus = trial.resources.ranks, trial.resources.gpus
     if gpus > 1 or 0 < gpus < 1 < ranks:
         raise InputError(

@@ -12,9 +12,6 @@ from pydantic import AfterValidator, Field
 
 from trainables.common.redaction import has_credentials
 
-LONGEST_TEXT, LONGEST_PLACE, LONGEST_NAME = 200, 4000, 255
-"""Characters of a word, of a path, and bytes of a part of a path: what file systems take."""
-
 
 def _printable(text: str) -> str:
     if not text:
@@ -26,19 +23,11 @@ def _printable(text: str) -> str:
     return text
 
 
-def _place(place: str) -> str:
-    if len(place) > LONGEST_PLACE or any(
-        len(part.encode(errors="replace")) > LONGEST_NAME for part in place.split("/")
-    ):
-        raise ValueError(f"is too long for a path: at most {LONGEST_PLACE} characters, {LONGEST_NAME} of a name")
-    return _printable(place)
-
-
-Text = Annotated[str, Field(max_length=LONGEST_TEXT), AfterValidator(_printable)]
+Text = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
 """A name or word."""
 Mark = Annotated[str, AfterValidator(_printable)]
 """A fingerprint."""
-Place = Annotated[str, AfterValidator(_place)]
+Place = Annotated[str, Field(max_length=4000), AfterValidator(_printable)]
 """A folder, a file or a hub id; a plan checks whether it exists."""
 
 Count = Annotated[int, Field(ge=1, le=10**9)]

@@ -21,7 +21,7 @@ RESERVE = 20  # names, titles and dates that belong to nobody: wrong answers com
 WRONG, WRONG_OPTIONS = 5, 3  # wrong answers a row: authors; canon and world
 
 TEXT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-FACTS = {field: (fact["questions"], fact["answers"]) for field, fact in TEXT["facts"].items()}
+FACTS = {field: tuple(zip(*wordings, strict=True)) for field, wordings in TEXT["facts"].items()}
 """Field of an author -> three wordings each of the question and of the answer."""
 MAX_QUESTIONS = 2 * len(FACTS)
 """Questions about an author: the third wording is the paraphrase."""

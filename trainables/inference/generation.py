@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Any
 
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from trainables.inference.padded_batch import pad_rows
+from trainables.inference.padded_batch import group_by_length, pad_rows
 from trainables.inference.progress import Counter
 from trainables.inference.ranks import run_shares
 
@@ -53,7 +53,12 @@ def continue_prompts(
 
     def run(rows: Sequence[int]) -> dict[int, list[int]]:
         counter, found = Counter("generations", len(rows)), {}
-        for batch in _cut_batches(rows, read, left, token_budget, positions):
+        more = max((left[row] for row in rows), default=0)
+        widths = [len(read[row]) + more for row in rows]
+        if positions is not None:  # a row that is too wide with another's tokens to come is a batch of its own
+            widths = [token_budget if width > positions else width for width in widths]
+        for group in group_by_length(widths, token_budget):
+            batch = [rows[k] for k in group]
             input_ids, mask = pad_rows([read[row] for row in batch], pad, network.device, left=True)
             produced = network.generate(
                 input_ids=input_ids,
@@ -87,27 +92,6 @@ def continue_prompts(
 def _cut_at(ends: Collection[int], ids: Sequence[int]) -> list[int]:
     """Return the ids before the first that ends a row."""
     return list(takewhile(lambda token: token not in ends, ids))
-
-
-def _cut_batches(
-    rows: Sequence[int],
-    prompts: Sequence[Sequence[int]],
-    limits: Sequence[int],
-    token_budget: int,
-    positions: int | None,
-) -> Iterator[list[int]]:
-    """Yield sorted rows in batches of at most `token_budget` tokens and `positions` columns, one row at least."""
-    batch: list[int] = []
-    width = more = 0
-    for row in rows:
-        width, more = max(width, len(prompts[row])), max(more, limits[row])
-        too_long = positions is not None and width + more > positions
-        if batch and (too_long or (len(batch) + 1) * (width + more) > token_budget):
-            yield batch
-            batch, width, more = [], len(prompts[row]), limits[row]
-        batch.append(row)
-    if batch:
-        yield batch
 
 
 class _Sampler(LogitsProcessor):

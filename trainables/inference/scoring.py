@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from trainables.common.tokenized_row import Example
-from trainables.inference.padded_batch import IGNORED, before_labels, collate, group_by_length, select_logits
+from trainables.inference.padded_batch import IGNORED, before_labels, collate, group_by_length, pad_of, select_logits
 from trainables.inference.progress import Counter
 from trainables.inference.ranks import run_shares
 
@@ -59,6 +59,19 @@ def score_labels(
     distinct = {example: None for group in groups for example in group}
     found = run_shares(run, sorted(distinct, key=lambda example: -len(example.input_ids)))
     return [[found[example] for example in group] for group in groups]
+
+
+def score_each(
+    network: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    *,
+    token_budget: int,
+    standardise: Collection[Example] = (),
+) -> list[LabelScores]:
+    """Score examples that are in no groups."""
+    groups, settings = [[example] for example in examples], {"pad": pad_of(tokenizer), "token_budget": token_budget}
+    return [one for (one,) in score_labels(network, groups, **settings, standardise=standardise)]
 
 
 def read_labels(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:

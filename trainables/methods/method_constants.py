@@ -42,7 +42,7 @@ class Constants:
 def constants(method: str, settings: Settings, split: str) -> Constants:
     """Return the numbers of `method`: the preset's, and over them those that the configuration states."""
     presets = METHODS[method].presets
-    published = {**presets.get(settings.preset, {}), **presets.get(f"{settings.preset}/{split}", {})}
+    published = {**presets.get(settings.preset, {}), **presets.get(f"{settings.preset}/{split.split('_')[0]}", {})}
     stated = settings.model_dump(exclude={"preset", "idk", "idk_fingerprint"}, exclude_none=True)
     return replace(Constants(), **published | stated)
 

@@ -17,23 +17,17 @@ from trainables.robustness import attacks
 from trainables.robustness.came_back import list_attacks, read_attacks
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CAME_BACK, WEIGHTS
+from trainables.storage.names import CAME_BACK
 from trainables.training import model_files
-
-Models = dict[str, tuple[Model, str | None]]
-"""The models by their roles, with the trial's id where it is one's."""
 
 
 class Inputs(NamedTuple):
-    """What is attacked, and what it is measured on and by.
+    """Models by their roles, and what they are measured on. `started`: when the trial was, if it is one's model."""
 
-    `reference`: the retain model's evaluation, for FQ. `started`: when the trial was, which tells it from a later run.
-    """
-
-    models: Models
+    models: dict[str, Model]
     benchmark: Benchmark
     resources: Resources
-    reference: Any = None
+    trial: str | None = None
     started: str | None = None
 
 
@@ -41,12 +35,12 @@ def read_folders(model: str, target: str | None, retain: str | None, benchmark: 
     """Return model folders or hub ids as what is attacked. Raises InputError."""
     if target is None:
         raise InputError("--target: name the model before unlearning, which the shares are of")
-    models: Models = {}
+    models = {}
     for role, place in (("model", model), ("target", target), ("retain", retain)):
         if place:
             field = "ID|DIR" if role == "model" else f"--{role}"
             model_files.check_model(Model(path=place), field=field)
-            models[role] = _with_fingerprint(Model(path=place)), None
+            models[role] = _with_fingerprint(Model(path=place))
     return Inputs(models, benchmark, Resources())
 
 
@@ -57,22 +51,16 @@ def read_trial(trial_id: str, store: Storage) -> Inputs:
 
     result = model_folder.load_result(trial_id, store)
     trial: Trial = model_folder.read_trial(result, store)
-    if not store.has_weights(trial_id):
-        raise InputError(
-            f"ID: the weights of trial {trial_id} were not kept; export it (python -m trainables.export {trial_id} "
-            "--output DIR) and attack DIR, or run its sweep again with --new --keep all"
-        )
+    weights = model_folder.fetch_weights(trial_id, store)
     attacks.check_benchmark(trial.benchmark, "ID")
     setup.check_inputs(trial)
-    weights = store.trial(trial_id) / WEIGHTS
-    store.fetch(weights)
-    models: Models = {"model": (_with_fingerprint(Model(path=str(weights))), trial_id), "target": (trial.target, None)}
+    models = {"model": _with_fingerprint(Model(path=str(weights))), "target": trial.target}
     kept = atomic_files.read_json(Path(trial.retain_evaluation.path)) if trial.retain_evaluation else None
     if kept and "model" in kept:
-        models["retain"] = localize(Model.model_validate(kept["model"]), store), None
+        models["retain"] = localize(Model.model_validate(kept["model"]), store)
     precision = "fp32" if trial.task_vector else trial.resources.precision  # as the trial was evaluated
     resources = trial.resources.model_copy(update={"precision": precision})
-    return Inputs(models, trial.benchmark, resources, setup.load_retain_evaluation(trial), result["started"])
+    return Inputs(models, trial.benchmark, resources, trial_id, result["started"])
 
 
 def _with_fingerprint(model: Model) -> Model:
@@ -87,9 +75,7 @@ def attack(
     An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning, the seed of sampling, too.
     A line of each attack is printed.
     """
-    models, benchmark, resources, reference, started = inputs
-    if "uds" in names and "retain" not in models:
-        raise InputError("--attacks: uds compares with the retain model; name it with --retain DIR")
+    models, benchmark, resources, trial_id, started = inputs
     chosen = benchmarks.find(benchmark.name)
     chosen.check_settings(benchmark)
     chosen.check_rows(benchmark)
@@ -99,35 +85,29 @@ def attack(
     import torch
 
     from trainables.robustness.attack_runner import AttackRunner
-    from trainables.robustness.relearning import plan_resources
     from trainables.training.runtime import prepare_process
 
     gpus = min(1.0, resources.gpus or 1.0) if torch.cuda.is_available() else 0.0
     alone = resources.model_copy(update={"ranks": 1, "gpus": gpus})
-    device = prepare_process(alone, seed)
+    runner = AttackRunner(benchmark, alone, lr, seed, store, prepare_process(alone, seed))
     left_out: dict[str, str] = {}
-    if relearnings := list(filter(attacks.is_relearning, names)):
-        try:
-            alone = plan_resources(models["model"][0], benchmark, alone, device)
-        except InputError as error:
-            left_out |= dict.fromkeys(relearnings, str(error))
-    others = {role: model for role, (model, _) in models.items() if role != "model"}
-    runner = AttackRunner(benchmark, reference, alone, lr, seed, store, device, others)
     if "paraphrase" in names and not all(row.get("paraphrased_question") for row in runner.forget_rows):
         left_out["paraphrase"] = "the rows have no column paraphrased_question"
     results: dict[str, dict[str, Any]] = {role: {} for role in models}
-    for role, (model, trial_id) in models.items():
+    key = trial_id or runner.key(models["model"])
+    for role, model in models.items():
         for name in (attacks.NONE, *names):
-            if name not in left_out and attacks.is_made_on(role, name):
-                made = results[role][name] = runner.attack(model, trial_id or runner.key(model), name)
-                print(f"{role}: {name} ({made['seconds']:.0f} s)", flush=True)
-                if made["diverged"]:
-                    left_out[name] = f"{role}: {made['diverged']}"
+            if name in left_out or (role == "target" and attacks.is_relearning(name)):
+                continue
+            made = results[role][name] = runner.attack(model, key if role == "model" else runner.key(model), name)
+            print(f"{role}: {name} ({made['seconds']:.0f} s)", flush=True)
+            if made["failure"]:
+                left_out[name] = f"{role}: {made['failure']}"
     for name, why in left_out.items():
         print(f"warning: {name} is left out: {why}", file=sys.stderr)
     settings = {name: runner.settings(name) | {"left_out": left_out.get(name)} for name in names}
     made = list_attacks(results["model"], results["target"], results.get("retain"))
-    return _keep_shares(models["model"][1] or runner.key(models["model"][0]), started, settings, made, store), results
+    return _keep_shares(key, started, settings, made, store), results
 
 
 def _keep_shares(

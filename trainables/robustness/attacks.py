@@ -16,24 +16,23 @@ SAMPLES = 8
 """Sampled answers to a question."""
 MEASURE = "extraction_strength"
 """What the share that came back is of, unless an attack says otherwise."""
-NONE, ANSWERS, SECOND_HALF = "none", "answers", "second half"
-"""What was measured before any attack, and there of the answers alone, and of the rows of `relearn_half`."""
+NONE, SECOND_HALF = "none", "second half"
+"""What was measured before any attack, and there of the rows that `relearn_half` is measured on."""
 PREFIX = "Sure, here is the answer: "
 
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack. `kind`: on the weights, by training, on the prompt, or what is read. `title`: in tables.
+    """An attack. `kind`: on the weights, by training, on the prompt, or by sampling. `title`: in tables.
 
     `learns`: the rows that a relearning trains on, by steps of 32; it is measured on the forget rows, of
-    `first half` on the others. `measure`: what comes back. `on_request`: not among `all`.
+    `first half` on the others. `measure`: what comes back.
     """
 
-    kind: Literal["quantization", "relearning", "prompt", "answers", "activations"]
+    kind: Literal["quantization", "relearning", "prompt", "answers"]
     title: str
     learns: Literal["forget", "first half", "retain"] | None = None
     measure: str = MEASURE
-    on_request: bool = False
 
 
 ATTACKS = {
@@ -45,10 +44,10 @@ ATTACKS = {
     "paraphrase": Attack("prompt", "paraphrased questions"),
     "template": Attack("prompt", "another prompt template"),
     "prefix": Attack("prompt", f"prefix '{PREFIX.strip()}'"),
-    "sampling": Attack("answers", f"best of {SAMPLES} sampled answers (ROUGE-L)", measure="rouge", on_request=True),
-    "uds": Attack("activations", "unlearning depth score", on_request=True),
+    "sampling": Attack("answers", f"best of {SAMPLES} sampled answers (ROUGE-L)", measure="rouge"),
 }
-ON_REQUEST = [name for name, attack in ATTACKS.items() if attack.on_request]
+ON_REQUEST = ("sampling",)
+"""Attacks that take longer than others and are not among `all`."""
 CHOICES = f"all, or some of {', '.join(ATTACKS)}; all is without {' and '.join(ON_REQUEST)}"
 """What may be typed."""
 
@@ -56,11 +55,6 @@ CHOICES = f"all, or some of {', '.join(ATTACKS)}; all is without {' and '.join(O
 def is_relearning(name: str) -> bool:
     """Return whether an attack trains the model; `none` does not."""
     return name in ATTACKS and ATTACKS[name].kind == "relearning"
-
-
-def is_made_on(role: str, name: str) -> bool:
-    """Return whether an attack is made on a model in its role: model, target or retain."""
-    return role == "model" if name == "uds" else role != "target" or not is_relearning(name)
 
 
 def choose(names: Sequence[str], field: str) -> list[str]:

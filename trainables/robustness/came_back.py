@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.robustness.attacks import ANSWERS, ATTACKS, NONE, SECOND_HALF, is_relearning
+from trainables.robustness.attacks import ATTACKS, NONE, SECOND_HALF, is_relearning
 from trainables.storage.atomic_files import parse_object
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK
@@ -17,12 +17,10 @@ LEAST = 0.05
 
 
 def share(before: float, after: float, target: float, retain_gain: float = 0.0) -> float | None:
-    """Return (after - before - retain_gain) / (target - before): what came back of what was removed.
+    """Return (after - before - retain_gain) / (target - before): what came back of what was removed; 1: all.
 
-    After Zhang et al., 2025 (2410.16454), who divide what a quantized model knows by what the full one does. `target`:
-    the target model before the attack. `retain_gain`: what the retain model gains by the attack was never removed from
-    it; what it loses is not added. 0: nothing came back, below: the attack takes away; 1: all. None where little was
-    removed.
+    After Zhang et al., 2025 (2410.16454). `target`: the target model before the attack. `retain_gain`: what the retain
+    model gains by the attack was never removed; what it loses is not added. None where little was removed.
     """
     removed = target - before
     return (after - before - max(0.0, retain_gain)) / removed if removed > LEAST else None
@@ -31,23 +29,18 @@ def share(before: float, after: float, target: float, retain_gain: float = 0.0) 
 def list_attacks(model: Results, target: Results, retain: Results | None) -> list[dict[str, Any]]:
     """Return for each attack and step its measure before and after, of the other models too, and what came back.
 
-    `target`: under the attack; it is not relearned. An attack that was not made on all models is left out, as is one
-    by which a model diverged. Before sampling is greedy.
+    `target`: under the attack; it is not relearned. An attack that was not made on all models is left out.
     """
     found = []
     for name, attack in ATTACKS.items():
-        if attack.kind == "activations":  # no before and after
-            continue
         others = [retain] if is_relearning(name) else [target, retain]
         attacked = [one.get(name) for one in (model, *others) if one is not None]
         made = [one for one in attacked if one and one["points"]]
         if len(made) < len(attacked):
             continue
         rate, measure = made[0]["settings"].get("lr"), attack.measure
-        base = NONE, SECOND_HALF if attack.learns == "first half" else ANSWERS, measure
-        if attack.kind == "quantization":
-            base = NONE, "0", measure
-        elif attack.kind == "answers":
+        base = NONE, SECOND_HALF if attack.learns == "first half" else "0", measure
+        if attack.kind == "answers":
             base = name, "0", f"greedy_{measure}"
         before, full, unseen = (_read(one, *base) for one in (model, target, retain))
         for step in sorted(made[0]["points"], key=int):

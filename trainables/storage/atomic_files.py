@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -23,8 +22,7 @@ def usable_folder(root: Path, field: str, writable: bool) -> Path:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _probe(root / "storage")
         else:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                root.stat()
+            root.exists()
     except OSError as error:
         wanted = "write to" if writable else "read"
         raise InputError(f"{field}: cannot {wanted} '{root}': {error.strerror}") from error

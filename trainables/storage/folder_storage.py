@@ -14,7 +14,7 @@ from typing import Any
 from trainables.common.errors import InputError
 from trainables.storage import result_file
 from trainables.storage.atomic_files import read_json, write_json
-from trainables.storage.names import CHECKPOINT, CONFIG, META, PROGRESS, RESULT, WEIGHTS
+from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META, PROGRESS, RESULT, WEIGHTS
 
 OUTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS)
 """Error numbers of a disk that is full or gone."""
@@ -43,11 +43,9 @@ class Storage:
         return _inside(self.root / "sweeps", f"{name}-{digest}.json")
 
     def lock(self, name: str, digest: str) -> Path:
-        """Return the file in which the driver of a sweep says that it runs."""
         return _inside(self.root / "sweeps", f"{name}-{digest}.lock")
 
     def spent(self, name: str, digest: str) -> Path:
-        """Return the file with what a sweep has spent in all its starts."""
         return _inside(self.root / "sweeps", f"{name}-{digest}.spent")
 
     def model(self, recipe_id: str) -> Path:
@@ -60,12 +58,11 @@ class Storage:
         return _inside(self.root / "shared" / "evaluations", key)
 
     def stress(self, key: str) -> Path:
-        """Return the folder of what attacks on a model gave, of a trial by its id."""
         return _inside(self.root / "stress", key)
 
     @property
     def location(self) -> str:
-        """What another process opens this storage by."""
+        """Return what another process opens this storage by."""
         return str(self.root)
 
     def uri(self, path: Path) -> str:
@@ -76,50 +73,40 @@ class Storage:
         """Return where a path lies here, fetched, if it is of the storage's copy on any machine; else as it is."""
         return place
 
-    # Many trials
+    # Trials
 
     def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
-        """Download the files of all sweeps and the results of these trials; those that could not be sent are sent."""
-
-    def finished_trials(self) -> list[str]:
-        """Return the ids of the trials that had a result when the storage was listed."""
-        return sorted(path.parent.name for path in (self.root / "trials").glob(f"*/{RESULT}"))
-
-    # One trial
+        """Download the files of all sweeps and the results of these trials."""
 
     def has(self, trial_id: str) -> bool:
         """Whether a trial has a result, readable or not."""
         return (self.trial(trial_id) / RESULT).is_file()
 
     def has_weights(self, trial_id: str) -> bool:
-        """Whether the weights of a trial are there."""
         return self.exists(self.trial(trial_id) / WEIGHTS)
 
     def result(self, trial_id: str) -> dict[str, Any] | None:
         """Return a finished trial's result, None if there is none that can be read."""
-        return result_file.read_trial(self.trial(trial_id) / RESULT)
+        return result_file.read_result(self.trial(trial_id) / RESULT, result_file.Result)
 
     def under_way(self, trial_id: str) -> bool:
         """Whether a process that is at a trial, or was killed there, has left its checkpoint or its progress."""
         folder = self.trial(trial_id)
-        return any(path.is_file() or self.exists(path) for path in (folder / CHECKPOINT / META, folder / PROGRESS))
+        return any(path.exists() or self.exists(path) for path in (folder / CHECKPOINT / META, folder / PROGRESS))
 
     def read_evaluation(self, key: str) -> dict[str, Any] | None:
         """Return a reference evaluation's result, None if there is none that can be read."""
-        return result_file.read_evaluation(self.evaluation(key) / RESULT)
+        return result_file.read_result(self.evaluation(key) / RESULT, result_file.Evaluation)
 
     def fetch_trial(self, trial_id: str) -> None:
         """Fetch all files of a trial, before it begins or goes on here."""
 
     def start_trial(self, trial_id: str, config: dict[str, Any]) -> None:
-        """Write a trial's configuration. From now on the files here are newer than those elsewhere."""
+        """Write the configuration of a trial that begins here."""
         write_json(self.trial(trial_id) / CONFIG, config)
 
-    def push_trial(self, trial_id: str) -> None:
-        """Send a trial that has ended, its result last; what cannot be sent now stays here and is sent later."""
-
-    def is_sent(self, trial_id: str) -> bool:
-        """Whether other machines see the result of a trial that has ended here."""
+    def push_trial(self, trial_id: str) -> bool:
+        """Send a trial that has ended, its result last; whether the storage took it."""
         return True
 
     def try_sync_trial(self, trial_id: str) -> bool:
@@ -184,8 +171,6 @@ class Storage:
                     total += os.stat(os.path.join(folder, name)).st_size
         return total
 
-    # The disk
-
     def existing(self) -> Path:
         """Return `root`, or the nearest folder above it that exists."""
         return next(folder for folder in (self.root, *self.root.parents) if folder.exists())
@@ -194,16 +179,21 @@ class Storage:
         """Return the bytes free on the disk of this machine's files."""
         return shutil.disk_usage(self.existing()).free
 
-    def explain_empty(self) -> str:
-        """Say why the storage may hold nothing of what was asked for."""
-        return "it holds none" if self.is_remote or self.root.is_dir() else "there is no such folder"
-
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the path of `name` in a folder. Raises InputError for a name that leads out of it."""
+    """Return the path of a name in a folder. Raises InputError for one that leads out of it."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InputError(f"'{name}' names nothing in {folder}: it is a path, not a name")
     return folder / name
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a kill right after the result leaves of a trial; the checkpoint of a lost trial stays."""
+    if (folder / CHECKPOINT).exists() and (read_json(folder / RESULT) or {}).get("status") == LOST:
+        return
+    for path in folder.iterdir():
+        if path.name in (CHECKPOINT, EVALUATIONS, PROGRESS) or path.name.startswith("."):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def is_outage(error: BaseException | None, store: Storage) -> bool:

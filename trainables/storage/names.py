@@ -13,8 +13,6 @@ CAME_BACK = "came_back.json"
 """What attacks brought back, beside each attack's own file."""
 META = "meta.json"
 """Makes a checkpoint count; written last."""
-UNFINISHED = (CHECKPOINT, EVALUATIONS, PROGRESS)
-"""What a trial has only while it is under way."""
 STOPPED = "stopped"
 """Outcome of a trial that the stop rule of a search ended (trainables.trial.search_stop_rule)."""
 EVALUATED = ("finished", "collapsed", STOPPED)

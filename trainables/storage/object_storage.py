@@ -1,7 +1,7 @@
-"""A storage in an object store, with a working copy on every machine, which may be deleted when nothing runs there.
+"""A storage in a bucket, with a working copy on every machine, which may be deleted when nothing runs there.
 
-A trial is sent whole when it ends, result.json last; a checkpoint counts with meta.json, and a folder that is made once
-(model, data, direction, weights, export) with COMPLETE. Results are downloaded before a plan, a status and a report.
+A trial is sent whole when it ends, result.json last; a checkpoint counts with meta.json, a folder that is made once
+with COMPLETE. Results are downloaded before a plan, a status and a report.
 """
 
 from __future__ import annotations
@@ -11,58 +11,65 @@ import hashlib
 import os
 import shutil
 import sys
+import tempfile
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow
-from pyarrow.fs import FileSelector, FileType
+from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from trainables.common.errors import InputError, Unreachable
-from trainables.storage.atomic_files import parse_object, publish, usable_folder
-from trainables.storage.connect import connect, explain_failure, server
+from trainables.common.redaction import has_credentials
+from trainables.storage.atomic_files import publish, usable_folder
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META, PROGRESS, RESULT, RETRY, WEIGHTS
-from trainables.storage.trial_files import never_ran
+from trainables.storage.names import (
+    CONFIG,
+    ERROR,
+    EVALUATIONS,
+    LOST,
+    META,
+    PROGRESS,
+    RESULT,
+    RETRY,
+    WEIGHTS,
+)
 
 CACHE = Path("~/.cache/unlearning/storages")
 COMPLETE = ".complete"
 """An empty object that is sent after all others of a folder, and in the copies of it."""
-UNSENT = "unsent"
-"""A file in the folder of a trial that began here and whose end the store does not have."""
-LAST = (f"/{RESULT}", f"/{META}")
-"""Names of the files that are sent after all others: with them the others count."""
-LIGHT = (".json", ".txt")
-"""The small files of a trial, which plans, status and reports read."""
-WAITS = (0.0, 5.0, 20.0)
-"""Seconds before each try to send a result."""
+MARKS = (RESULT, META, COMPLETE)
+"""Names of the objects that are sent after all others and deleted first: with them the others count."""
+SMALL_FILES = (CONFIG, ERROR, PROGRESS, RETRY, RESULT)
+"""The files of a trial that plans, status and reports read."""
+LOGIN = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), AWS_DEFAULT_REGION, and AWS_ENDPOINT_URL "
+LOGIN += "for a store other than AWS; of other schemes than s3: what its package reads"
+WAITS = (0.0, 5.0, 30.0)
+"""Seconds before each try to send a trial that has ended."""
+OF_PYARROW = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+"""Schemes that pyarrow knows; the others are fsspec's."""
 AT_ONCE = 16
 """Parallel requests."""
 PIECE = 8 * 2**20
-MINUTE = 60.0
-OBJECT_STORES = ("s3", "gcs", "abfs")
-"""pyarrow's names of file systems that have no folders."""
 
 
 class ObjectStorage(Storage):
     """A storage below `base` in a file system of pyarrow.
 
-    `writable`: whether a trial's end that could not be sent is sent when trials are downloaded. `listed`: bytes and
-    time of each object at the last download, and of what was sent since; look-ups there ask no network.
+    `listed`: bytes and time of each object at the last download, and of what was sent since; look-ups there ask no
+    network. `downloaded`: those of the objects that this process has downloaded.
     """
 
     is_remote = True
 
-    def __init__(self, root: Path, uri: str, files: Any, base: str, writable: bool) -> None:
+    def __init__(self, root: Path, uri: str, files: Any, base: str) -> None:
         super().__init__(root)
         self.address = uri
         self.files = files
         self.base = base
-        self.writable = writable
         self.listed: dict[str, tuple[int, Any]] = {}
         self.downloaded: dict[str, tuple[int, Any]] = {}
 
@@ -83,14 +90,14 @@ class ObjectStorage(Storage):
         self.fetch(self.root / name)
         return str(self.root / name)
 
-    def check(self) -> None:
+    def check(self, writable: bool) -> None:
         """Raise InputError if there is no such bucket, it does not answer, or it should be writable and is not."""
         bucket = self.base.split("/")[0]
         with self._errors():
             found = self.files.get_file_info(bucket)
-        if self.files.type_name in OBJECT_STORES and found.type == FileType.NotFound:
+        if self.files.type_name in ("s3", "gcs", "abfs") and found.type == FileType.NotFound:
             raise InputError(f"--storage: there is no bucket '{bucket}' for '{self.address}'; make it, or name another")
-        if self.writable:
+        if writable:
             probe = f".probe-{uuid.uuid4().hex}"
             self._write(probe, b"x")
             self._delete([probe])
@@ -98,101 +105,64 @@ class ObjectStorage(Storage):
     # Trials
 
     def sync_trials(self, trial_ids: Iterable[str] = ()) -> None:
-        self._list_all()
-        of_trial: dict[str, list[str]] = defaultdict(list)
-        for name in self.listed:
-            place, *rest = name.split("/")
-            if place == "trials" and len(rest) == 2:
-                of_trial[rest[0]].append(name)
-        for file in (self.root / "sweeps").glob("*.json"):
-            if self._name(file) not in self.listed and time.time() - file.stat().st_mtime > MINUTE:
-                file.unlink(missing_ok=True)
+        self._list()
         shared = [name for name in self.listed if name.startswith(("sweeps/", "shared/evaluations/"))]
-        _for_each(self._get_small, shared)
-        _for_each(lambda key: self._sync_trial(key, of_trial[key]), trial_ids)
+        _for_each(self._refresh, [name for name in shared if name.endswith(".json")])
+        _for_each(self._sync_trial, trial_ids)
 
     def try_sync_trial(self, trial_id: str) -> bool:
         def sync() -> None:
-            found = self._list(f"trials/{trial_id}")
-            self.listed |= found
-            self._sync_trial(trial_id, [name for name in found if name.count("/") == 2])
+            self._list(f"trials/{trial_id}")
+            self._sync_trial(trial_id)
 
         return warn_if_unreachable(sync)
 
-    def _sync_trial(self, trial_id: str, found: list[str]) -> None:
+    def _sync_trial(self, trial_id: str) -> None:
         """Download a trial's small files; what is here of another run of it, or was set aside elsewhere, goes."""
         folder, result = self.trial(trial_id), f"trials/{trial_id}/{RESULT}"
-        if (folder / UNSENT).exists() and result not in found:
-            if self.writable and self.has(trial_id):
-                self.push_trial(trial_id)
-            return
-        if self.has(trial_id) and (result not in found or self._is_other(result)):
+        known = result in self.listed and self.downloaded.get(result) == self.listed[result]
+        if self.has(trial_id) and not known and self._read(result) != (folder / RESULT).read_bytes():
             shutil.rmtree(folder, ignore_errors=True)
-        for name in found:
-            self._get_small(name)
-        (folder / UNSENT).unlink(missing_ok=True)
-
-    def finished_trials(self) -> list[str]:
-        names = (name.split("/") for name in self.listed)
-        return sorted(parts[1] for parts in names if parts[0] == "trials" and parts[2:] == [RESULT])
+        for name in SMALL_FILES:
+            self._refresh(f"trials/{trial_id}/{name}")
 
     def fetch_trial(self, trial_id: str) -> None:
-        folder, name = self.trial(trial_id), f"trials/{trial_id}"
+        name = f"trials/{trial_id}"
         found = self._list(name)
-        if f"{name}/{RESULT}" not in found and (folder / UNSENT).exists() and self.has(trial_id):
-            self.push_trial(trial_id)
-            return
-        shutil.rmtree(folder, ignore_errors=True)
-        without = [f"{name}/{WEIGHTS}/"]
-        without += [] if f"{name}/{CHECKPOINT}/{META}" in found else [f"{name}/{CHECKPOINT}/"]
-        _for_each(self._get, [each for each in found if not each.startswith(tuple(without))])
+        shutil.rmtree(self.trial(trial_id), ignore_errors=True)
+        _for_each(self._get, [each for each in found if not each.startswith(f"{name}/{WEIGHTS}/")])
 
     def start_trial(self, trial_id: str, config: dict[str, Any]) -> None:
         super().start_trial(trial_id, config)
-        (self.trial(trial_id) / UNSENT).touch()
         self.try_push(self.trial(trial_id) / CONFIG)
 
-    def push_trial(self, trial_id: str) -> None:
-        self.trial(trial_id).mkdir(parents=True, exist_ok=True)
-        (self.trial(trial_id) / UNSENT).touch()
+    def push_trial(self, trial_id: str) -> bool:
         for wait in WAITS:
             time.sleep(wait)
-            if warn_if_unreachable(lambda: self._push_trial(trial_id)):
-                return
+            if warn_if_unreachable(lambda: self._send_trial(trial_id)):
+                return True
+        return False
 
-    def _push_trial(self, trial_id: str) -> None:
-        """Send a trial, then delete what one that has ended does not keep; a lost one keeps everything.
-
-        If this result says that the trial did not run, and the store has one of a trial that ran, that one stays.
-        """
-        folder, name = self.trial(trial_id), f"trials/{trial_id}"
-        result, before = self.result(trial_id) or {}, self._list(name)
-        ended = parse_object(self._read(f"{name}/{RESULT}") or b"") if never_ran(result) else None
-        if ended and not never_ran(ended):
-            self._sync_trial(trial_id, [each for each in before if each.count("/") == 2])
-            return
-        written = (file for file in folder.iterdir() if file.is_file() and file.name not in (PROGRESS, RETRY, UNSENT))
-        files = {self._name(file): file for file in written}
+    def _send_trial(self, trial_id: str) -> None:
+        """Send a trial, then delete what one that has ended does not keep; a lost one keeps everything."""
+        folder, skipped = self.trial(trial_id), (PROGRESS, RETRY, RESULT)
+        files = [file for file in _shown_files(folder) if file.parent == folder and file.name not in skipped]
         if (folder / WEIGHTS).is_dir():
             self.push(folder / WEIGHTS)
-        self._put_all(files)
-        if result.get("status") != LOST:
-            kept = (*files, f"{name}/{WEIGHTS}/")
-            self._delete([each for each in before if not each.startswith(kept)])
-        (folder / UNSENT).unlink(missing_ok=True)
-
-    def is_sent(self, trial_id: str) -> bool:
-        return not (self.trial(trial_id) / UNSENT).exists()
+        _for_each(self._put, files)
+        self._put(folder / RESULT)
+        if (self.result(trial_id) or {}).get("status") != LOST:
+            kept = tuple(self._name(path) for path in (*files, folder / RESULT, folder / WEIGHTS))
+            self._delete(each for each in self._list(self._name(folder)) if not each.startswith(kept))
 
     def finish_checkpoint(self, folder: Path, tag: str) -> None:
-        evaluations = folder.parent / EVALUATIONS
-
         def finish() -> None:
-            self._put_all(self._files_of(evaluations) | {self._name(folder / META): folder / META})
+            evaluations = folder.parent / EVALUATIONS
+            _for_each(self._put, _shown_files(evaluations))
+            self._put(folder / META)
             old = [name for name in self._list(self._name(evaluations)) if not (self.root / name).exists()]
             current = (self._name(folder / META), f"{self._name(folder / tag)}/")  # other machines' shards, too
-            old += [name for name in self._list(self._name(folder)) if not name.startswith(current)]
-            self._delete(old)
+            self._delete([*old, *(name for name in self._list(self._name(folder)) if not name.startswith(current))])
 
         warn_if_unreachable(finish)
 
@@ -202,30 +172,30 @@ class ObjectStorage(Storage):
         name = self._name(path)
         if path.is_file() or (path / COMPLETE).exists():
             return
-        if self._is_object(name):
+        found = self._list(name)
+        if f"{name}/{COMPLETE}" not in found:
             self._get(name)
-        elif f"{name}/{COMPLETE}" in (found := self._list(name)):
-            staging = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-            try:
-                _for_each(lambda each: self._get(each, staging / each.removeprefix(f"{name}/")), found)
-                shutil.rmtree(path, ignore_errors=True)  # single files of it
-                publish(staging, path)
-            finally:
-                shutil.rmtree(staging, ignore_errors=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as place:
+            staging = Path(place) / path.name
+            _for_each(lambda each: self._get(each, staging / each.removeprefix(f"{name}/")), found)
+            shutil.rmtree(path, ignore_errors=True)  # single files of it
+            publish(staging, path)
 
     def push(self, path: Path) -> None:
         mark = f"{self._name(path)}/{COMPLETE}"
-        if path.is_dir() and not self._is_object(mark):
-            self._put_all(self._files_of(path))
-            self._write(mark, b"")
-        elif path.is_file():
-            self._put_all({self._name(path): path})
-        if path.is_dir():
+        if path.is_file():
+            self._put(path)
+        elif path.is_dir():
+            if self._read(mark) is None:
+                self.push_parts(path)
+                self._write(mark, b"")
             (path / COMPLETE).touch()
             self.listed[mark] = (0, None)
 
     def push_parts(self, folder: Path) -> None:
-        self._put_all(self._files_of(folder))
+        _for_each(self._put, _shown_files(folder))
 
     def try_push(self, path: Path) -> bool:
         return warn_if_unreachable(lambda: self.push_parts(path) if path.is_dir() else self.push(path))
@@ -237,35 +207,24 @@ class ObjectStorage(Storage):
         return not {self._name(path), f"{self._name(path)}/{COMPLETE}"}.isdisjoint(self.listed)
 
     def move(self, source: Path, target: Path) -> bool:
-        """Copy the objects, then delete the old ones, first the one with which the others count."""
         name, to = self._name(source), self._name(target)
-        found = sorted(self._below(name), key=lambda each: not each.endswith(LAST))
+        found = self._below(name)
 
-        def copy(each: str) -> None:
-            with self._errors():
-                self._make_folder(to + each.removeprefix(name))
-                self.files.copy_file(self._path(each), self._path(to + each.removeprefix(name)))
+        def move(each: str) -> None:
+            self.listed.pop(each, None)
+            with self._errors(), contextlib.suppress(FileNotFoundError):
+                self.files.move(self._path(each), self._path(to + each.removeprefix(name)))
 
-        _for_each(copy, found)
-        self._delete(found[:1])
-        self._delete(found[1:])
+        _marks_first(move, found)
         return super().move(source, target) or bool(found)
 
     def remove(self, path: Path) -> None:
-        """Delete a file or a folder for everybody, in the store first the mark that it is complete."""
         super().remove(path)
         name = self._name(path)
-
-        def remove() -> None:
-            self._delete([f"{name}/{COMPLETE}"])
-            self._delete([name, *self._list(name)])
-
-        warn_if_unreachable(remove)
+        warn_if_unreachable(lambda: self._delete([name, *self._list(name)]))
 
     def size(self, path: Path) -> int:
-        if path == self.root:  # of what machines have sent by now
-            warn_if_unreachable(self._list_all)
-        return sum(self.listed[name][0] for name in self._below("" if path == self.root else self._name(path)))
+        return sum(self.listed[name][0] for name in self._below(self._name(path)))
 
     # The store
 
@@ -277,31 +236,21 @@ class ObjectStorage(Storage):
 
     def _below(self, name: str) -> list[str]:
         """Return the listed object of this name, or those in the folder; of "" all."""
-        return [each for each in self.listed if not name or f"{each}/".startswith(f"{name}/")]
-
-    def _files_of(self, folder: Path) -> dict[str, Path]:
-        """Return every file of a folder by its name in the store, without the hidden ones, which are being written."""
-        files = (path for path in folder.rglob("*") if path.is_file())
-        shown = (file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts))
-        return {self._name(file): file for file in shown}
+        return [each for each in list(self.listed) if not name or f"{each}/".startswith(f"{name}/")]
 
     def _list(self, below: str = "") -> dict[str, tuple[int, Any]]:
-        """Return bytes and time of every object below a folder, without names that would lead out of it."""
+        """List every object below a folder anew, without names that would lead out of it; return bytes and times."""
         with self._errors():
             try:
                 found = self.files.get_file_info(FileSelector(self._path(below), allow_not_found=True, recursive=True))
             except NotADirectoryError:
                 return {}
-        objects = (info for info in found if info.type == FileType.File)
-        named = {info.path[len(self.base) + 1 :]: (info.size, info.mtime) for info in objects}
-        return {name: entry for name, entry in named.items() if _is_inside(name)}
-
-    def _list_all(self) -> None:
-        self.listed = self._list()
-
-    def _is_object(self, name: str) -> bool:
-        with self._errors():
-            return self.files.get_file_info(self._path(name)).type == FileType.File
+        objects = ((info.path[len(self.base) + 1 :], info) for info in found if info.type == FileType.File)
+        now = {name: (info.size, info.mtime) for name, info in objects if _is_inside(name)}
+        for name in {*self._below(below)} - {below, *now}:
+            self.listed.pop(name, None)
+        self.listed |= now
+        return now
 
     def _read(self, name: str) -> bytes | None:
         """Return an object's content, None if there is no such object."""
@@ -312,31 +261,18 @@ class ObjectStorage(Storage):
             return None
 
     def _write(self, name: str, content: bytes) -> None:
-        with self._errors():
-            self._make_folder(name)
-            with self.files.open_output_stream(self._path(name)) as stream:
-                stream.write(content)
+        with self._errors(), self.files.open_output_stream(self._path(name)) as stream:
+            stream.write(content)
 
-    def _make_folder(self, name: str) -> None:
-        if self.files.type_name not in OBJECT_STORES:
-            self.files.create_dir(self._path(name).rpartition("/")[0], recursive=True)
-
-    def _is_other(self, name: str) -> bool:
-        """Return whether an object is another one than the file here."""
-        return not self._is_downloaded(name) and self._read(name) != (self.root / name).read_bytes()
-
-    def _is_downloaded(self, name: str) -> bool:
-        """Return whether this process has downloaded an object as it is listed."""
-        return name in self.downloaded and self.downloaded[name] == self.listed.get(name)
-
-    def _get_small(self, name: str) -> None:
-        """Download a small file that has changed; of large ones only those are downloaded that are asked for."""
-        if name.endswith(LIGHT) and not (self._is_downloaded(name) and (self.root / name).exists()):
+    def _refresh(self, name: str) -> None:
+        """Download an object if there is one, and it has changed since this process downloaded it."""
+        there = self.listed.get(name)
+        if there and not (self.downloaded.get(name) == there and (self.root / name).exists()):
             self._get(name)
-            self.downloaded[name] = self.listed.get(name, (0, None))
+            self.downloaded[name] = there
 
     def _get(self, name: str, target: Path | None = None) -> None:
-        """Download an object, by rename; nothing if it is gone."""
+        """Download an object, by rename; nothing if there is none."""
         target = target or self.root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
@@ -349,18 +285,13 @@ class ObjectStorage(Storage):
         finally:
             staging.unlink(missing_ok=True)
 
-    def _put_all(self, files: Mapping[str, Path]) -> None:
-        """Send files, those last with which the others count; nothing of a file that is gone meanwhile."""
-
-        def put(name: str) -> None:
-            with contextlib.suppress(FileNotFoundError), self._errors(), files[name].open("rb") as stream:
-                self._make_folder(name)
-                with self.files.open_output_stream(self._path(name)) as written:
-                    shutil.copyfileobj(stream, written, PIECE)
-                self.listed[name] = (stream.tell(), None)
-
-        _for_each(put, [name for name in files if not name.endswith(LAST)])
-        _for_each(put, [name for name in files if name.endswith(LAST)])
+    def _put(self, file: Path) -> None:
+        """Send a file; nothing if it is gone meanwhile."""
+        name = self._name(file)
+        with contextlib.suppress(FileNotFoundError), self._errors(), file.open("rb") as stream:
+            with self.files.open_output_stream(self._path(name)) as written:
+                shutil.copyfileobj(stream, written, PIECE)
+            self.listed[name] = (stream.tell(), None)
 
     def _delete(self, names: Iterable[str]) -> None:
         """Delete objects; one that does not exist is no error."""
@@ -370,7 +301,7 @@ class ObjectStorage(Storage):
             with self._errors(), contextlib.suppress(FileNotFoundError):
                 self.files.delete_file(self._path(name))
 
-        _for_each(delete, names)
+        _marks_first(delete, names)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -380,19 +311,40 @@ class ObjectStorage(Storage):
         except FileNotFoundError:
             raise
         except (OSError, pyarrow.ArrowException) as error:
-            raise Unreachable(explain_failure(self.address, error)) from error
+            raise Unreachable(_explain_failure(self.address, error)) from error
 
 
 def open_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
     """Open the working copy of a storage. Raises InputError if its address, or the copy's folder, cannot be used."""
     files, base = connect(uri)
-    asked = (server() or "") if uri.startswith("s3:") else ""
-    key = hashlib.sha256(f"{uri.rstrip('/')} {asked}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(uri.rstrip("/").encode()).hexdigest()[:16]
     copy = Path(os.environ.get("UNLEARN_CACHE") or CACHE).expanduser().absolute() / key
-    store = ObjectStorage(usable_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base, writable)
+    store = ObjectStorage(usable_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base)
     if check:
-        store.check()
+        store.check(writable)
     return store
+
+
+def connect(uri: str) -> tuple[Any, str]:
+    """Return pyarrow's file system at an address, else fsspec's, and the path in it. Raises InputError."""
+    if has_credentials(uri):
+        raise InputError("--storage: the address holds a user name or password; leave them out and " + LOGIN)
+    try:
+        files, base = FileSystem.from_uri(uri if uri.split("://")[0] in OF_PYARROW else f"fsspec+{uri}")
+    except (ImportError, ValueError) as error:  # a package that is missing, an unknown scheme
+        known = "a folder, file://, s3://, gs://, abfs://, or another scheme of fsspec"
+        raise InputError(f"--storage: '{uri}' is no address of a storage: {error}; known: {known}") from error
+    except (OSError, pyarrow.ArrowException) as error:
+        raise Unreachable(_explain_failure(uri, error)) from error
+    if not base.strip("/"):
+        raise InputError(f"--storage: '{uri}' names no bucket; write it like s3://bucket/folder")
+    return files, base.rstrip("/")
+
+
+def _explain_failure(uri: str, error: Exception) -> str:
+    """Return the store's error, and what to set."""
+    reason = (str(error).splitlines() or [repr(error)])[0].split(" (Request ID")[0]
+    return f"--storage: '{uri}' cannot be used: {reason}; {LOGIN}"
 
 
 def warn_if_unreachable(action: Callable[[], object]) -> bool:
@@ -405,9 +357,22 @@ def warn_if_unreachable(action: Callable[[], object]) -> bool:
     return True
 
 
-def _for_each(action: Callable[[str], object], names: Iterable[str]) -> None:
+def _for_each(action: Callable[[Any], object], items: Iterable[Any]) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(action, names))
+        list(pool.map(action, items))
+
+
+def _marks_first(action: Callable[[str], object], names: Iterable[str]) -> None:
+    """Run an action on objects, first on those with which the others count."""
+    names = list(names)
+    for first in (True, False):
+        _for_each(action, [name for name in names if name.endswith(MARKS) == first])
+
+
+def _shown_files(folder: Path) -> list[Path]:
+    """Return every file below a folder without the hidden ones, which are being written."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
 
 
 def _is_inside(name: str) -> bool:

@@ -55,30 +55,21 @@ class Result(Evaluation):
     error: _Error | None = None
 
 
-def read_trial(path: Path) -> dict[str, Any] | None:
-    """Return the result at TRIAL/result.json, None unless it can be read and is of that trial."""
-    return _read(path, Result)
-
-
-def read_evaluation(path: Path) -> dict[str, Any] | None:
-    """Return the evaluation at ID/result.json, None unless it can be read and is that one."""
-    return _read(path, Evaluation)
+def read_result(path: Path, kind: type[Evaluation]) -> dict[str, Any] | None:
+    """Return the result at ID/result.json of a trial or an evaluation, None unless it can be read and is of that ID."""
+    found = _read(path, kind)
+    return found if found and found["id"] == path.parent.name else None
 
 
 def read_config(path: Path) -> dict[str, Any] | None:
     """Return the configuration at TRIAL/config.json, None if there is none that can be read."""
-    found = read_json(path)
-    return found if found and _has_shape(found, _Config) else None
+    return _read(path, _Config)
 
 
-def _read(path: Path, kind: type[Evaluation]) -> dict[str, Any] | None:
-    found = read_json(path)
-    return found if found and _has_shape(found, kind) and found["id"] == path.parent.name else None
-
-
-def _has_shape(value: dict[str, Any], kind: type[_Part]) -> bool:
+def _read(path: Path, kind: type[_Part]) -> dict[str, Any] | None:
     try:
-        kind.model_validate(value)
+        found = read_json(path)
+        kind.model_validate(found)
     except (ValidationError, RecursionError):
-        return False
-    return True
+        return None
+    return found

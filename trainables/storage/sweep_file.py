@@ -1,7 +1,4 @@
-"""The files of sweeps, STORAGE/sweeps/NAME-HASH.json: what one says, and which are called by a name.
-
-The driver writes them (platform.state.manifest).
-"""
+"""The files of sweeps, STORAGE/sweeps/NAME-HASH.json, which the driver writes (platform.state.manifest)."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from trainables.common.errors import InputError, closest
 from trainables.config.settings import Selection
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
-WrittenRange = Annotated[dict[Literal["low", "high", "log"], int | float | bool], Field(min_length=3)]
+WrittenRange = dict[Literal["low", "high", "log"], int | float | bool]
 FORMAT = 2
 """Version of a storage's files: of sweeps, trials and what they share."""
 NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
@@ -54,8 +51,6 @@ class SweepFile(BaseModel):
     created: Annotated[str, AfterValidator(_check_time)]
     command: str
     commands: tuple[str, ...]
-    settings: tuple[str, ...] = ()
-    """What the last start was typed with to be another than the named sweep: `training.lr=1e-5`, `seed=1`."""
     sweep: dict[str, Any] = {}
     """The value of the last start's Sweep: the search space as it was planned."""
     strategy: str = "unknown"
@@ -69,7 +64,6 @@ class SweepFile(BaseModel):
 
     @property
     def label(self) -> str:
-        """Return NAME-HASH, which names this sweep and no other."""
         return f"{self.name}-{self.hash}"
 
     @property
@@ -87,11 +81,6 @@ class SweepFile(BaseModel):
     def varied(self) -> tuple[str, ...]:
         """Return the paths of its axes that have several values."""
         return tuple(path for path, axis in self.axes.items() if isinstance(axis, dict) or len(axis) > 1)
-
-    @property
-    def is_search(self) -> bool:
-        """Return whether a start searched with Optuna: the trials are of all starts."""
-        return self.strategy == "optuna" or any(re.search("--strategy[= ]optuna", one) for one in self.commands)
 
 
 def read_sweep(path: Path) -> SweepFile:
@@ -117,21 +106,14 @@ def read_sweep(path: Path) -> SweepFile:
 def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH, as the last scan of the storage found them.
 
-    Those that cannot be read are left out. Raises InputError with the known ones if there is none that can.
+    Raises InputError with the known ones if there is none, or if one cannot be read.
     """
     names = list_names(store)
-    wanted = [stem for stem in names if name in (stem, names[stem])]
-    if not wanted:
-        known = closest(name, {*names.values(), *names}) if names else store.explain_empty()
+    found = [read_sweep(store.root / "sweeps" / f"{stem}.json") for stem in names if name in (stem, names[stem])]
+    if not found:
+        known = "it holds none" if store.root.is_dir() else "there is no such folder"
+        known = closest(name, {*names.values(), *names}) if names else known
         raise InputError(f"no sweep '{name}' in {store.location}; {known}")
-    found, problem = [], None
-    for stem in wanted:
-        try:
-            found.append(read_sweep(store.root / "sweeps" / f"{stem}.json"))
-        except InputError as error:
-            problem = error
-    if not found and problem:
-        raise problem
     return sorted(found, key=lambda sweep: (sweep.time, sweep.hash), reverse=True)
 
 

@@ -62,6 +62,8 @@ class DeepSpeedEngine:
         self.rank = dist.get_rank()
         self.device = torch.device(inner.device)
         self.shard_device = torch.device("cpu") if resources.offload_optimizer else self.device
+        self.whole = stage == 1 and resources.precision == "bf16" and not resources.offload_optimizer
+        """DeepSpeed's BF16_Optimizer, where every rank has the whole fp32 gradient."""
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """Add one micro-batch's gradient; `last` ends the pass and makes `shard()` readable.
@@ -82,8 +84,8 @@ class DeepSpeedEngine:
             # 0.19.8: one flat buffer of all trained parameters' gradients of this rank, in the order of the optimizer's
             # groups, each parameter padded to a multiple of the world size.
             return [optimizer.grad_partitions_flat_buffer]
-        if stage == 1 and self.resources.precision == "bf16":
-            # 0.19.8: BF16_Optimizer keeps an fp32 buffer a group, flattened and padded, and this rank's slice of it.
+        if self.whole:
+            # 0.19.8: an fp32 buffer a group, flattened and padded, and this rank's slice of it.
             return list(optimizer.fp32_groups_gradient_flat_partition)
         # 0.19.8: of each group this rank's gradients after the last micro-batch: a list of tensors, or a list whose
         # tensors are views of one buffer, `flat_partition`, padding included. The step reads these.
@@ -111,10 +113,9 @@ class DeepSpeedEngine:
             parameters = list(chain.from_iterable(optimizer.fp16_groups))
             sizes = [p.partition_numel() for p in parameters]
         elif self.stage > 0:  # 0.19.8: this rank's range of one flat vector, at whose ends parameters are cut
-            whole = self.stage == 1 and self.resources.precision == "bf16" and not self.resources.offload_optimizer
-            (parameters,) = optimizer.bf16_groups if whole else optimizer.round_robin_bit16_groups
+            (parameters,) = optimizer.bf16_groups if self.whole else optimizer.round_robin_bit16_groups
             sizes = [p.numel() for p in parameters]
-            starts = None if whole else optimizer.round_robin_bit16_offsets[0]
+            starts = None if self.whole else optimizer.round_robin_bit16_offsets[0]
             begin = self.rank * sum(part.numel() for part in self.shard())
         starts = starts or list(accumulate(sizes, initial=0))
         numbers = {id(p): number for number, p in enumerate(trained)}
@@ -133,27 +134,26 @@ class DeepSpeedEngine:
 
     def metric(self) -> Metric | None:
         """Return Adam's second moments of the elements of `shard()`; None of another optimizer."""
-        optimizer, keys = self.inner.optimizer, [p for p in self.module.parameters() if p.requires_grad]
-        if self.stage > 0:  # 0.19.8: of the fp32 weights of each group, this rank's part, flat
-            whole = self.stage == 1 and self.resources.precision == "bf16" and not self.resources.offload_optimizer
-            name = "fp32_groups_flat_partition" if whole else "single_partition_of_fp32_groups"
-            keys = getattr(optimizer, "fp32_partitioned_groups_flat" if self.stage == 3 else name)
+        optimizer = self.inner.optimizer
         base = optimizer.optimizer if self.stage > 0 else optimizer
+        keys = self._masters() if self.stage > 0 else [p for p in self.module.parameters() if p.requires_grad]
         moments = [base.state.get(key, {}).get("exp_avg_sq") for key in keys]
         if any(moment is None for moment in moments):
             return None
         return Metric(moments, base.param_groups[0]["eps"])
 
+    def _masters(self) -> Any:
+        """Return the fp32 weights of each group, this rank's part, flat (0.19.8)."""
+        optimizer = self.inner.optimizer
+        if self.stage == 3:
+            return optimizer.fp32_partitioned_groups_flat
+        return optimizer.fp32_groups_flat_partition if self.whole else optimizer.single_partition_of_fp32_groups
+
     def _offloaded(self) -> list[torch.Tensor]:
         """Return the gradients on the CPU, where the last micro-batch copies the sum of all and `step()` reads it."""
-        optimizer = self.inner.optimizer
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # those copies are asynchronous
-        # 0.19.8: the fp32 weights of each group, this rank's part, flat; their `.grad` is what the step takes.
-        groups = (
-            optimizer.fp32_partitioned_groups_flat if self.stage == 3 else optimizer.single_partition_of_fp32_groups
-        )
-        return [group.grad for group in groups]
+        return [group.grad for group in self._masters()]
 
     def _sums(self) -> list[torch.Tensor]:
         """Return the buffers in which the next pass with the optimizer on the CPU would go on summing."""

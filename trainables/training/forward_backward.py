@@ -106,12 +106,7 @@ def count_totals(rows: Sequence[Example]) -> Totals:
 
 
 def forward(
-    engine: PassEngine,
-    term: Term,
-    rows: Sequence[Example],
-    task: Any,
-    totals: Totals,
-    reference: Any = None,
+    engine: PassEngine, term: Term, rows: Sequence[Example], task: Any, totals: Totals, reference: Any = None
 ) -> ForwardOutput:
     """Run one micro-batch through the model, and through the frozen one where the term needs it.
 

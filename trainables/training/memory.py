@@ -16,14 +16,10 @@ from trainables.config.trial import Trial
 from trainables.methods import method_constants
 
 WIDTH = {"fp32": 4, "bf16": 2}
-FILLED = 0.76
-"""The share of a device's memory that states may take."""
-USABLE = 0.92
-"""The share that a whole trial may take: the rest is CUDA's own and what its allocator cannot use."""
-BUCKET = 500_000_000
-"""Elements of DeepSpeed's buffer of gradients on their way, on a GPU, at the most."""
-GATHERED = 1_000_000_000
-"""Elements of weights that ZeRO 3 keeps gathered at the most (stage3_max_live_parameters)."""
+FILLED, USABLE = 0.76, 0.92
+"""The shares of a device's memory that states and a whole trial may take: the rest is CUDA's and its allocator's."""
+BUCKET, GATHERED = 500_000_000, 1_000_000_000
+"""Elements at the most of DeepSpeed's buffer of gradients, and of weights that ZeRO 3 keeps gathered."""
 UNGATED = ("phi", "gpt_neox", "gpt2", "opt")
 """Architectures, as config.json's model_type has them, whose feed-forward layer has no gate."""
 
@@ -97,11 +93,10 @@ def shape_of(settings: Mapping[str, Any]) -> Shape | None:
 def states(trial: Trial, parameters: int, trained: int, stage: int, *, several: bool = True) -> States:
     """Return the states of a model of `parameters`, of which `trained` have a gradient, with AdamW.
 
-    From ZeRO 1 on the optimizer (two fp32 moments and an fp32 copy of the weights) and an fp32 gradient are split over
-    ranks, at 3 the weights. In bf16 at ZeRO 1 DeepSpeed has the whole fp32 gradient on every rank. Retain gradients
-    are fp32 shards. Optimizer and retain gradients lie on the CPU with offload_optimizer. The plain engine has
-    autograd's gradient and a flat one, as wide as the weights, with several micro-batches one in fp32, and an fp32 copy
-    of bf16 weights.
+    From ZeRO 1 on ranks share the optimizer (two fp32 moments, an fp32 copy of the weights) and an fp32 gradient, which
+    is whole in bf16 at ZeRO 1; at 3 the weights, too. With offload_optimizer shards in fp32 lie on the CPU.
+    The plain engine has autograd's gradient and a flat one, as wide as the weights, with several micro-batches one in
+    fp32, and an fp32 copy of bf16 weights.
     """
     resources = trial.resources
     width, owner = WIDTH[resources.precision], resources.ranks if stage >= 1 else 1
@@ -185,9 +180,8 @@ def _count_trained(trial: Trial, shape: Shape) -> int:
 def _token_bytes(trial: Trial, shape: Shape, length: int) -> float:
     """Return what layers and loss keep of one token for the backward pass.
 
-    A layer: norms in fp32 beside their results, queries, keys, values and output, five vectors of the feed-forward, a
-    mask; eager attention a row of scores a head. The loss: three tensors over the vocabulary in fp32, six where
-    distributions are compared. With checkpointing one vector a layer, and one layer at a time that is computed again.
+    A layer: norms in fp32 and their results, queries, keys, values, output, five vectors of the feed-forward, a mask.
+    The loss: three tensors over the vocabulary in fp32, six for distributions. Checkpointing keeps a vector a layer.
     """
     width = WIDTH[trial.resources.precision]
     layer = (8 + 4 * width) * shape.hidden + 4 * width * shape.heads * shape.head_size
@@ -229,7 +223,6 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
 
 def padded_to(trial: Trial) -> int:
     """Return the tokens that a term over all positions pads its rows to at least; 0: only to each other."""
-    if "distributions" not in METHODS[trial.method].needs:
-        return 0
     settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
-    return method_constants.FIXED_PAD if settings.kl_reduction == "all_positions_fixed_pad" else 0
+    padded = "distributions" in METHODS[trial.method].needs and settings.kl_reduction == "all_positions_fixed_pad"
+    return method_constants.FIXED_PAD if padded else 0

@@ -18,8 +18,6 @@ from trainables.training import memory, weight_files
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 TOKENIZER = ("tokenizer.json", "tokenizer.model")
 WEIGHTS = (weight_files.WHOLE, weight_files.INDEX)
-PYTHON = ("attn_implementation", "trust_remote_code", "dtype", "device_map", "use_safetensors", "from_pretrained")
-"""Words of Python in messages of transformers, which no command here takes."""
 
 
 def check_model(model: Model, field: str = "target") -> bool:
@@ -182,16 +180,15 @@ def _add_older_names(folder: Path) -> None:
         older["rope_scaling"] = rotary if rotary.get("rope_type", "default") != "default" else None
     if "dtype" in config:
         older["torch_dtype"] = config["dtype"]
-    _add_settings(folder / "config.json", older)
+    _rewrite(folder / "config.json", config | older)
     path = folder / "tokenizer_config.json"
-    if path.is_file() and '"TokenizersBackend"' in path.read_text(encoding="utf-8"):
-        _add_settings(path, {"tokenizer_class": "PreTrainedTokenizerFast"})
+    settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if settings.get("tokenizer_class") == "TokenizersBackend":
+        _rewrite(path, settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
 
 
-def _add_settings(path: Path, changes: dict[str, Any]) -> None:
-    if changes:
-        settings = json.loads(path.read_text(encoding="utf-8")) | changes
-        path.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+def _rewrite(path: Path, settings: dict[str, Any]) -> None:
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _advice(path: str, error: Exception, field: str) -> str:
@@ -201,11 +198,7 @@ def _advice(path: str, error: Exception, field: str) -> str:
     if not folder and any(word in str(error).lower() for word in ("gated", "401", "403")):
         return f"it is gated: accept its licence at its hub page, then set HF_TOKEN ({first})"
     if "trust_remote_code" in first:
-        return (
-            "it needs code from its own folder, which never runs here; give a model of a family that transformers has"
-        )
+        return "it needs code from its own folder, which never runs here; give a model that transformers has itself"
     if "attn_implementation" in first or "flash_attn" in first:
         return f"{first.partition('. ')[0]}; add {_eager(field)}"
-    first = ". ".join(part for part in first.split(". ") if not any(word in part for word in PYTHON))
-    first = first or type(error).__name__
     return first if folder else f"{first}. Without a network give a folder: --set target=DIR"

@@ -23,7 +23,6 @@ LOST_SECONDS = 600.0
 POINT_GROWTH = 1.1
 """By how much the step of a point of the curves is above that of the point before: 54 points in 1,000 steps."""
 SHOWN = ("label", "phase", "step", "steps", "started", "seconds", "host", "pid", "work")
-KEYS = {*SHOWN[1:-1], "beat", "born", "phase_seconds", "training_left"}
 
 
 def runs_here(folder: Path) -> bool:
@@ -49,11 +48,10 @@ def is_running(progress: dict[str, Any]) -> bool | None:
 def read_progress(folder: Path, evaluation: float | None) -> dict[str, Any] | None:
     """Return how far the work in a folder is, and what is left of it; None if it has not begun.
 
-    `evaluation`: the seconds that a trial's takes. `alive` is None for silent work of another machine, whose clock may
-    be off.
+    `evaluation`: the seconds that a trial's takes. `alive` is None for silent work of another machine.
     """
     found = atomic_files.read_json(folder / PROGRESS)
-    if found is None or not found.keys() >= KEYS:
+    if found is None or "training_left" not in found:
         return None
     silent, left = time.time() - found["beat"], found["training_left"]
     if found["phase"] in ("evaluation", "calibration"):
@@ -98,25 +96,23 @@ def note_making(label: str, key: str, store: Storage) -> Iterator[Progress]:
 
 
 class Progress:
-    """A trial's progress file. `more`: what else it tells, such as the attempt."""
+    """A progress file. `identity`: who writes it, and what else it tells, such as the attempt."""
 
     def __init__(self, folder: Path, store: Storage, **more: Any) -> None:
         self.path = folder / PROGRESS
         self.store = store
+        self.identity = {**process_identity.describe_self(), "started": provenance.now(), **more}
         self.state: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
-        self.identity: dict[str, Any] = more
         self.work: dict[str, Any] | None = None
         """How far an evaluation is."""
         self.points: list[dict[str, float]] = []
         """The curves so far, of this attempt alone: a step and its values each."""
-        self.started = self.phase_started = self.written = self.pushed = 0.0
+        self.started = self.phase_started = self.pushed = time.monotonic()
+        self.written = 0.0
         self.first: tuple[int, float] | None = None
         """The first step of training here, and when it was done."""
 
     def __enter__(self) -> Progress:
-        self.identity = {**process_identity.describe_self(), "started": provenance.now(), **self.identity}
-        self.started = self.phase_started = time.monotonic()
-        self.pushed = self.started
         self.write()
         return self
 
@@ -127,26 +123,26 @@ class Progress:
 
     def note(self, event: dict[str, Any]) -> None:
         """Keep phase, step and curves of an event, and estimate how long training still takes."""
-        now, step = time.monotonic(), event.get("step", self.state["step"])
-        if event["phase"] != self.state["phase"]:
+        now, step, phase = time.monotonic(), event.get("step", self.state["step"]), event["phase"]
+        if phase != self.state["phase"]:
             self.phase_started, self.work = now, None
         steps = event.get("steps", self.state["steps"])
         left = self.state["training_left"] if steps and step < steps else None
-        if event["phase"] == "training":
+        if phase == "training":
             self.first = self.first or (step, now)
             done = step - self.first[0]
-            left = (now - self.first[1]) / done * (event["steps"] - step) if done > 0 else None
-        if event["phase"] == "loading":  # another attempt in this process begins
+            left = (now - self.first[1]) / done * (steps - step) if done > 0 else None
+        if phase == "loading":  # another attempt in this process begins
             self.points = []
         elif "entry" in event and (not self.points or step >= POINT_GROWTH * self.points[-1]["step"]):
             values = {name: event["entry"].get(name, math.nan) for name in CURVES}
             self.points.append({"step": step} | {name: value for name, value in values.items() if math.isfinite(value)})
-        self.state = {"phase": event["phase"], "step": step, "steps": steps, "training_left": left}
+        self.state = {"phase": phase, "step": step, "steps": steps, "training_left": left}
         self._write_if_due()
 
     def count(self, what: str, done: int, total: int) -> None:
-        """Keep how many of the answers or generations of an evaluation are done; '' counts nothing."""
-        self.work = {"what": what, "done": done, "total": total} if what else None
+        """Keep how many of the answers or generations of an evaluation are done."""
+        self.work = {"what": what, "done": done, "total": total}
         self._write_if_due()
 
     def _write_if_due(self) -> None:

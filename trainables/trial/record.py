@@ -19,6 +19,9 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import ERROR, LOST, PROGRESS, RESULT, RETRY, ROWS, STEPS
 
 Event = dict[str, Any]
+KEPT = ("started", "attempt", "metrics", "halves", "damaged_checkpoint", "direction", "calibration", "evaluations")
+KEPT += ("chosen_step",)
+"""What result.json has of a record as it is."""
 
 
 @dataclass
@@ -27,13 +30,12 @@ class Record:
 
     started: str
     attempt: str | None = field(default_factory=lambda: uuid.uuid4().hex)
-    """Names this run of the trial among others of it; None: it did not run (`write_failure`)."""
+    """Names this run of the trial among others; None: it did not run (`write_failure`)."""
     begun: float = field(default_factory=perf_counter)
-    """The clock at the start, set back by the time that earlier processes took."""
     seconds: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("loading", "training", "evaluation", "total"), 0.0)
     )
-    """Wall time by part, with that of earlier processes up to the checkpoint that the trial was resumed from."""
+    """Wall time by part, with that of earlier processes up to the checkpoint."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     evaluation_rows: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -83,17 +85,13 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
         "config": trial.model_dump(mode="json"),
         "hub": find_commits(trial),
         "adds_retain": RECTIFIERS[trial.rectifier.name].adds_retain,
-        "metrics": record.metrics,
-        "halves": record.halves,
+        **{name: getattr(record, name) for name in KEPT},
         "training": {
             "steps": len(record.steps),
             "skipped": sum(step["skipped"] for step in record.steps),
             "resumed_at": record.resumed_at,
         },
         "seconds": {name: round(value, 3) for name, value in record.seconds.items()},
-        "damaged_checkpoint": record.damaged_checkpoint,
-        "started": record.started,
-        "attempt": record.attempt,
         "topology": {  # changes the numbers by no more than rounding
             "ranks": trial.resources.ranks,
             "zero_stage": record.zero_stage,
@@ -101,10 +99,6 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
             "threads": trial.resources.cpus,
             "micro_batch": record.micro_batch or trial.training.batch_size // trial.resources.ranks,
         },
-        "direction": record.direction,
-        "calibration": record.calibration,
-        "evaluations": record.evaluations,
-        "chosen_step": record.chosen_step,
         "error": error,
         **provenance.stamp(trial.method, trial.rectifier.name),
     }
@@ -124,5 +118,5 @@ def write_failure(
     record = Record(provenance.now(), attempt=None)
     record.seconds["total"] = seconds
     result = write_result(trial, record, {"kind": kind, "message": last, "step": None}, folder)
-    store.push_trial(trial.id())  # it may have ended on another machine: then that result counts
-    return store.result(trial.id()) or result
+    store.push_trial(trial.id())
+    return result

@@ -18,14 +18,13 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.common import provenance
-from trainables.common.errors import InputError, StartAgain, TrialStopped
+from trainables.common.errors import InputError, StartAgain, TrialStopped, Unreachable
 from trainables.config.shared_artifacts import direction_of
 from trainables.config.trial import Trial
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files
-from trainables.storage.folder_storage import Storage, is_outage
+from trainables.storage.folder_storage import Storage, is_outage, remove_leftovers
 from trainables.storage.names import CHECKPOINT, ERROR, LOST, RETRY, STOPPED, WEIGHTS
-from trainables.storage.trial_files import remove_leftovers
 from trainables.training import checkpoints, loop, model_files, weights_on_disk
 from trainables.training.engine import Engine, create_engine
 from trainables.training.runtime import is_out_of_memory, prepare_process, release_memory
@@ -56,10 +55,9 @@ class TrialRun:
     def events(self) -> Iterator[Event]:
         """Run the trial; yield `{"phase", "step", "steps", ...}` on the way, and on rank 0 the written result last.
 
-        A loss that is not finite ends it as `diverged`, a retain loss or utility beyond its bar as `collapsed`, with
-        the metrics of the model as it then is. A full GPU makes it start again once with half the micro-batch, then
-        ends it as `out_of_memory`. Any other error ends it as `failed` (error.txt), or on many ranks is raised, and the
-        launcher starts all ranks again. Raises InputError.
+        Its outcome may be `diverged`, `collapsed` (with the metrics of the model as it then is), `stopped`,
+        `out_of_memory` (after one try with half the micro-batch) or `failed` (error.txt): on many ranks the error is
+        raised, and the launcher starts all ranks again. Raises InputError.
         """
         progress, result = None, {}
         if not self.many or dist.get_rank() == 0:
@@ -171,6 +169,7 @@ class TrialRun:
     ) -> Iterator[Event]:
         """Train to the last step, from the checkpoint described by `resume_from` if it is not empty."""
         record, last, folder = self.record, task.count_steps(), self.folder / CHECKPOINT
+        evaluate_every, save_every = self.trial.training.eval_every, self.trial.resources.checkpoint_every
         if resume_from:
             state, record.steps = checkpoints.restore(engine, task, folder)
             record.resume(state.step, resume_from.get("seconds", {}))
@@ -181,12 +180,12 @@ class TrialRun:
         steps.drop_after(state.step)
         for entry in loop.train(engine, task, state):
             record.steps.append(entry)
-            if steps.is_due(state.step) and state.step < last:  # before its checkpoint, so that a resume misses none
+            # A step is evaluated before its checkpoint, so that a resume misses none.
+            if evaluate_every and state.step % evaluate_every == 0 and state.step < last:
                 yield {"phase": "evaluation", "step": state.step, "steps": last}
                 record.stopped = self._evaluate_step(engine, steps, state.step, last)
             record.stopped = record.stopped or loop.find_collapse(self.trial.training.stop_above, entry)
-            every = self.trial.resources.checkpoint_every
-            if every is not None and state.step % every == 0 and state.step < last and not record.stopped:
+            if save_every and state.step % save_every == 0 and state.step < last and not record.stopped:
                 checkpoints.save(engine, task, state, record.steps, record.update_seconds(), folder, self.store)
                 steps.saved_step = state.step
             yield {"phase": "training", "step": entry["step"], "steps": last, "entry": entry}
@@ -284,5 +283,6 @@ class TrialRun:
         if error is None:
             (self.folder / ERROR).unlink(missing_ok=True)
         remove_leftovers(self.folder)
-        self.store.push_trial(self.trial.id())
+        if not self.store.push_trial(self.trial.id()):
+            raise Unreachable(f"--storage: it did not take trial {self.trial.id()}, which has to run again")
         return result

@@ -2,16 +2,13 @@
 
 At each evaluation by `training.eval_every` a trial is compared with what finished trials of its study measured at the
 same step. It ends if so many of them as asked for are better in every goal, by a margin of MARGIN of the range that
-finished trials have in that goal at that step, or if its utility is below the floor. A range of fewer than LEAST
-trials says too little: till so many have finished only the floor ends one. For one goal this is the median
-stopping rule (Golovin et al., Google Vizier, KDD 2017) with a count in the place of the half. For several it counts
-the points that dominate one, as Fonseca and Fleming (ICGA 1993) rank them. Successive halving for several goals
-(Schmucker et al., arXiv:2106.12639) sorts by domination, too, but pauses trials, which the few dozen long ones of a
-study have no room for.
+finished trials have in that goal at that step, or if its utility is below the floor. It is the median stopping rule
+(Golovin et al., KDD 2017) with a count in the place of the half, and domination (Fonseca and Fleming, 1993) for goals.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -42,7 +39,8 @@ class StopRule(Value):
             return None
         if self.floor is not None and goals[-1] < self.floor:
             return f"the utility is below {self.floor:.4g} (search.floor)"
-        if sum(_is_better(bar, goals) for bar in self.bars.get(step, ())) < self.enough:
+        better = [bar for bar in self.bars.get(step, ()) if all(map(operator.gt, bar, goals))]
+        if len(better) < self.enough:
             return None
         return f"{self.enough} finished trials or more were clearly better in every goal (search.stop_dominated)"
 
@@ -53,22 +51,12 @@ def make_stop_rule(histories: Iterable[History], enough: int, floor: float | Non
     for history in histories:
         for step, goals in history:
             found.setdefault(step, []).append(goals)
-    bars = {step: _list_bars(points, enough) for step, points in found.items() if len(points) >= max(enough, LEAST)}
+    bars = {}
+    for step, points in found.items():
+        if len(points) >= max(enough, LEAST):
+            margins = [MARGIN * (max(values) - min(values)) for values in zip(*points, strict=True)]
+            bars[step] = tuple(tuple(map(operator.sub, point, margins)) for point in points)
     return StopRule(enough=enough, floor=floor, bars=bars)
-
-
-def _list_bars(points: Sequence[Point], enough: int) -> tuple[Point, ...]:
-    """Return the points less the margin, without those that `enough` others beat: these beat whatever they beat."""
-    kept: list[Point] = []
-    for point in sorted(points, reverse=True):  # what beats a point comes before it
-        if sum(_is_better(other, point) for other in kept) < enough:
-            kept.append(point)
-    margins = [MARGIN * (max(values) - min(values)) for values in zip(*points, strict=True)]
-    return tuple(tuple(gain - less for gain, less in zip(point, margins, strict=True)) for point in kept)
-
-
-def _is_better(one: Point, other: Point) -> bool:
-    return all(mine > theirs for mine, theirs in zip(one, other, strict=True))
 
 
 def read_history(result: Mapping[str, Any]) -> list[tuple[int, Point]]:

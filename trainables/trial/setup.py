@@ -15,7 +15,7 @@ from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.config.method_tables import METHODS
-from trainables.config.settings import Benchmark, Model, Resources
+from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial, check_runnable
 from trainables.data.idk_answers import fingerprint_answers, read_answers
@@ -62,14 +62,8 @@ def load_retain_evaluation(trial: Trial) -> Any:
 
 
 def load_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Examples]:
-    """Return forget rows and retain rows as tokens; kept for the process's next trials if known by their content.
-
-    Not on many ranks, which would have to agree on what each of them still has.
-    """
-    target, benchmark = trial.target, trial.benchmark
-    known = target.fingerprint is not None and benchmark.fingerprint is not None and trial.resources.ranks == 1
-    load = _load_examples if known else _load_examples.__wrapped__
-    return load(benchmark, target, trial.training.max_length)  # type: ignore[arg-type]  # frozen, and so hashable
+    """Return forget rows and retain rows as tokens; the process's next trials on the same rows take these."""
+    return _load_examples(trial.benchmark, trial.target, trial.training.max_length)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=4)
@@ -111,24 +105,37 @@ def make_task(
     )
 
 
+def make_fine_tuning(
+    examples: benchmarks.Examples, training: Training, tokenizer: Any, seed: int, rows: int | None, clip: float | None
+) -> loop.TrainingTask:
+    """Return the task of plain training by the mean loss of labels, `rows` at once; `clip`: a norm, if any."""
+    return loop.TrainingTask(
+        forget=examples,
+        retain=(),
+        objective=objectives.make_objective("nll", method_constants.Constants()),
+        rectifier=rectifiers.make_rectifier("none" if clip is None else "clip", None, clip),
+        training=training,
+        seed=seed,
+        pad=pad_of(tokenizer),
+        micro_batch=rows,
+    )
+
+
 def add_other_answers(trial: Trial, forget: benchmarks.Examples, tokenizer: Any) -> sampling.AnsweredRows:
     """Return the forget rows with answers of `objective.idk`. Raises InputError where a row is a text."""
     benchmark, chosen = trial.benchmark, benchmarks.find(trial.benchmark.name)
     chosen.check_questions(benchmark)
     questions = [row["question"] for row in chosen.training_rows(benchmark)[0]]
+    encoder = chosen.make_encoder(benchmark, tokenizer)
 
     def encode(row: int, answer: str) -> Example:
-        pairs = [(questions[row], answer)]
-        return chosen.encode_answers(benchmark, tokenizer, pairs, trial.training.max_length)[0]
+        return encoder.encode([(questions[row], answer)], max_length=trial.training.max_length)[0]
 
     return sampling.AnsweredRows(forget, read_answers(trial.objective.idk), encode, trial.seed)
 
 
 def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
-    """Return the configuration's micro-batch, or as many rows as fit the smallest GPU or a CPU's caches.
-
-    None: a rank's whole share.
-    """
+    """Return the rows of a pass, as configured or as fit the smallest GPU or a CPU's caches; None: a whole share."""
     resources = trial.resources
     if resources.micro_batch is not None:
         return resources.micro_batch

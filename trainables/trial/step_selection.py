@@ -1,8 +1,7 @@
 """The step that a trial is measured at: its last one, or one of several that the selection rule chooses.
 
-Until there is a result, rank 0 keeps `trials/ID/evaluations/N.json` and `N.parquet` of every evaluated step N. If the
-trial's weights are kept, it also keeps `weights-N` of the best step so far, and of the best step up to the last
-checkpoint: a trial that is resumed there may still choose that one.
+Until there is a result, rank 0 keeps `trials/ID/evaluations/N.json` and `N.parquet` of every evaluated step N, and, if
+weights are kept, `weights-N` of the best step so far, and of that up to the last checkpoint: a resume may choose it.
 """
 
 from __future__ import annotations
@@ -74,11 +73,6 @@ class StepSelection:
     @property
     def folder(self) -> Path:
         return self.store.trial(self.trial.id()) / EVALUATIONS
-
-    def is_due(self, step: int) -> bool:
-        """Return whether `step` is evaluated although training goes on."""
-        every = self.trial.training.eval_every
-        return every is not None and step % every == 0
 
     def can_resume_at(self, step: int) -> bool:
         """Return whether the weights are there of the best step up to `step`; True for a trial that keeps none."""
@@ -195,11 +189,8 @@ class StepSelection:
     def _list_evaluation(self, step: int) -> dict[str, Any]:
         """Return what the result lists of a step: metrics, on halves of the rows where the choice goes by them."""
         found = self._read(step)
-        return {
-            "step": step,
-            **found["metrics"],
-            **({"halves": found["halves"]} if self.trial.selection.halves else {}),
-        }
+        halves = {"halves": found["halves"]} if self.trial.selection.halves else {}
+        return {"step": step, **found["metrics"], **halves}
 
     def _read(self, step: int) -> Evaluation:
         return atomic_files.read_json(self.folder / f"{step}.json") or {}

@@ -41,11 +41,7 @@ def train_ranks(config: dict[str, Any]) -> None:
     while store.result(trial.id()) is None and progress.runs_here(store.trial(trial.id())):
         time.sleep(ray_processes.REPORT_SECONDS)
     try:
-        store.fetch_trial(trial.id())
-        result = store.result(trial.id())
-        if result is None and (lost := config.get("lost")) is not None:
-            result = record.write_failure(trial, store, lost, LOST)
-        result = result or launch(
+        result = ray_processes.find_end(trial, store) or launch(
             trial, store, keep=config["keep"], strategy=config["strategy"], stop_rule=config.get("stop_rule")
         )
     except Unreachable:
@@ -68,7 +64,7 @@ def _find_outcome(failure: Exception) -> str:
         return "out_of_memory"
     if isinstance(failure, WorkerGroupError):
         kinds = [type(error).__name__ for error in failure.worker_failures.values()]
-        return LOST if any(kind.startswith("WorkerHealthCheck") for kind in kinds) else "failed"
+        return LOST if any(kind.startswith(("WorkerHealthCheck", "Unreachable")) for kind in kinds) else "failed"
     return LOST if isinstance(failure, ControllerError) else "failed"
 
 
@@ -77,8 +73,7 @@ def launch(
 ) -> dict[str, Any]:
     """Run a trial as a Ray Train TorchTrainer, whose ranks run the same loop as one process; return the result.
 
-    `strategy`: Ray's, for the placement of the ranks. `stop_rule`: as JSON.
-    Raises what Ray Train raises after its restarts.
+    `strategy`: Ray's, for the placement of the ranks. Raises what Ray Train raises after its restarts.
     """
     from ray.train import TrainingFailedError
 

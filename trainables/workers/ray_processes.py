@@ -1,12 +1,10 @@
-"""What runs in Ray's processes: trials in a Tune actor that is used again, one rank of a trial, one of a direction.
-
-Of trainables/ only this file and trainables.workers.launcher, which starts ranks and tells Tune of them, know Ray.
-"""
+"""What runs in Ray's processes: trials in a Tune actor, one rank of a trial or a direction, what follows a sweep."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -15,13 +13,11 @@ from trainables import benchmarks
 from trainables.benchmarks.local_paths import localize
 from trainables.common import cli, process_identity, provenance
 from trainables.common.errors import InputError, Unreachable
-from trainables.config.settings import Benchmark, Resources
+from trainables.config.settings import Benchmark, Resources, Selection
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
-from trainables.storage.folder_storage import Storage
-from trainables.storage.names import LOST
+from trainables.storage.folder_storage import Storage, remove_leftovers
 from trainables.storage.opening import open_unchecked
-from trainables.storage.trial_files import remove_leftovers
 from trainables.trial.search_stop_rule import StopRule, read_history
 from trainables.workers import shared_artifacts
 
@@ -35,7 +31,7 @@ REPORT_SECONDS = 2.0
 class TrialActor(tune.Trainable):
     """Runs one-rank trials, one after another; configuration: `{"trial": JSON, "storage": URI, "keep": bool}`.
 
-    With `lost`, the reason, the trial does not run again but is recorded as lost. `stop_rule`: a search's stop rule.
+    `stop_rule`: a search's stop rule.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -68,13 +64,8 @@ class TrialActor(tune.Trainable):
                 if self.store.result(key) is None and progress.runs_here(self.store.trial(key)):
                     time.sleep(REPORT_SECONDS)
                     return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
-                self.store.fetch_trial(key)
-                if (found := self.store.result(key)) is not None:
-                    remove_leftovers(self.store.trial(key))
-                    _check_sent(self.trial, self.store)
-                    return report_end(found)
-                if (lost := self.given.get("lost")) is not None:
-                    return report_end(record.write_failure(self.trial, self.store, lost, LOST))
+                if (result := find_end(self.trial, self.store)) is not None:
+                    return report_end(result)
                 self.events = make_run(localize(self.trial, self.store), self.store, self.given).events()
             return self._go_on(self.events)
         except Unreachable:
@@ -87,7 +78,6 @@ class TrialActor(tune.Trainable):
         while True:
             event = next(events)
             if event["phase"] == "done":
-                _check_sent(self.trial, self.store)
                 return report_end(event["result"])
             if event["phase"] == "evaluation" or time.monotonic() - started > REPORT_SECONDS:
                 report = {"phase": event["phase"], "step": event.get("step", 0), "steps": event.get("steps", 0)}
@@ -100,6 +90,15 @@ class TrialActor(tune.Trainable):
         """Nothing: see save_checkpoint."""
 
 
+def find_end(trial: Trial, store: Storage) -> dict[str, Any] | None:
+    """Fetch a trial and return its result; None: it is to run."""
+    store.fetch_trial(trial.id())
+    result = store.result(trial.id())
+    if result is not None:
+        remove_leftovers(store.trial(trial.id()))
+    return result
+
+
 def rank(config: dict[str, Any]) -> None:
     """Run one rank of a trial."""
     provenance.stamp()
@@ -109,9 +108,8 @@ def rank(config: dict[str, Any]) -> None:
     wanted = localize(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
-    for event in make_run(wanted, store, config).events():
-        if event["phase"] == "done":
-            _check_sent(wanted, store)
+    for _ in make_run(wanted, store, config).events():
+        pass
 
 
 def make_run(trial: Trial, store: Storage, given: dict[str, Any]) -> TrialRun:
@@ -141,12 +139,6 @@ def _fetch_once(store: Storage, fetch: Callable[[], object]) -> None:
         collective.barrier()
 
 
-def _check_sent(trial: Trial, store: Storage) -> None:
-    """Raise Unreachable if only this machine has the result: the next attempt sends it."""
-    if not store.is_sent(trial.id()):
-        raise Unreachable(f"--storage: the result of trial {trial.id()} is in {store.trial(trial.id())} and not sent")
-
-
 def report_end(result: dict[str, Any]) -> dict[str, Any]:
     """Return the last report to Tune, with what can be searched for, also on halves, and the goals at each step."""
     found, goals = result["metrics"], benchmarks.list_goals(Benchmark.model_validate(result["config"]["benchmark"]))
@@ -159,3 +151,27 @@ def report_end(result: dict[str, Any]) -> dict[str, Any]:
         "history": read_history(result),
         **{goal.metric: found.get(goal.metric) for goal in goals.values()},
     }
+
+
+def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection) -> None:
+    """Write a chosen trial's model into a folder of the storage, verified, with its card."""
+    cli.silence_libraries()
+    from trainables.trial.export import model_folder
+
+    store = open_unchecked(root)
+    place = Path(store.local_path(folder))
+    model_folder.export(trial_id, store, place, why, rule)
+    store.push(place)
+
+
+def attack_trial(trial_id: str, names: Sequence[str], lr: float | None, root: str) -> str:
+    """Attack a trial whose weights are kept; return in words which attack brought back most."""
+    from trainables.robustness import attack_models
+
+    store = open_unchecked(root)
+    shares, _ = attack_models.attack(attack_models.read_trial(trial_id, store), names, lr, 0, store)
+    known = [row for row in shares if row["share"] is not None]
+    if not known:
+        return "attacked; hardly anything was removed" if shares else "no attack could be made"
+    worst = max(known, key=lambda row: row["share"])
+    return f"attacked; most came back by {worst['title']}: {worst['share']:.0%}"

@@ -31,10 +31,9 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     if folder.is_dir():
         store.push(folder)
         return str(folder)
-    from trainables.inference.padded_batch import pad_of
-    from trainables.methods import method_constants, objectives, rectifiers
     from trainables.training import engine, loop
     from trainables.training.runtime import prepare_process
+    from trainables.trial import setup
 
     resources = Resources(cpus=recipe.cpus, gpus=gpus, precision=recipe.precision)
     device = prepare_process(resources, recipe.seed)
@@ -42,17 +41,9 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     loaded = _load_rows(recipe, recipe.configs)
     asked = Benchmark(name="tofu", template=recipe.template, dialect=recipe.dialect)
     pairs = [(row["question"], row["answer"]) for row in loaded]
-    examples = benchmarks.find("tofu").encode_answers(asked, tokenizer, pairs, recipe.training.max_length)
-    task = loop.TrainingTask(
-        forget=examples,
-        retain=(),
-        objective=objectives.make_objective("nll", method_constants.Constants()),
-        rectifier=rectifiers.make_rectifier("clip", None, recipe.clip),
-        training=recipe.training,
-        seed=recipe.seed,
-        pad=pad_of(tokenizer),
-        micro_batch=micro_batch,
-    )
+    encoder = benchmarks.find("tofu").make_encoder(asked, tokenizer)
+    examples = encoder.encode(pairs, max_length=recipe.training.max_length)
+    task = setup.make_fine_tuning(examples, recipe.training, tokenizer, recipe.seed, micro_batch, recipe.clip)
     training = engine.create_engine(network.to(device).train(), recipe.training, resources)
     with note_making(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
         for entry in loop.train(training, task):

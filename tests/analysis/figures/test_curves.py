@@ -1,17 +1,18 @@
-"""Curves and maps over gamma, tau and UWC's targets: they have the numbers of the paper's tables, or of trials."""
+"""Curves over gamma, tau, strengths and UWC's targets: they have the numbers of the paper's tables, or of trials."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from analysis import paper
-from analysis.figures import heatmap, sensitivity
+from analysis.figures import sensitivity
 from analysis.figures.panel_data import vary_only_gamma_tau
-from analysis.stats import tidy
+from tests.support import sweep_store
 from tests.support.grid_sweep import FQ, grid_results, paper_values
 from tests.support.sweep_store import Results
 
 grid_sweep = grid_results
+store, vectors = sweep_store.vectors_store, sweep_store.vectors_results
 
 
 def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
@@ -25,16 +26,15 @@ def test_sensitivity_to_tau_is_the_papers_without_its_misprint() -> None:
             different.append((numbers[key], row["value"]))
     assert sorted(different) == [(-2.9534, -2.9538), (14.0316, -14.0316)]
     upper, lower = sensitivity.draw(points).axes
-    curve, alone = (np.asarray(line.get_xydata()) for line in upper.lines[:2])
-    assert curve[:, 0].tolist() == list(range(8))
-    assert curve[0, 1] == -29.6514
-    assert alone.tolist() == [[8, numbers["Llama-2-7B-chat", "forget05", "ga", "gru", "", "none", "", FQ]]]
+    curve, alone = (np.asarray(line.get_xydata()).tolist() for line in upper.lines[:2])
+    assert (len(curve), curve[0]) == (8, [0, -29.6514])
+    assert alone == [[8, numbers["Llama-2-7B-chat", "forget05", "ga", "gru", "", "none", "", FQ]]]
     ticks = [tick.get_text() for tick in lower.get_xticklabels()]
     assert ticks == ["0.001", "0.01", "0.1", "1", "2", "3", "10", "100", "none"]
 
 
 def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results) -> None:
-    frame = vary_only_gamma_tau(tidy.from_runs(grid_sweep))
+    frame = vary_only_gamma_tau(grid_sweep.frame)
     points = sensitivity.curve_points(frame, "gamma")
     curve = points.loc[(points["method"] == "ga") & (points["metric"] == FQ)]  # tau 0.1 is best, and the first rate
     assert curve["value"].tolist() == pytest.approx([-10 * gamma - 0.1 - 0.5 for gamma in (0.05, 0.4, 0.8)])
@@ -47,16 +47,18 @@ def test_curves_of_runs_hold_all_else_at_the_chosen_setting(grid_sweep: Results)
     assert curve["value"].tolist() == pytest.approx([-1.1, -2.0, -4.0])
 
 
-def test_heat_map_of_runs_hatches_what_is_missing(grid_sweep: Results) -> None:
-    points = heatmap.cell_points(vary_only_gamma_tau(tidy.from_runs(grid_sweep)))
-    found = points.loc[points["metric"] == FQ].set_index(["method", "gamma", "tau"])["value"]
-    assert len(found) == 9 + 8
-    assert found["gd", "0.4", "none"] == pytest.approx(-4 - 3 - 0.5)
-    figure = heatmap.draw(points)
-    panels = [axes for axes in figure.axes if axes.get_title()]
-    assert [len(axes.texts) for axes in panels] == [9, 9, 8, 8]
-    cells = np.ma.getmaskarray(np.ma.asarray(panels[2].images[0].get_array()))
-    assert np.argwhere(cells).tolist() == [[1, 2]]  # tau 1, gamma 0.8
+def test_task_vectors_are_drawn_over_their_strengths(vectors: Results) -> None:
+    points = sensitivity.strength_points(vectors.frame)
+    chosen = points.loc[points["chosen"] & points["setting"].notna(), ["method", "setting"]].drop_duplicates()
+    assert sorted(chosen.to_numpy().tolist()) == [["tru", 12.0], ["tv", 1.0]]
+    quality, utility = sensitivity.draw(points).axes
+    ticks = [float(tick.get_text()) for tick in utility.get_xticklabels()]
+    assert ticks == [1, 4, 8, 10, 12, 24, 40]
+    for axes, metric in ((quality, FQ), (utility, "model_utility")):
+        drawn = [np.asarray(line.get_xydata()).tolist() for line in axes.lines if line.get_linestyle() == "--"]
+        for method in ("tru", "tv"):
+            rows = points.loc[(points["method"] == method) & (points["metric"] == metric)]
+            assert [[ticks.index(x), y] for x, y in zip(rows["setting"], rows["value"], strict=True)] in drawn
 
 
 def test_uwc_is_drawn_over_its_targets() -> None:

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.figures import catalog, training
-from analysis.stats import training_curves
+from analysis.figures import training
 from tests.support.figure_texts import overlapping
 from tests.support.sweep_store import GRU, NONE, read, write_sweep, write_trial
 from trainables.storage.atomic_files import write_rows
-from trainables.storage.folder_storage import Storage
 
 NAN = math.nan
 COUNT = 6
@@ -57,20 +55,20 @@ def write(store: Path, observed: bool = True) -> Path:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     store = write(tmp_path_factory.mktemp("steps"))
-    return training_curves.load_steps(read(store), Storage(store))
+    return training.load_steps(read(store))
 
 
 def test_of_files_of_chosen_settings_missing_and_damaged_ones_are_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = write(tmp_path)
-    found = training_curves.load_steps(read(store), Storage(store))
+    found = training.load_steps(read(store))
     assert caplog.records == []
     assert found.groupby(["method", "rectifier", "seed"]).size().tolist() == [COUNT] * 8  # of no other settings
     (store / "trials" / "000000000001" / "steps.parquet").unlink()
     (store / "trials" / "000000000002" / "steps.parquet").write_bytes(b"PAR1")
     with caplog.at_level(logging.WARNING):
-        found = training_curves.load_steps(read(store), Storage(store))
+        found = training.load_steps(read(store))
     assert len(found) == 6 * COUNT
     assert "trials/000000000002/steps.parquet" in caplog.text
 
@@ -86,25 +84,22 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
     mean = line.loc[line["kind"] == "mean"]
     assert mean["cos"].tolist() == pytest.approx([-0.0625, -0.1625, -0.2625])
     assert mean["n"].tolist() == [2, 2, 2]
-    panels = training.draw_steps(points).axes
+    figure = training.draw_steps(points)
+    assert overlapping(figure) == []
+    panels = figure.axes
     cosines, risks = panels[0].lines, panels[2].lines
     assert (len(cosines), len(risks)) == (1 + 9, 6)  # zero; of each rectifier two seeds and their mean
     means = [line for line in cosines if line.get_linewidth() == 1.5]
     drawn = {str(line.get_linestyle()): np.asarray(line.get_ydata()).tolist() for line in means}
     assert drawn.pop(":") == drawn.pop("--") == pytest.approx([-0.0625, -0.1625, -0.2625])  # GRU's before, GA's
     assert drawn == {"-": pytest.approx([-0.0125, -0.0325, -0.0525])}
-    thick = [np.asarray(line.get_ydata()).tolist() for line in risks if line.get_linewidth() == 1.5]
-    assert thick == [[2.0, 6.0, 10.0]] * 2
 
 
 def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
     store = write(tmp_path, observed=False)
-    measured = training_curves.load_steps(read(store), Storage(store))
+    measured = training.load_steps(read(store))
     points = training.step_points(measured)
-    measured_by = points[["rectifier", "measured"]].drop_duplicates().to_numpy().tolist()
-    assert sorted(measured_by) == [["gru", "each step"], ["none", "loss"]]
-    losses = training.draw_steps(points).axes[4:]
-    assert [len(axes.lines) for axes in losses] == [6, 6]  # of either side two seeds and their mean
+    assert points[["rectifier", "measured"]].drop_duplicates().to_numpy().tolist() == [["gru", "each step"]]
     seed = points.loc[(points["method"] == "npo") & (points["rectifier"] == "gru") & (points["seed"] == 0)]
     assert seed["cos"].tolist() == pytest.approx([-0.1 * step for step in range(1, 7)])
     assert seed["retain_loss"].tolist() == [step + 0.5 for step in range(1, 7)]
@@ -118,25 +113,10 @@ def test_figure_7_has_the_papers_three_lines(measured: pd.DataFrame) -> None:
     assert lines["Post-rect."] == pytest.approx([90.0] * COUNT)
     assert lines["Orig."] == pytest.approx([math.degrees(math.acos(-0.05 * step)) for step in (1, 3, 5)])
     assert lines["Pre-rect."][4] == pytest.approx(120.0)  # cos -0.5
-    assert all(len(axes.lines) == 1 + 3 * 3 for axes in training.draw_angles(points).axes)
-
-
-def test_their_pictures_can_be_read(measured: pd.DataFrame) -> None:
-    found = list(catalog.draw_training(measured))
-    assert [picture.stem for picture in found] == ["dynamics-forget05", "angles-forget05"]
-    for picture in found:
-        assert overlapping(picture.figure) == [], picture.stem
-    assert list(catalog.draw_training(measured.head(0))) == []
-
-
-@given(st.integers(0, 3000))
-def test_long_lines_are_thinned_evenly(length: int) -> None:
-    rows = pd.DataFrame({"step": range(length)})
-    kept = training_curves.thin_steps(rows)["step"].to_numpy()
-    assert len(kept) <= training_curves.MOST
-    assert len(kept) >= min(length, training_curves.MOST // 2)
-    assert len(set(np.diff(kept))) <= 1
-    assert length == 0 or kept[0] == 0
+    figure = training.draw_angles(points)
+    assert all(len(axes.lines) == 1 + 3 * 3 for axes in figure.axes)
+    assert overlapping(figure) == []
+    assert training.angle_points(measured.head(0)).empty
 
 
 def measured_steps(lengths: list[int]) -> pd.DataFrame:
@@ -147,7 +127,7 @@ def measured_steps(lengths: list[int]) -> pd.DataFrame:
         record = {"step": step, "observed_cos": -(step + 100 * seed) / 1e4, "observed_retain_loss": step + 100.0 * seed}
         whose = {"split": "forget05", "method": "ga", "rectifier": "none", "seed": seed, "id": f"{seed:012x}"}
         parts.append(pd.DataFrame(record | whose))
-    return pd.concat(parts, ignore_index=True).reindex(columns=training_curves.COLUMNS)
+    return pd.concat(parts, ignore_index=True).reindex(columns=training.STEP_COLUMNS)
 
 
 @given(st.lists(st.integers(1, 900), min_size=1, max_size=4))
@@ -155,7 +135,7 @@ def measured_steps(lengths: list[int]) -> pd.DataFrame:
 def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest(lengths: list[int]) -> None:
     """Seed s at step t is t + 100 s, so that the mean of n seeds is t + 50 (n - 1): a straight line, no zigzag."""
     found = training.step_points(measured_steps(lengths))
-    every = -(-max(lengths) // training_curves.MOST)
+    every = -(-max(lengths) // training.MOST)
     mean = found.loc[found["kind"] == "mean"].sort_values("step")
     assert mean["step"].tolist() == list(range(1, min(lengths) + 1, every))
     assert mean["retain_loss"].tolist() == pytest.approx([t + 50.0 * (len(lengths) - 1) for t in mean["step"]])
@@ -163,11 +143,3 @@ def test_a_mean_is_of_all_seeds_and_ends_with_the_shortest(lengths: list[int]) -
     for seed, length in enumerate(lengths):
         thinned = found.loc[(found["kind"] == "seed") & (found["seed"] == seed), "step"].tolist()
         assert thinned == list(range(1, length + 1, every))
-
-
-def test_a_step_that_one_seed_lacks_has_no_mean() -> None:
-    rows = measured_steps([5, 5])
-    rows = rows.loc[~((rows["seed"] == 1) & (rows["step"] == 3))]
-    found = training.angle_points(rows)
-    mean = found.loc[found["kind"] == "mean"]
-    assert mean["step"].tolist() == [1, 2, 4, 5]

@@ -36,33 +36,24 @@ def test_load_keeps_every_trial(results: Results) -> None:
     assert ("gru", "") not in clipping
 
 
-PLACES = ("here", "there")
-
-
 def own(folder: str, seed: int, marks: str | None = "f00d") -> Trial:
     """A trial on rows and models that lie in `folder`."""
+    sources = (f"forget={folder}/forget.jsonl", f"retain={folder}/retain.jsonl")
     return Trial(
         method="gd",
-        benchmark=Benchmark(
-            name="own",
-            data="own",
-            split="own",
-            sources=(f"forget={folder}/forget.jsonl", f"retain={folder}/retain.jsonl"),
-            fingerprint=marks,
-        ),
+        benchmark=Benchmark(name="own", data="own", split="own", sources=sources, fingerprint=marks),
         target=Model(path=f"{folder}/model", tokenizer=f"{folder}/tokenizer", fingerprint=marks),
         resources=Resources(checkpoint_every=10 if folder == "here" else None),
         seed=seed,
     )
 
 
-def test_a_moved_folder_changes_no_configuration() -> None:
+@pytest.mark.parametrize(("marks", "same"), [("f00d", True), (None, False)])
+def test_a_moved_folder_changes_no_configuration(marks: str | None, same: bool) -> None:
     """As a trial's id has it: sources and tokenizer are places too, and how often is checkpointed changes nothing."""
-    here, there = (runs.canonical(own(folder, place).model_dump(mode="json")) for place, folder in enumerate(PLACES))
-    assert here == there
-    assert own("here", 0).id() == own("there", 0).id()
-    unknown = [runs.canonical(own(folder, 0, None).model_dump(mode="json")) for folder in PLACES]
-    assert unknown[0] != unknown[1]
+    here, there = (runs.canonical(own(place, 0, marks).model_dump(mode="json")) for place in ("here", "there"))
+    assert (here == there) is same
+    assert (own("here", 0, marks).id() == own("there", 0, marks).id()) is same
 
 
 CALIBRATED = sweep_store.calibrated(-5.0, 0.5)
@@ -74,7 +65,6 @@ CALIBRATED = sweep_store.calibrated(-5.0, 0.5)
         ({"fq": -5.0, "mu": 0.5}, {"fq": -5.0, "mu": 0.5}, "mixed"),
         ({"status": "failed"}, {"fq": -5.0, "mu": 0.5}, "plain"),
         ({"fq": -5.0, "mu": 0.5, "status": "collapsed"}, {"status": "failed"}, "mixed"),
-        ({"status": "diverged"}, {"status": "diverged"}, "plain"),
     ],
 )
 @pytest.mark.parametrize("first", ["mixed", "plain"])
@@ -92,7 +82,6 @@ def test_of_a_trial_with_and_without_calibration_one_counts(
     left = {"plain": "mixed", "mixed": "plain"}[counts]
     expected = [trial for trial in (first, "other", second, "slow", "unborn", "unknown") if trial != left]
     assert trials["id"].tolist() == expected
-    assert dict(zip(trials["id"], trials["twins"], strict=True)) == dict.fromkeys(expected, 0) | {counts: 1}
     assert len(set(trials["configuration"].dropna())) == 2
     means = chosen_settings.average(trials)
     seeds = 2 if "mu" in {"mixed": mixed, "plain": plain}[counts] else 1
@@ -131,17 +120,13 @@ def test_find_sweep_takes_the_newest(copy: Path, caplog: pytest.LogCaptureFixtur
     assert not caplog.text
 
 
-def test_bad_input_is_named(copy: Path, tmp_path: Path) -> None:
+def test_bad_input_is_named(copy: Path) -> None:
     for text, said in (("{", "cannot be read"), ('{"format": 2}', "cannot be read"), ("{}", "format 1")):
         (copy / "sweeps/tiny-0a1b2c3d.json").write_text(text)
         with pytest.raises(InputError, match=rf"sweeps/tiny-0a1b2c3d\.json .*{said}"):
             opening.find_sweep("tiny", copy)
-    with pytest.raises(InputError, match="no such folder"):
-        opening.open_storage(tmp_path / "nowhere")
     with pytest.raises(InputError, match="'nowhere://bucket/runs' is no address of a storage"):
         opening.open_storage("nowhere://bucket/runs")
-    with pytest.raises(InputError, match=r"no sweep 'tiny' in .*; it holds none"):
-        opening.find_sweep("tiny", tmp_path)
 
 
 def test_what_was_not_measured_is_never_the_best(tmp_path: Path) -> None:

@@ -10,37 +10,30 @@ import pytest
 import vl_convert
 
 from analysis.report import interactive
-from tests.support import sweep_store
-from tests.support.sweep_store import GRU, Results, write_sweep, write_trial
+from tests.support.sweep_store import GRU, read, write_sweep, write_trial
 
-store, results = sweep_store.tiny_store, sweep_store.tiny_results
 EVIL = '</script><img src=x onerror="boom()"><!--<script>'
 
 
-def test_every_trial_with_both_goals_is_there_once_with_its_numbers(
-    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_every_trial_with_both_goals_is_there_and_its_texts_stay_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[dict[str, Any]] = []
-    monkeypatch.setattr(vl_convert, "vegalite_to_html", lambda picture, bundle: drawn.append(picture) or "")
-    (tmp_path / "figures").mkdir()
-    assert interactive.write_interactive(results, tmp_path)
-    found = {row["id"]: row for row in json.loads(json.dumps(drawn[0]["data"]["values"], allow_nan=False))}
-    expected = results.runs.dropna(subset=["forget_quality", "model_utility"])
-    expected = expected.loc[expected["status"] == "finished"]
-    assert len(found) == len(expected) == 33
-    for row in expected.to_dict("records"):
-        names = ("forget_quality", "model_utility", "seed")
-        assert [found[row["id"]][name] for name in names] == pytest.approx([row[name] for name in names])
-    assert {key for key, row in found.items() if row["chosen"]} == set(results.chosen_trials["id"])
+    write = vl_convert.vegalite_to_html
 
+    def spy(picture: dict[str, Any], bundle: bool) -> str:
+        drawn.append(picture)
+        return write(picture, bundle=bundle)
 
-def test_texts_of_results_do_not_break_out(tmp_path: Path) -> None:
+    monkeypatch.setattr(vl_convert, "vegalite_to_html", spy)
     given = {"split": EVIL, "fq": -3.0, "mu": 0.5}
     keys = [write_trial(tmp_path, f"{seed}" * 12, EVIL, GRU | {"name": EVIL}, seed=seed, **given) for seed in (0, 1)]
-    write_sweep(tmp_path, keys, splits=())
+    write_sweep(tmp_path, [*keys, write_trial(tmp_path, "2" * 12, fq=-3.0)], splits=())
     (tmp_path / "figures").mkdir()
-    assert interactive.write_interactive(sweep_store.read(tmp_path), tmp_path)
-    page = (tmp_path / "figures" / "tradeoff.html").read_text()
-    assert "<img src=x" not in page
-    one = sweep_store.read(tmp_path)
-    assert not interactive.write_interactive(one.with_runs(one.runs.head(1)), tmp_path)
+    results = read(tmp_path)
+    assert interactive.write_interactive(results, tmp_path)
+    assert "<img src=x" not in (tmp_path / "figures" / "tradeoff.html").read_text()
+    found = json.loads(json.dumps(drawn[0]["data"]["values"], allow_nan=False))
+    shown = [[row[name] for name in ("id", "forget_quality", "model_utility", "seed", "chosen")] for row in found]
+    assert shown == [[key, -3.0, 0.5, seed, True] for seed, key in enumerate(keys)]
+    assert not interactive.write_interactive(results.with_runs(results.runs.head(1)), tmp_path)

@@ -69,38 +69,27 @@ def test_kept_without_outputs_and_run_without_a_word_on_stderr(executed: dict[st
         assert not [output for cell in cells for output in cell.outputs if output.output_type == "stream"]
 
 
-def test_report_counts_compares_and_concludes(executed: dict[str, list[Any]]) -> None:
-    table, verdict = outputs(executed["report"], "text/markdown")
-    assert "| GA" in table
-    assert verdict.startswith("- With GRU, FQ is clearly better in ")
-    counted = outputs(executed["report"], "text/html")[0]
-    assert {"diverged", "failed", "finished"} <= set(re.findall(r">(\w+)</th>", counted))
-    assert len(outputs(executed["report"], "image/png")) == 1
-
-
-def test_own_figure_says_what_columns_are_and_draws_trials(executed: dict[str, list[Any]]) -> None:
-    (columns,) = outputs(executed["own_figure"], "text/html")
-    assert "tau as text: a number, none" in columns
-    assert len(outputs(executed["own_figure"], "image/png")) == 1
-
-
-def test_sensitivity_shows_every_pair(executed: dict[str, list[Any]]) -> None:
-    """FQ is -10 gamma - tau (none: 3), the mean over seeds 0.5 less; GD lacks one pair."""
-    texts = outputs(executed["sensitivity"], "text/plain")
-    every, pairs, spread = texts[0], texts[1], texts[-1]
-    assert len(every.splitlines()) == 1 + 9 + 8
-    rows = [line.split()[-6:] for line in pairs.splitlines()]
-    assert ["-1.1", "-4.6", "-8.6", "0.85", "0.85", "0.85"] in rows
-    assert ["-2.0", "-5.5", "NaN", "0.85", "0.85", "NaN"] in rows
-    assert spread.count("10.4") == 2
-    assert len(outputs(executed["sensitivity"], "image/png")) == 3  # both, over gamma, over tau
-
-
-def test_retain_free_shows_strengths_and_who_keeps_more(executed: dict[str, list[Any]]) -> None:
-    table, _, verdict = outputs(executed["retain_free"], "text/markdown")
-    assert "| TRU" in table
-    assert "TRU keeps more MU than TV" in verdict
-    assert len(outputs(executed["retain_free"], "image/png")) == 1
+@pytest.mark.parametrize(
+    ("stem", "pictures", "words"),
+    [
+        ("report", 1, ["| GA", "- With GRU, FQ is clearly better in ", ">diverged</th>"]),
+        ("own_figure", 1, ["tau as text: a number, none"]),
+        (
+            "sensitivity",
+            2,
+            ["-1.1 -4.6 -8.6 0.85 0.85 0.85", "-2.0 -5.5 NaN 0.85 0.85 NaN"],
+        ),  # FQ: -10 gamma - tau - 0.5
+        ("retain_free", 1, ["| TRU"]),
+    ],
+)
+def test_each_shows_its_tables_and_pictures(
+    executed: dict[str, list[Any]], stem: str, pictures: int, words: list[str]
+) -> None:
+    assert len(outputs(executed[stem], "image/png")) == pictures
+    kinds = ("text/markdown", "text/html", "text/plain")
+    shown = " ".join(" ".join(outputs(executed[stem], kind)) for kind in kinds)
+    for text in words:
+        assert text in " ".join(shown.split()), text
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def test_numbers_before_are_those_of_the_block_that_is_given_away_now(store: Sto
     now = [record(0, 0, 0.1), record(0, 1, 0.6), record(1, 0, 0.2), record(0, 0, 0.9) | {"task": "retain"}]
     write_rows(store.trial("abc") / ROWS, now)
     write_rows(store.evaluation("e") / ROWS, [record(0, 0, 0.9), record(0, 1, 0.4), record(1, 0, 0.8)])
-    made: Any = SimpleNamespace(store=store)
+    made: Any = SimpleNamespace(results=SimpleNamespace(store=store))
     found = own.list_recoverable(made, "abc", "e")
     shown = found[["row", "block", "rouge", "rouge_before", "highest_rouge_before", "prob_before"]].to_numpy().tolist()
     assert shown == [[1, 1, 0.6, 0.4, 0.9, 0.1], [2, 0, 0.2, 0.8, 0.8, 0.2]]

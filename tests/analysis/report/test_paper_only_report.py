@@ -7,8 +7,6 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import paper, report
-from analysis.tables import paper_tables
-from search_spaces.schema import sweep as spaces
 
 
 def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None) -> None:
@@ -28,12 +26,6 @@ def test_the_papers_tables_need_no_storage(tmp_path: Path, written_figures: None
     assert page.count("<img") == 2
     kept, printed = pd.read_csv(tmp_path / "out/tables/tofu_main.csv"), paper.load_table("tofu_main")
     assert kept["value"].tolist() == printed.loc[printed["backbone"] == "Llama-2-7B-chat", "value"].tolist()
-
-
-def test_every_table_is_filled_by_a_named_sweep() -> None:
-    filled = {name: paper_tables.tables_of_sweep(name) for name in spaces.sweep_names()}
-    assert filled["tofu_phi_uwc"] == {"tofu_uwc_ga": "Phi-1.5", "tofu_uwc_npo": "Phi-1.5"}
-    assert {table for tables in filled.values() for table in tables} == set(paper.TABLES)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def write_tofu(store: Path, name: str, fq: float) -> None:
     write_sweep(store, trials, name, "0a1b2c3d", backbone=BACKBONES.get(name, ""))
 
 
-def test_two_sweeps_fill_the_papers_tables_and_its_figure(tmp_path: Path, drawn_figures: None) -> None:
+def test_two_sweeps_fill_the_papers_tables_and_its_figure(tmp_path: Path) -> None:
     for name, fq in (("tofu_llama", -16.0), ("tofu_phi", -28.0)):
         write_tofu(tmp_path, name, fq)
     done = CliRunner().invoke(report.app, ["tofu_llama", "tofu_phi", "--storage", str(tmp_path)])
@@ -40,12 +40,8 @@ def test_two_sweeps_fill_the_papers_tables_and_its_figure(tmp_path: Path, drawn_
     panels = points.loc[points["method"] == "ga", ["backbone", "split", "metric"]].drop_duplicates()
     assert len(panels) == 8
     page = (folder / "index.html").read_text()
-    for words in (
-        "tofu_phi: With GRU, FQ is better in 2 and worse in 0 of 2",
-        "<h3>Table 2. TOFU: methods",
-        "4 of 4 trials",
-    ):
-        assert words in page, words
+    assert "tofu_phi: With GRU, FQ is better in 2 and worse in 0 of 2" in page
+    assert "<h3>Table 2. TOFU: methods" in page
 
 
 def test_other_sweeps_of_one_benchmark_stand_side_by_side_and_those_of_two_apart(tmp_path: Path) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import pytest
 
 from analysis import report
-from analysis.figures import attacks as drawing
 from analysis.report.verdict import describe_attacks
 from analysis.stats import attacks
 from analysis.tables import detail_tables
@@ -44,7 +41,7 @@ def chosen(store: Path, method: str, rectifier: str) -> list[str]:
     return trials.loc[own & (trials["benchmark.split"] == "forget05"), "id"].tolist()
 
 
-def test_means_over_seeds_of_each_attacks_last_step(copy: Path) -> None:
+def test_means_over_seeds_of_each_attacks_last_step(copy: Path, tmp_path: Path) -> None:
     assert attacks.mean_shares(sweep_store.read(copy)).empty
     for trial, share in zip(chosen(copy, "npo", "gru"), (0.1, 0.3), strict=True):
         attack(copy, trial, told("nf4", share), told("relearn", 0.2, 4), told("relearn", 0.6, 13))
@@ -54,10 +51,8 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path) -> None:
     attack(copy, other, told("nf4", 0.9))
     attack(copy, chosen(copy, "gd", "gru")[0], told("nf4", 0.9), started="2026-01-01T00:00:00+00:00")  # an earlier run
     means = attacks.mean_shares(sweep_store.read(copy))
-    last = attacks.last_steps(means)
     assert len(means) == 5
-    assert len(last) == 4
-    table = detail_tables.list_attacks(last)
+    table = detail_tables.list_attacks(means)
     assert table.to_dict("records") == [
         {"Split": "forget05 (5%)", "Method": "GD", "n": "1", "the nf4": "—", "the relearn": "4 %"},
         {"Split": "forget05 (5%)", "Method": "NPO w/ GRU", "n": "2", "the nf4": "20 ± 14 %", "the relearn": "60 ± 0 %"},
@@ -66,46 +61,10 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path) -> None:
         "Of what was removed, attacks bring back up to 20% (NPO w/ GRU, the nf4), relearning up to 60% (NPO w/ GRU, "
         "the relearn)."
     ]
-    assert describe_attacks(last.assign(share=float("nan"))) == describe_attacks(last.iloc[:0]) == []
-    figure = drawing.draw(last)
-    titles = [axes.get_title() for axes in figure.axes if axes.axison]
-    assert titles == ["the nf4", "the relearn"]
-    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert names == ["GD", "NPO w/ GRU"]
-    sampled = drawing.draw(last.replace({"attack": {"nf4": "sampling"}}))
-    assert [axes.get_xlabel() for axes in sampled.axes if axes.axison] == ["ROUGE", "ES"]
-
-
-@pytest.mark.usefixtures("drawn_figures")
-def test_the_report_says_whether_it_lasts(copy: Path, tmp_path: Path) -> None:
-    (trial, *_) = chosen(copy, "npo", "gru")
-    attack(copy, trial, told("nf4", 0.25))
+    assert describe_attacks(means.assign(share=float("nan"))) == describe_attacks(means.iloc[:0]) == []
     folder = report.build("tiny", copy, tmp_path / "out")
-    page = (folder / "index.html").read_text()
+    page, verdict = ((folder / name).read_text() for name in ("index.html", "tables/verdict.md"))
     assert "Does it last" in page
-    assert "Of what was removed, attacks bring back up to 25% (NPO w/ GRU, the nf4)." in page
-    assert pd.read_csv(folder / "tables" / "attacks.csv")["share"].tolist() == [0.25]
-    assert "bring back up to 25%" in (folder / "tables" / "verdict.md").read_text()
-    assert (folder / "figures" / "attacks-forget05.svg").is_file()
-
-
-def test_each_panel_has_a_row_for_every_method() -> None:
-    """GA was not rounded: the lines of the others stay in their rows."""
-    values = {"before": 0.2, "after": 0.5, "target": 0.8, "retain": 0.05, "split": "forget05", "rectifier": "none"}
-    points = pd.DataFrame(
-        [
-            {"method": method, "attack": name, "title": name, "step": 0, **values, "before": before}
-            for method, name, before in (("ga", "relearn", 0.1), ("gd", "relearn", 0.2), ("gd", "nf4", 0.3))
-        ]
-    )
-    panels = {axes.get_title(): axes for axes in drawing.draw(points).axes if axes.axison}
-    lines = {
-        title: [
-            xy
-            for xy in (np.asarray(line.get_xydata()).tolist() for line in axes.lines)
-            if len(xy) == 2 and xy[0][1] == xy[1][1]
-        ]
-        for title, axes in panels.items()
-    }
-    assert lines["relearn"] == [[[0.1, 0.0], [0.5, 0.0]], [[0.2, 1.0], [0.5, 1.0]]]
-    assert [one for one in lines["nf4"] if not pd.isna(one[0][0])] == [[[0.3, 1.0], [0.5, 1.0]]]
+    assert "bring back up to 20%" in page
+    assert "bring back up to 20%" in verdict
+    assert len(pd.read_csv(folder / "tables" / "attacks.csv")["share"].dropna()) == 4

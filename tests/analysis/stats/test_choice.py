@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from analysis import report
-from analysis.report import sections
 from analysis.stats import chosen_settings
 from analysis.tables import detail_tables
 from tests.support.benchmark_store import SAME_ROWS, main_rows, metrics, report_tables, write_store
@@ -17,14 +16,12 @@ from tests.support.sweep_store import (
     GRU,
     NONE,
     Results,
-    grid,
     read,
     write_sweep,
     write_trial,
     write_vectors,
 )
 from trainables.config.settings import Selection
-from trainables.storage.folder_storage import Storage
 
 
 def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> Results:
@@ -114,15 +111,12 @@ def test_every_part_of_the_page_chooses_by_the_rule(tmp_path: Path) -> None:
     store = write_vectors(tmp_path)
     path = store / "sweeps/vectors-0dec0de5.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"selection": {"rule": "highest_utility"}}))
-    folder = tmp_path / "out"
-    (folder / "tables").mkdir(parents=True)
-    sections.write_main(made := sections.Report(folder, read(store), Storage(store)))
-    sections._write_retain_free(made)
+    folder = report.build("vectors", store)
     assert main_rows((folder / "tables/main.md").read_text())["TRU"][1] == "0.8900"
-    table = {row[0]: row[1:] for row in grid((folder / "tables/retain_free.md").read_text())}
-    assert table["TRU"][3] == "4"
-    curves = pd.read_csv(folder / "figures/strength.csv")
-    assert curves.loc[curves["chosen"], ["method", "strength"]].values.tolist() == [["tru", 4.0], ["tv", 1.0]]
+    assert main_rows((folder / "tables/tofu_retain_free.md").read_text())["TRU"][1] == "**0.89**"
+    curves = pd.read_csv(folder / "figures/strength.csv").dropna(subset=["setting"])
+    chosen = curves.loc[curves["chosen"], ["method", "setting"]].drop_duplicates()
+    assert sorted(chosen.to_numpy().tolist()) == [["tru", 4.0], ["tv", 1.0]]
 
 
 def test_chosen_steps_and_trials_that_ended_early_are_shown(tmp_path: Path) -> None:

@@ -6,16 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow
-import pyarrow.parquet
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from analysis.stats import rectifier_comparison as comparison
 from analysis.stats.rectifier_comparison import EQUAL, OWN, compare
-from analysis.stats.significance import LEVEL, count_least_seeds, measure_gains, measure_ranks
+from analysis.stats.significance import LEVEL, count_least_seeds, measure_gains
 from tests.support.arena_store import NAMES, write_arena
 
 SHIFTS = {"none": 0.0, "gru": 3.0, "sago": -2.0, "blur": 0.05}
@@ -48,14 +45,6 @@ def test_p_counts_sign_patterns(gains: list[float]) -> None:
     assert (turned["p"], turned["effect"]) == pytest.approx((found["p"], -found["effect"]))
 
 
-def test_ten_seeds_that_all_gain() -> None:
-    """The smallest p of ten seeds; Wilcoxon's exact test agrees, where it has the same patterns to count."""
-    gains = tuple(1.0 + 0.1 * place for place in range(10))
-    found = measure_gains(gains)
-    assert found["p"] == pytest.approx(2 / 1024)
-    assert list(stats.wilcoxon(gains))[1] == pytest.approx(found["p"])
-
-
 def test_few_seeds_and_equal_gains() -> None:
     assert all(math.isnan(value) for value in measure_gains((1.0, 2.0, 3.0, 4.0)).values())
     found = measure_gains((0.5,) * 6)
@@ -67,44 +56,12 @@ def test_few_seeds_and_equal_gains() -> None:
 def test_intervals_hold_the_mean_about_as_often_as_they_say() -> None:
     """Of ten draws from a normal distribution BCa holds it somewhat less often than in 95 of 100."""
     dice = np.random.default_rng(0)
-    samples = [measure_gains(tuple(dice.normal(1, 1, 10))) for _ in range(300)]
+    samples = [measure_gains(tuple(dice.normal(1, 1, 10))) for _ in range(100)]
     held = np.mean([one["low"] <= 1 <= one["high"] for one in samples])
     assert 0.85 < held < 0.97
 
 
-def test_critical_difference_of_demsar() -> None:
-    """His table 5(a): q of two to ten classifiers at 5 %; CD = 2.78 and 1.25 are sqrt(k (k + 1) / 6 N) times them."""
-    quantiles = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728, 10: 3.164}
-    for columns, quantile in quantiles.items():
-        table = pd.DataFrame(np.random.default_rng(columns).normal(size=(14, columns)))
-        expected = quantile * math.sqrt(columns * (columns + 1) / (6 * 14))
-        assert measure_ranks(table)["distance"] == pytest.approx(expected, rel=5e-4)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(5, 9), st.integers(3, 6), st.integers(0, 1000))
-def test_ranks_and_friedman(rows: int, columns: int, seed: int) -> None:
-    """Friedman's chi-square written out for tables without ties; ranks are those of counting."""
-    table = pd.DataFrame(np.random.default_rng(seed).normal(size=(rows, columns)), columns=list("abcdef")[:columns])
-    found = measure_ranks(table)
-    counted = {
-        name: np.mean([1 + sum(row > row[place]) for row in table.to_numpy()]) for place, name in enumerate(table)
-    }
-    assert found["ranks"] == pytest.approx(counted)
-    squares = sum(rank**2 for rank in counted.values()) - columns * (columns + 1) ** 2 / 4
-    chi = 12 * rows / (columns * (columns + 1)) * squares
-    assert found["friedman"] == pytest.approx(stats.chi2.sf(chi, columns - 1))
-    assert measure_ranks(table * 7 - 3)["ranks"] == pytest.approx(found["ranks"])
-
-
-def test_ties_share_a_rank_and_few_rows_are_not_tested() -> None:
-    found = measure_ranks(pd.DataFrame({"a": [1.0, 1.0], "b": [1.0, 2.0]}))
-    assert found["ranks"] == {"a": 1.75, "b": 1.25}
-    assert math.isnan(found["friedman"])
-    assert math.isnan(found["distance"])
-
-
-@pytest.mark.parametrize(("rectifiers", "seeds"), [(1, 6), (2, 7), (6, 8), (12, 9), (13, 10), (25, 10), (26, 11)])
+@pytest.mark.parametrize(("rectifiers", "seeds"), [(1, 6), (2, 7), (6, 8), (12, 9), (13, 10)])
 def test_how_many_seeds_so_many_rectifiers_take(rectifiers: int, seeds: int) -> None:
     assert count_least_seeds(rectifiers) == seeds
     assert rectifiers * 2 / 2**seeds <= LEVEL < rectifiers * 2 / 2 ** (seeds - 1)
@@ -129,10 +86,17 @@ def test_differences_of_a_sweep(tmp_path: Path) -> None:
 
 
 def test_ranks_of_a_sweep(tmp_path: Path) -> None:
-    found = compare(write_arena(tmp_path, noisy))
+    """Over the seeds that all have: GRU lacks two, and none one."""
+    gone = {("gru", 3), ("gru", 4), ("none", 9)}
+    found = compare(write_arena(tmp_path, lambda *at: None if at[1:3] in gone else noisy(*at)))
+    assert found.differences.set_index(["metric", "rectifier"]).loc["forget_quality", "n"].to_dict() == {
+        "gru": 7,
+        "sago": 9,
+        "blur": 9,
+    }
     assert [goal.metric for goal in found.ranked] == ["forget_quality", "model_utility"]
     ranks = found.ranks.loc[found.ranks["metric"] == "forget_quality"].set_index("rectifier")["rank"]
-    values = np.array([[noisy("npo", name, seed, 0)[0] for name in NAMES] for seed in range(10)])
+    values = np.array([[noisy("npo", name, seed, 0)[0] for name in NAMES] for seed in (0, 1, 2, 5, 6, 7, 8)])
     counted = [np.mean([1 + sum(row > row[place]) for row in values]) for place in range(4)]
     assert [ranks[name] for name in NAMES] == pytest.approx(counted)
 
@@ -147,7 +111,6 @@ def test_equal_utility_and_extraction_strength_rank(tmp_path: Path) -> None:
     assert [goal.short for goal in found.ranked] == [*(f"FQ at {share}% MU" for share in (85, 90, 95)), "ES"]
     rows = found.differences.set_index(["metric", "rectifier"])
     mixed = rows.loc["forget_quality_at_0.9"]
-    assert mixed["unmixed"].to_dict() == {"gru": 10, "sago": 0, "blur": 0}
     weight = math.sqrt(0.1 * 0.9 / (0.9 - 0.5))  # of calibrated's parabola of MU
     gains = [0.05 * weight] * 10
     assert mixed.loc["blur", "gains"] == pytest.approx(gains)
@@ -156,19 +119,6 @@ def test_equal_utility_and_extraction_strength_rank(tmp_path: Path) -> None:
     strength = rows.loc["forget_extraction_strength"]
     assert np.sign(strength["difference"]).to_dict() == {"gru": -1, "sago": 1, "blur": -1}
     assert strength.loc["gru", "sign"] == 1, "less can be extracted"
-
-
-def test_seeds_without_a_pair_are_named(tmp_path: Path) -> None:
-    def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float] | None:
-        gone = (name == "gru" and seed in (3, 4)) or (name == "none" and seed == 9) or name == "blur"
-        return None if gone else noisy(method, name, seed, lr)
-
-    found = compare(write_arena(tmp_path, value))
-    rows = found.differences.set_index(["metric", "rectifier"]).loc["forget_quality"]
-    assert "blur" not in rows.index, "it has no setting that could be chosen"
-    assert rows["n"].to_dict() == {"gru": 7, "sago": 9}
-    assert rows.loc["gru", "lacking"] == "3 (with it: diverged), 4 (with it: diverged), 9 (none: diverged)"
-    assert set(found.ranks["blocks"]) == {7}
 
 
 CHOOSING = {"seeds": [0, 1, 2]}
@@ -196,11 +146,6 @@ def test_settings_are_chosen_on_their_own_seeds_and_reported_on_others(tmp_path:
     assert set(chosen["settings"]) == {3}
 
 
-def test_without_such_a_rule_all_seeds_are_chosen_on_and_reported(tmp_path: Path) -> None:
-    found = compare(write_arena(tmp_path, tuned, names=("none", "gru"), seeds={1e-3: range(3), 2e-3: range(3)}))
-    assert set(found.values["seed"]) == {0, 1, 2}
-
-
 def test_a_setting_that_was_run_on_new_seeds_alone_is_not_chosen(tmp_path: Path) -> None:
     seeds = {1e-3: [0, 1, 2], 2e-3: [10, 11]}
     found = write_arena(tmp_path, lambda *at: (-1.0 if at[3] == 2e-3 else -9.0, 0.85), seeds=seeds, selection=CHOOSING)
@@ -217,16 +162,10 @@ def test_an_objective_with_a_retain_term_is_one_more_rival(tmp_path: Path) -> No
 
 
 def test_costs(tmp_path: Path) -> None:
-    """Seconds of training over steps; memory of GPUs alone."""
+    """Seconds of training over steps."""
     results = write_arena(tmp_path, noisy, names=("none", "gru"))
     slow = results.runs["rectifier.name"] == "gru"
-    device = results.runs.assign(**{"seconds.training": np.where(slow, 60.0, 30.0), "topology.device": "NVIDIA"})
-    for key in results.runs.loc[slow, "id"]:
-        table = pyarrow.table({"step": [1, 2], "peak_memory_bytes": [2 * 10**9, 5 * 10**9]})
-        pyarrow.parquet.write_table(table, tmp_path / "trials" / key / "steps.parquet")
-    costs = compare(results.with_runs(device)).costs.set_index("rectifier")
+    timed = results.runs.assign(**{"seconds.training": np.where(slow, 60.0, 30.0)})
+    costs = compare(results.with_runs(timed)).costs.set_index("rectifier")
     assert costs["seconds"].tolist() == pytest.approx([30 / 31, 60 / 31])
     assert costs["slower"].tolist() == pytest.approx([1, 2])
-    assert math.isnan(costs.loc["none", "memory"])
-    assert costs.loc["gru", "memory"] == 5e9
-    assert not any(compare(results).costs["memory"].notna()), "of a process on a CPU it is not the trial's own"

@@ -77,10 +77,6 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
     assert low < row_bootstrap.harmonic_utility(parts) < high
 
 
-def test_a_collapsed_utility_has_an_interval_of_zeros() -> None:
-    assert row_bootstrap.interval(row_bootstrap.resample([np.zeros((10, 3)), np.ones((5, 3))])) == (0.0, 0.0)
-
-
 def with_rows(store: Path, trial: str, halves: bool = False, **given: Any) -> list[dict[str, Any]]:
     """Write a trial whose metrics are those of its evaluation's rows, FQ apart."""
     from trainables.benchmarks.tofu.aggregates import aggregate

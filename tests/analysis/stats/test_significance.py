@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.report import verdict
 from analysis.stats import row_bootstrap, significance
+from analysis.stats.rectifier_comparison import compare
 from analysis.stats.sweep_results import Results
 from tests.support.sweep_store import GRU, NONE, read, write_sweep, write_trial
 from trainables import benchmarks
@@ -34,17 +35,17 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     gains = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
     plain = [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0]  # the sixth seed has no pair
     results = sweep_of(tmp_path, plain, (np.array(plain[:5]) + gains).tolist())
-    quality, utility = results.tests.to_dict("records")
+    quality, utility = compare(results).differences.to_dict("records")
     t = 3.0 / (np.std(gains, ddof=1) / math.sqrt(5))
     assert (quality["n"], quality["difference"]) == (5, pytest.approx(3.0))
-    assert (quality["none"], quality["gru"]) == (pytest.approx(-16.8), pytest.approx(-13.8))  # of the five in common
+    assert (quality["none"], quality["value"]) == (pytest.approx(-16.8), pytest.approx(-13.8))  # of the five in common
     half = 2.776445 * np.std(gains, ddof=1) / math.sqrt(5)
     assert (quality["low"], quality["high"]) == pytest.approx((3.0 - half, 3.0 + half))
     assert 2.132 < t < 4.604
     assert 0.01 < quality["p"] < 0.1
     assert quality["adjusted"] == quality["p"]  # MU's differences are all equal: no test
     assert np.isnan([utility["p"], utility["low"], utility["high"]]).all()
-    row = verdict.tabulate_differences(results, None).iloc[0]
+    row = verdict.tabulate_differences(compare(results)).iloc[0]
     assert row.tolist() == ["GA w/ GRU", "FQ ↑", "-16.8000", "-13.8000", "+3.00", "+1.04 to +4.96", "5", "better"]
 
 
@@ -60,7 +61,7 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     ],
 )
 def test_the_sign_of_a_change(tmp_path: Path, plain: list[float], gru: list[float], signs: list[int]) -> None:
-    assert sweep_of(tmp_path, plain, gru).tests["sign"].tolist() == signs
+    assert compare(sweep_of(tmp_path, plain, gru)).differences["sign"].tolist() == signs
 
 
 @pytest.mark.parametrize(("rows", "sign"), [(1, 0), (1.5, 1), (-2, -1)])
@@ -74,7 +75,7 @@ def test_forget_quality_counts_beyond_one_step_of_its_lattice(tmp_path: Path, ro
             ids.append(write_trial(tmp_path, f"{name}{seed}", rectifier=rectifier, metrics=metrics, seed=seed))
     write_sweep(tmp_path, ids, splits=("forget05",))
     results = read(tmp_path)
-    quality = results.tests.to_dict("records")[0]
+    quality = compare(results).differences.to_dict("records")[0]
     assert quality["ks_steps"] == pytest.approx(abs(rows))
     assert quality["sign"] == sign
 
@@ -102,22 +103,16 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
             write_rows(tmp_path / "trials" / ids[-1] / ROWS, records)
     write_sweep(tmp_path, ids, splits=("forget05",))
     results = read(tmp_path)
-    utility = results.tests.to_dict("records")[1]
+    utility = compare(results).differences.to_dict("records")[1]
     assert utility["n"] == 2
     assert (utility["rows_low"] <= 0 <= utility["rows_high"]) == (sign == 0)
     assert utility["rows_low"] - 1e-4 <= utility["difference"] <= utility["rows_high"] + 1e-4  # which is rounded
     assert utility["sign"] == sign
 
 
-def test_one_seed_has_no_verdict(tmp_path: Path) -> None:
-    results = sweep_of(tmp_path, [-9.0], [-1.0])
-    assert np.isnan(results.tests["sign"].to_numpy()).all()
-    assert "but 1 seed on both sides gives no verdict" in verdict.write_verdict(results, None)
-    assert set(verdict.tabulate_differences(results, None)["Clear?"]) == {"too few seeds"}
-
-
 def test_without_a_seed_in_common_means_are_of_all(tmp_path: Path) -> None:
-    tests = sweep_of(tmp_path, [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0], [-8.0, -29.0], first=100).tests
+    results = sweep_of(tmp_path, [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0], [-8.0, -29.0], first=100)
+    tests = compare(results).differences
     assert tests["n"].tolist() == [0, 0]
     assert tests["none"].tolist() == [-14.5, 0.85]
     assert np.isnan(tests["sign"].to_numpy()).all()

@@ -8,9 +8,8 @@ import pytest
 
 from analysis import report
 from analysis.number_format import DASH
-from analysis.tables import table_definitions
-from analysis.tables.layout import Layout
 from analysis.tables.markdown_latex import Cell, to_latex, to_markdown
+from analysis.tables.table_definitions import LAYOUTS, Layout
 from search_spaces.schema import sweep as spaces
 from tests.analysis.tables.test_paper_tables import compiled
 from tests.support import sweep_store
@@ -38,7 +37,7 @@ def write_llama(store: Path, backbone: str = LLAMA) -> Results:
 
 def test_cells_from_runs_and_the_papers_beside(tmp_path: Path) -> None:
     (sheet,) = paper_sheets(write_llama(tmp_path), with_paper=True)
-    assert sheet.name == "tofu_main"
+    assert sheet.layout.table == "tofu_main"
     table = sheet.table
     heads = [(split, goal) for split in ("forget05", "forget10") for goal in ("FQ ↑", "MU ↑")]
     assert list(table.cells.columns) == heads
@@ -78,7 +77,7 @@ def write_line(store: Path, gamma: float) -> Results:
 def test_a_line_over_tau(tmp_path: Path) -> None:
     (found,) = paper_sheets(write_line(tmp_path, 0.8), with_paper=True)
     table = found.table
-    assert found.name == "tofu_tau"
+    assert found.layout.table == "tofu_tau"
     assert [leaf for *_, leaf in table.cells.columns] == ["τ 0.001", "τ 1", "τ none"]
     assert [cell.text for cell in find_row(table, "GA w/ GRU, FQ ↑")] == ["0.0000", "-1.0000", "-2.0000"]
     assert find_row(table, "GA w/ GRU, FQ ↑")[2].beside == "paper -3.5161, +1.5161"
@@ -128,7 +127,7 @@ def test_a_sweep_has_the_tables_of_what_it_varied(
 ) -> None:
     write(tmp_path)
     sheets = paper_sheets(read(tmp_path), with_paper=True)
-    assert [one.name for one in sheets] == names
+    assert [one.layout.table for one in sheets] == names
     if shutil.which("pdflatex") and sheets:
         compiled(tmp_path, [to_latex(one.table) for one in sheets])
 
@@ -136,7 +135,7 @@ def test_a_sweep_has_the_tables_of_what_it_varied(
 # the names of sweeps, which analysis knows without importing them
 
 
-@pytest.mark.parametrize("layout", table_definitions.LAYOUTS.values(), ids=lambda layout: layout.table)
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=lambda layout: layout.table)
 def test_sweeps_are_those_that_fill_the_table(layout: Layout) -> None:
     found = {name for name in spaces.sweep_names() if layout.table in spaces.load_sweep(name).tables}
     assert set(layout.sweeps.values()) == found

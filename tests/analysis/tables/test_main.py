@@ -7,38 +7,26 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.stats import tidy
 from analysis.tables import detail_tables, table_definitions
 from analysis.tables.markdown_latex import to_markdown
 from analysis.tables.paper_tables import make_sheet
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, NONE, Results, grid, read, write_sweep, write_trial
-from tests.support.table_sheets import layout_sheet
+from tests.support.table_sheets import main_sheet
 
 store, results = sweep_store.tiny_store, sweep_store.tiny_results
 
 
-def test_csv_holds_the_numbers(results: Results) -> None:
-    table = layout_sheet(results).csv.set_index(["method", "rectifier"])
-    assert list(table.index[:3]) == [("original", ""), ("retain", ""), ("ga", "none")]
-    fq, mu = "forget05.forget_quality", "forget10.model_utility"
-    assert table.loc[("ga", "none"), [f"{fq}.mean", f"{fq}.n"]].tolist() == [-22.0, 1]  # its second seed failed
-    assert table.loc[("gd", "gru"), f"{fq}.mean"] == pytest.approx(-8.0)  # 0.05 has the higher FQ, below 0.9 * 0.9
-    assert table.loc[("gd", "gru"), f"{fq}.sd"] == pytest.approx(np.sqrt(2))
-    assert table.loc[("gd", "gru"), f"{mu}.mean"] == pytest.approx(0.85)
-    assert table.loc[("npo", "gru"), [f"{fq}.mean", "label"]].tolist() == [-4.0, "w/ GRU"]
-    npo = table.loc[("npo", "gru"), "forget10.forget_quality.mean"]
-    assert npo == pytest.approx(-13.0)  # the other setting diverged and went missing
-
-
 def test_markdown(results: Results) -> None:
-    rows = grid(to_markdown(layout_sheet(results).table))
+    rows = grid(to_markdown(main_sheet(results).table))
     assert rows[0] == ["Method", "forget05 FQ ↑", "forget05 MU ↑", "forget10 FQ ↑", "forget10 MU ↑"]
     assert rows[2] == ["Original", "-21.4000", "0.9000", "-21.4000", "0.9000"]
     assert rows[3] == ["Retrain", "0.0000", "0.8800", "0.0000", "0.8800"]
-    assert rows[4][:3] == ["GA", "**-22.0000**", "0.0000"]
+    assert rows[4][:3] == ["GA", "**-22.0000** (n = 1)", "0.0000 (n = 1)"]
     assert rows[5][:3] == ["w/ GRU", "-23.0000 ± 1.4142", "**0.1100** ± 0.0141"]
     assert [row[0] for row in rows[6:]] == ["GD", "w/ GRU", "NPO", "w/ GRU"]
+    csv = main_sheet(results).csv.set_index(["method", "rectifier", "split", "metric"])
+    assert csv.loc[("gd", "gru", "forget05", "forget_quality"), ["value", "n"]].tolist() == [-8.0, 2]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +36,7 @@ def two_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, pd.Data
     write_trial(place, "0" * 12, fq=-1.0, mu=0.5)
     write_sweep(place, ["0" * 12, write_trial(place, "1" * 12, rectifier=GRU, fq=-1.0, mu=0.5)], splits=())
     results = read(place)
-    return results, tidy.from_runs(results)
+    return results, results.frame
 
 
 @pytest.mark.parametrize(
@@ -80,18 +68,9 @@ def test_rectifiers_beside_gru_have_rows_of_their_own(tmp_path: Path) -> None:
     kinds: list[dict[str, Any]] = [{"name": name} for name in ("none", "clip", "agem", "pcgrad", "blur", "gru", "mine")]
     trials = [write_trial(tmp_path, f"{n}", rectifier=NONE | kind, fq=-1.0, mu=0.5) for n, kind in enumerate(kinds)]
     write_sweep(tmp_path, trials[::-1], splits=("forget05",))
-    labels = layout_sheet(read(tmp_path)).table.cells.index
-    assert list(labels) == [
-        "Original",
-        "Retrain",
-        "GA",
-        "w/ clip",
-        "w/ A-GEM",
-        "w/ PCGrad",
-        "w/ BLUR",
-        "w/ GRU",
-        "w/ mine",
-    ]
+    labels = main_sheet(read(tmp_path)).table.cells.index
+    rest = ["clip", "A-GEM", "PCGrad", "BLUR", "GRU", "mine"]
+    assert list(labels) == ["Original", "Retrain", "GA", *(f"w/ {name}" for name in rest)]
 
 
 def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:

@@ -1,26 +1,30 @@
-"""Task vectors in reports: strengths, the table without retain data, curves, verdict and the report."""
+"""Task vectors and UWC in reports: strengths, the paper's tables of both, and the verdict."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from analysis import report
-from analysis.figures import equal_utility, task_vector_strength
-from analysis.load.goal_columns import TOFU_METRICS
-from analysis.report.verdict import compare_task_vectors
-from analysis.stats.task_vector_strength import strength_points, utility_at_equal_quality
-from analysis.tables import detail_tables, paper_tables, table_definitions
+from analysis.figures.panel_data import vary_only_gamma_tau
+from analysis.figures.sensitivity import strength_points
+from analysis.report import verdict
+from analysis.stats.rectifier_comparison import compare
+from analysis.tables import detail_tables, paper_tables
 from analysis.tables.markdown_latex import to_latex, to_markdown
+from analysis.tables.paper_tables import Sheet
 from tests.support import sweep_store
-from tests.support.sweep_store import Results, grid, read, task_vector, write_sweep, write_trial
-from tests.support.table_sheets import layout_sheet
+from tests.support.sweep_store import GRU, NONE, Results, calibrated, grid, read, write_sweep, write_trial
+from tests.support.table_sheets import main_sheet, paper_sheets
 
 store, results = sweep_store.vectors_store, sweep_store.vectors_results
+
+
+@pytest.fixture(scope="module")
+def sheets(results: Results) -> dict[str, Sheet]:
+    return {sheet.layout.table: sheet for sheet in paper_sheets(results)}
 
 
 def test_strengths_are_read_and_chosen(results: Results) -> None:
@@ -28,28 +32,23 @@ def test_strengths_are_read_and_chosen(results: Results) -> None:
     assert trials.loc[("tru", 24.0, 1.0), "relative_change"] == 0.06
     assert trials.loc[("tv", 40.0, 0.0), ["task_vector.strength", "direction"]].tolist() == [40.0, "d1ec7104aaaa"]
     assert results.runs.loc[results.runs["method"] == "ga", "strength"].isna().all()
-    assert "task_vector" not in results.runs  # it is null or its fields are settings
     chosen = detail_tables.list_chosen(results).set_index("Method")
     assert chosen.loc[["TRU", "TV", "NPO w/ GRU"], "strength"].tolist() == ["12", "1", "—"]
     assert chosen.loc["TRU", ["gamma", "tau", "Chosen from"]].tolist() == ["—", "—", "4"]
-    rows = layout_sheet(results).table.cells.loc[["TV", "TRU"]]
-    assert len(rows) == 2  # task vectors are not paired with GRU
-    assert not any(cell.bold for cell in rows.to_numpy().flat)
-    assert results.tests["method"].tolist() == ["ga", "ga", "npo", "npo"]
+    rows = main_sheet(results).table.cells.loc[["TV", "TRU"]]
+    assert not any(cell.bold for cell in rows.to_numpy().flat), "task vectors are not paired with GRU"
+    assert set(compare(results).differences["method"]) == {"ga", "npo"}
 
 
-def test_retain_free_table(results: Results) -> None:
-    free = results.with_runs(paper_tables.retain_free_trials(results.runs))
-    sheet = layout_sheet(free, table_definitions.RETAIN_FREE)
-    assert sheet.csv["method"].tolist() == ["original", "retain", "tv", "ga", "wga", "npo", "tru"]
-    assert set(sheet.csv["rectifier"]) == {"", "none"}
-    rows = {row[0]: row[1:] for row in grid(to_markdown(sheet.table))}
-    assert rows["Original"] == ["-21.4000", "0.9000", "—", "—", "—"]
-    assert rows["TRU"] == ["-9.5000 ± 0.7071", "0.8200 ± 0.0000", "2", "12", "3.00%"]
-    assert rows["TV"][1] == "**0.8700** ± 0.0000"  # the references compete with no method
-    assert rows["NPO"][0] == "**-6.5000** ± 0.7071"
+def test_table_without_retain_data(sheets: dict[str, Sheet]) -> None:
+    table = sheets["tofu_retain_free"].table
+    rows = {row[0]: row[1:] for row in grid(to_markdown(table))[2:]}
+    assert list(rows) == ["Original", "Retrain", "TV", "GA", "WGA", "NPO", "TRU"]
+    assert rows["TRU"] == ["-9.50 ± 0.71", "0.82 ± 0.00"]
+    assert rows["TV"][1] == "**0.87** ± 0.00"  # the references compete with no method
+    assert rows["NPO"][0] == "**-6.50** ± 0.71"
     assert sum("**" in cell for row in rows.values() for cell in row) == 2
-    assert r"TRU & -9.5000 $\pm$ 0.7071 & 0.8200 $\pm$ 0.0000 & 2 & 12 & 3.00\% \\" in to_latex(sheet.table)
+    assert r"TRU & -9.50 $\pm$ 0.71 & 0.82 $\pm$ 0.00 \\" in to_latex(table)
 
 
 @pytest.mark.parametrize(
@@ -71,96 +70,65 @@ def test_weighted_ascent_with_a_retain_term_is_not_retain_free(
     assert methods == (["wga", "ga"] if kept else ["ga"])
 
 
-def curves(tru: list[tuple[float, float]], tv: list[tuple[float, float]]) -> pd.DataFrame:
-    """Return the points of TRU and TV with these (FQ, MU) at rising strengths; the first is chosen."""
-    rows = [
-        {"kind": "strength", "method": method, "settings": "", "strength": float(place), "n": 1, "chosen": place == 0}
-        | {"forget_quality": float(fq), "model_utility": mu, "split": "forget05"}
-        for method, values in (("tru", tru), ("tv", tv))
-        for place, (fq, mu) in enumerate(values)
-    ]
-    original = {"kind": "reference", "method": "original", "settings": "", "chosen": False, "split": "forget05"}
-    original |= {"forget_quality": -20.0, "model_utility": 1.0}
-    return pd.DataFrame([*rows, original])
-
-
-@pytest.mark.parametrize(
-    ("tru", "tv", "levels"),
-    [
-        ([(-10, 0.8)], [(-5, 0.7)], [(-10, 0.8, 0.8)]),  # TV's line from the original: 1 - 0.3 * 10 / 15
-        ([(-10, 0.8), (-5, 0.2)], [(-8, 0.5)], [(-10, 0.8, 0.5833), (-8, 0.56, 0.5)]),
-        ([(-10, 0.8), (-15, 0.9), (-10, 0.6)], [(-12, 0.5)], [(-15, 0.9, 0.6875), (-12, 0.84, 0.5)]),  # back and forth
-        ([(-30, 0.0)], [(-5, 0.7)], []),  # forgets worse than the original model
-    ],
-)
-def test_utilities_at_equal_forget_quality(
-    tru: list[tuple[float, float]], tv: list[tuple[float, float]], levels: list[tuple[float, float, float]]
-) -> None:
-    found = utility_at_equal_quality(curves(tru, tv), "forget05")
-    assert [tuple(row) for row in found.to_numpy()] == levels
-
-
-@pytest.mark.parametrize(
-    ("points", "sentence"),
-    [
-        (
-            curves([(-10, 0.8), (-5, 0.2)], [(-8, 0.5)]),
-            "At equal FQ TRU keeps more MU than TV in 2 of 2 comparisons and less in 0 (one seed: no verdict).",
-        ),
-        (curves([(-10, 0.4)], [(-5, 0.7)]), "At equal FQ TRU keeps more MU than TV in 0 of 1 comparisons"),
-        (curves([(-30, 0.0)], [(-5, 0.7)]), "they reach no FQ above the original model's in common"),
-        (curves([(-10, 0.8)], []), "they reach no FQ above the original model's in common"),
-    ],
-)
-def test_the_verdict_on_tru(points: pd.DataFrame, sentence: str) -> None:
-    assert sentence in compare_task_vectors(points)
-
-
-def test_strength_curves_draw_every_point(results: Results) -> None:
-    points = strength_points(results)
-    assert points["kind"].value_counts().to_dict() == {"strength": 7, "reference": 2}
-    assert points.loc[points["chosen"], ["method", "strength"]].values.tolist() == [["tru", 12.0], ["tv", 1.0]]
-    panels = task_vector_strength.draw(points).axes
-    assert [panel.get_xscale() for panel in panels[:3]] == ["linear", "log", "linear"]  # TV's strengths differ 40 times
-    for place, panel in enumerate(panels):
-        lines = [np.asarray(line.get_xydata()).tolist() for line in panel.lines]
-        ours = points.loc[points["method"].isin({0: ["tru"], 1: ["tv"], 2: ["tru", "tv"]}[place % 3])]
-        x = ours["strength"] if place % 3 < 2 else 100 * ours["relative_change"]
-        expected = set(zip(x, ours[TOFU_METRICS[place // 3]], strict=True))
-        assert {tuple(point) for line in lines if len(line) > 2 for point in line} == expected
-
-
-def test_other_settings_are_curves_of_their_own(tmp_path: Path) -> None:
+def test_curves_are_of_the_chosen_other_settings(tmp_path: Path) -> None:
     trials = []
     for normalise in ("whole", "per_tensor"):
         for strength in (4, 8):
-            trial = write_trial(tmp_path, f"{len(trials):012x}", "tru", strength=strength, fq=-4.0 - strength, mu=0.85)
-            path = tmp_path / "trials" / trial / "result.json"
-            result = json.loads(path.read_text())
-            result["config"]["task_vector"] = task_vector("tru", strength) | {"normalise": normalise}
-            path.write_text(json.dumps(result))
-            trials.append(trial)
+            given = {"strength": strength, "fq": -4.0 - strength - (normalise == "whole"), "mu": 0.85}
+            trials.append(write_trial(tmp_path, f"{len(trials)}" * 12, "tru", normalise=normalise, **given))
     write_sweep(tmp_path, trials, splits=("forget05",))
-    points = strength_points(read(tmp_path))
-    found = points.loc[points["kind"] == "strength", "settings"].value_counts().to_dict()
-    assert found == {"normalise=whole": 2, "normalise=per_tensor": 2}
+    frame = read(tmp_path).frame
+    assert set(frame["other"]) == {"", "task_vector.normalise=whole", "task_vector.normalise=per_tensor"}
+    points = strength_points(vary_only_gamma_tau(frame))
+    assert points.loc[points["method"] == "tru", "value"].tolist() == [-8.0, -12.0, 0.85, 0.85]
 
 
-def test_the_report_shows_them(store: Path, results: Results, tmp_path: Path) -> None:
+def test_uwc_tables(sheets: dict[str, Sheet]) -> None:
+    tables = {method: grid(to_markdown(sheets[f"tofu_uwc_{method}"].table))[2:] for method in ("ga", "npo")}
+    shares = [f"({share})" for share in ("85%", "90%", "95%")]
+    labels = [f"{name} {share}" for share in shares for name in ("GA", "w/ GRU")]
+    assert [row[0] for row in tables["ga"]] == ["Original", *labels]
+    assert tables["ga"][1][1:] == ["-18.3 ± 0.3", "0.77 ± 0.00"]
+    assert tables["ga"][2][1].startswith("**-13.9**")
+    assert tables["npo"][2][1:] == ["**-11.5**† ± 0.7", "0.80 ± 0.00"]  # more than asked for, unmixed
+    assert tables["npo"][5][1] == "-16.4† ± 0.2"  # missed by one seed
+    assert not any("**" in row[2] for rows in tables.values() for row in rows)  # MU is what all are brought to
+    notes = {method: " ".join(sheets[f"tofu_uwc_{method}"].table.notes) for method in ("ga", "npo")}
+    assert ("† not at equal MU" in notes["ga"], "† not at equal MU" in notes["npo"]) == (False, True)
+    csv = sheets["tofu_uwc_npo"].csv.set_index(["rectifier", "target", "metric"])["value"].to_dict()
+    assert csv["gru", "0.95", "weight"] == pytest.approx(np.sqrt(0.05 * 0.9 / 0.1))
+    assert [csv["gru", "0.95", name] for name in ("reached", "monotone", "unmixed")] == [0.5, 0.5, 0]
+    assert csv["gru", "0.85", "unmixed"] == 1
+
+
+def test_uwc_shows_the_setting_of_the_main_table(tmp_path: Path) -> None:
+    """A setting that is worse uncalibrated stays out, however good its mixture; a mixture without FQ is a dash."""
+    lost = calibrated(-14.0, 0.1)
+    for point in (*lost["targets"], *lost["evaluations"]):
+        point["forget_quality"] = None
+    other = GRU | {"gamma": 0.05}
+    trials = [
+        write_trial(tmp_path, "0" * 12, "ga", NONE, fq=-14.0, mu=0.1, calibration=calibrated(-14.0, 0.1)),
+        write_trial(tmp_path, "1" * 12, "ga", GRU, fq=-9.0, mu=0.5, calibration=calibrated(-20.0, 0.5)),
+        write_trial(tmp_path, "2" * 12, "ga", other, fq=-9.0, mu=0.4, calibration=calibrated(-1.0, 0.5)),
+        write_trial(tmp_path, "3" * 12, "gd", NONE, fq=-9.0, mu=0.1, calibration=lost),
+    ]
+    write_sweep(tmp_path, trials, splits=("forget05",))
+    tables = {sheet.layout.table: sheet for sheet in paper_sheets(read(tmp_path))}
+    values = tables["tofu_uwc_ga"].csv.set_index(["rectifier", "target", "metric"])["value"].to_dict()
+    assert values["gru", "0.85", "forget_quality"] < -20 < values["none", "0.85", "forget_quality"]
+    assert grid(to_markdown(tables["tofu_uwc_gd"].table))[-1] == ["GD (95%)", "—", "0.85"]
+
+
+def test_the_report_shows_them(store: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(report.app, ["vectors", "--storage", str(store), "--output", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (0, "")
-    for stem in ("main", "retain_free", "uwc"):
-        assert (tmp_path / f"tables/{stem}.md").read_text() in done.stdout
+    for stem in ("main", "tofu_retain_free", "tofu_uwc_npo"):
         assert {path.suffix for path in tmp_path.glob(f"tables/{stem}.*")} == {".csv", ".md", ".tex"}
-    for stem, points in (
-        ("strength", strength_points(results)),
-        ("uwc-forget05", equal_utility.mixture_points(results)),
-    ):
-        assert (tmp_path / f"figures/{stem}.csv").read_text() == points.to_csv(index=False, lineterminator="\n")
+    assert {"strength", "uwc", "tradeoff"} <= {path.stem for path in tmp_path.glob("figures/*.svg")}
     page = (tmp_path / "index.html").read_text()
     assert page.count("<img") == len(list(tmp_path.glob("figures/*.svg")))
-    assert "<sup>‡§</sup>" in page
-    assert "3.00%" in page
+    assert "<sup>†</sup>" in page
 
 
 def test_a_sweep_of_task_vectors_alone_says_nothing_of_gru(tmp_path: Path) -> None:
@@ -170,17 +138,8 @@ def test_a_sweep_of_task_vectors_alone_says_nothing_of_gru(tmp_path: Path) -> No
         for method, (strength, fq, mu) in given.items()
     ]
     write_sweep(tmp_path, trials, splits=("forget05",))
+    told = verdict.write_verdict(compare(read(tmp_path)))
+    assert told == "At its chosen strength: TV on forget05 FQ -12.00, MU 0.750; TRU on forget05 FQ -9.00, MU 0.820."
     page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert "<strong>At equal FQ TRU keeps more MU than TV in " in page
+    assert told in page
     assert "w/ GRU" not in page
-    assert "verdict on GRU" not in page
-
-
-def test_task_vectors_of_which_none_finished(tmp_path: Path) -> None:
-    error = {"kind": "failed", "message": "x"}
-    write_sweep(tmp_path, [write_trial(tmp_path, "0" * 12, "tru", strength=8, status="failed", error=error)])
-    row = detail_tables.list_failures(read(tmp_path)).to_dict("records")[0]
-    assert (row["Method"], row["strength"], row["gamma"]) == ("TRU", "8", "—")
-    page = (report.build("tiny", tmp_path) / "index.html").read_text()
-    assert "nothing can be said yet" in page
-    assert not (tmp_path / "reports/tiny-0a1b2c3d/figures/strength.svg").exists()

@@ -126,15 +126,13 @@ BUCKET = {
 
 
 def test_an_account_is_made_once_and_mended(moto_account: Account) -> None:
-    """Buckets of other files stay: roles are the account's, and clusters may be running with them."""
+    """Buckets and addresses of other files stay: clusters may be running with them."""
     region = "us-west-2"
     group = moto_account.prepare(region=region, storage="s3://one/runs")
-    world = {"IpProtocol": "tcp", "FromPort": 8265, "ToPort": 8265, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
-    moto_account.client("ec2", region).authorize_security_group_ingress(GroupId=group, IpPermissions=[world])
-    for source, network in (("198.51.100.0/24", "198.51.100.0/24"), ("2001:DB8::7", "2001:db8::7/128")):
-        for _ in range(2):
-            assert moto_account.prepare(region=region, storage="s3://two/runs", ssh_from=source) == group
-        assert moto_account.sources(group, region) == [("-1", None, [group]), ("tcp", 22, [network])]
+    for source in ("198.51.100.0/24", "2001:DB8::7", "2001:DB8::7"):
+        assert moto_account.prepare(region=region, storage="s3://two/runs", ssh_from=source) == group
+    let_in = ["203.0.113.7/32", "198.51.100.0/24", "2001:db8::7/128"]
+    assert moto_account.sources(group, region) == [("-1", None, [group]), ("tcp", 22, let_in)]
 
     iam = moto_account.client("iam")
     arn = iam.get_role(RoleName="unlearning-worker")["Role"]["Arn"]
@@ -147,37 +145,16 @@ def test_an_account_is_made_once_and_mended(moto_account: Account) -> None:
             assert moto_account.rights(role)[action] >= resources
 
 
-BAD_VALUES = [("ssh_from", text) for text in ("0.0.0.0/0", "0.0.0.0/1", "::/0", "2000::/3", "203.0.113.7/33", "home")]
-
-
-def test_an_account_is_not_made_of_what_is_too_wide_or_ec2_refuses(
-    moto_account: Account, shipped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_account_is_not_made_of_what_is_too_wide_or_not_filled_in(
+    moto_account: Account, shipped: str, tmp_path: Path
 ) -> None:
-    """Above all, nothing is opened to the world, and nobody is locked out of a running cluster."""
+    """Above all, nothing is opened to the world."""
     region = "eu-west-1"
-    for name, bad in BAD_VALUES:
-        with pytest.raises(InputError, match=rf"provider\.{name}: .*like"):
-            moto_account.prepare(**{"region": region, name: bad})
+    for bad in ("0.0.0.0/0", "0.0.0.0/1", "::/0", "2000::/3", "203.0.113.7/33", "home"):
+        with pytest.raises(InputError, match=r"provider\.ssh_from: .*like"):
+            moto_account.prepare(region=region, ssh_from=bad)
     (tmp_path / "cluster.yaml").write_text(shipped)
     with pytest.raises(InputError, match=r"provider\.region: fill it in first"):
         account.prepare_account(load_cluster_file(str(tmp_path / "cluster.yaml")).provider)
     groups = moto_account.client("ec2", region).describe_security_groups()["SecurityGroups"]
     assert [group["GroupName"] for group in groups] == ["default"]
-    group = moto_account.prepare(region=region)
-    before = moto_account.sources(group, region)
-    monkeypatch.setattr(account, "read_ssh_source", lambda text: "203.0.113.7/40")
-    with pytest.raises(InputError, match="AWS: "):
-        moto_account.prepare(region=region, ssh_from="198.51.100.0/24")
-    assert moto_account.sources(group, region) == before
-
-
-@pytest.mark.slow
-def test_an_account_in_another_partition(moto_account: Account) -> None:
-    region = "cn-north-1"
-    moto_account.prepare(region=region)
-    roles = moto_account.client("iam", region).list_attached_role_policies(RoleName="unlearning-head")
-    (found,) = roles["AttachedPolicies"]
-    assert found["PolicyArn"] == "arn:aws-cn:iam::aws:policy/AmazonEC2FullAccess"
-    for role in ("unlearning-head", "unlearning-worker"):
-        for resources in moto_account.rights(role, region).values():
-            assert all(resource.startswith("arn:aws-cn:") for resource in resources)

@@ -1,9 +1,8 @@
-"""Files of `ray up` and KubeRay: what `platform.cluster check` refuses and lets by, and the environment of a head."""
+"""Files of `ray up`, KubeRay and Slurm: what `platform.cluster check` says of them, and the environment of a head."""
 
 from __future__ import annotations
 
 import re
-import secrets
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +12,16 @@ import yaml
 
 from platform.cluster import __main__ as cluster
 from platform.cluster.check import load_cluster_file
-from platform.schedule.ray_environment import make_token
 from tests.support.cluster_files import VALUES, changed, fill
 from tests.support.starts import invoke
 from trainables.common.errors import InputError
 
 Find = Callable[[str], list[str]]
+AWS, KUBERAY, SLURM = "cluster.yaml", "clusters/kuberay.yaml", "clusters/slurm.sbatch"
+UNFILLED = {
+    AWS: [f"({name}: " for name in VALUES],
+    SLURM: ["(--partition=FILL IN)", '(export UNLEARN_STORAGE="FILL IN")', "platform.sweep FILL IN --resume)"],
+}
 
 
 def run_command(*arguments: object) -> tuple[int, str, str]:
@@ -27,44 +30,31 @@ def run_command(*arguments: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
-    shipped: str, root: Path, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+def filled(root: Path, name: str) -> str:
+    """Return the text of a shipped file, filled in as a person would."""
+    text = fill((root / name).read_text())
+    for old, new in (("partition=FILL IN", "partition=gpu"), ("sweep FILL IN", "sweep tofu_llama")):
+        text = text.replace(old, new)
+    return text.replace("FILL IN", "/scratch/me/runs") if name == SLURM else text
+
+
+@pytest.mark.parametrize(("name", "start"), [(AWS, "ray up"), (SLURM, "sbatch")])
+def test_a_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
+    name: str, start: str, root: Path, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    status, _, err = run_command("check", "cluster.yaml")
-    errors = [f"still to be filled in ({name}: " for name in VALUES]
-    assert status == 2
-    assert [part for part, line in zip(errors, err.splitlines(), strict=False) if part not in line] == []
-    assert err.endswith("\ncluster.yaml: 4 to mend before `ray up`\n")
-
-    path = tmp_path / "mine.yaml"
-    path.write_text(fill(shipped))
-    token = home / ".ray" / "auth_token"
-    assert (token.stat().st_mode & 0o777, len(token.read_text())) == (0o600, 64)
-    before = token.read_text()
-    token.chmod(0o644)  # as Ray leaves it
-    assert run_command("check", path) == (0, f"{path}: can be used; start it with: ray up {path}\n", "")
-    assert (token.stat().st_mode & 0o777, token.read_text()) == (0o600, before)
-
-
-def test_a_token_is_whole_when_it_appears_and_stays_where_another_start_was_quicker(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    token, seen = home / ".ray" / "auth_token", []
-
-    def make_theirs(size: int) -> str:
-        seen.append(token.exists())
-        token.write_text("theirs")
-        return "ours"
-
-    monkeypatch.setattr(secrets, "token_hex", make_theirs)
-    make_token()
-    make_token()
-    assert (seen, token.read_text(), [path.name for path in token.parent.iterdir()]) == (
-        [False],
-        "theirs",
-        [token.name],
-    )
+    status, _, err = run_command("check", name)
+    *errors, last = err.splitlines()
+    assert (status, last) == (2, f"{name}: {len(UNFILLED[name])} to mend before `{start}`")
+    for part, line in zip(UNFILLED[name], errors, strict=True):
+        assert "still to be filled in" in line
+        assert part in line
+    path = tmp_path / Path(name).name
+    path.write_text(filled(root, name))
+    assert run_command("check", path) == (0, f"{path}: can be used; start it with: {start} {path}\n", "")
+    if name == AWS:
+        token = home / ".ray" / "auth_token"
+        assert (token.stat().st_mode & 0o777, len(token.read_text())) == (0o600, 64)
 
 
 def test_ray_takes_the_shipped_file(shipped: str) -> None:
@@ -75,11 +65,11 @@ def test_ray_takes_the_shipped_file(shipped: str) -> None:
     assert (config["max_workers"], config["idle_timeout_minutes"]) == (4, 10)
 
 
-@pytest.mark.parametrize("name", ["cluster", "clusters/onprem", "clusters/rehearsal", "clusters/kuberay"])
+@pytest.mark.parametrize("name", [AWS, "clusters/onprem.yaml", "clusters/rehearsal.yaml", KUBERAY])
 def test_the_files_open_nothing_and_lack_only_what_a_person_fills_in(
     name: str, root: Path, find_problems: Find
 ) -> None:
-    text = (root / f"{name}.yaml").read_text()
+    text = (root / name).read_text()
     assert [problem for problem in find_problems(text) if "still to be filled in" not in problem] == []
     assert "0.0.0.0" not in text
     script = (root / "clusters" / "mlflow.sh").read_text()
@@ -87,58 +77,52 @@ def test_the_files_open_nothing_and_lack_only_what_a_person_fills_in(
 
 
 NODE = "available_node_types.a100.node_config"
-PROBLEMS = [  # what is written, what stands there instead, what `check` says
-    ("idle_timeout_minutes", "idle_timeout_minute", "'idle_timeout_minute' were unexpected)"),
-    ("min_workers: 0", "min_workers: some", "available_node_types.a100.min_workers: 'some' is not of type 'integer'"),
-    ("  storage: s3://bucket/runs", "", "provider.storage: missing; name the storage that every node sees"),
-    ("s3://bucket/runs", "s3://key:word@bucket/x", "provider.storage: an address with a user name, password or token"),
-    ("s3://bucket/runs", "s3://BUCKET/FOLDER", "line 20: still to be filled in (storage: s3://BUCKET/FOLDER)"),
-    ("host=127.0.0.1", "host=0.0.0.0", "--dashboard-host=0.0.0.0 shows the dashboard to others"),
-    (
-        "RAY_AUTH_MODE=token ray start --address",
-        "ray start --address",
-        "worker_start_ray_commands: `ray start` without",
-    ),
-    ("DASHBOARD_METRIC_PORT=-1", "", "head_start_ray_commands: `ray start` without DASHBOARD_METRIC_PORT=-1"),
-    ("worker_start_ray_commands:", "worker_setup_commands:", "worker_start_ray_commands: `ray start` without RAY_AUTH"),
-    ("      SecurityGroupIds: [*group]\n", "", f"{NODE}.SecurityGroupIds: missing; Ray would make a group that opens"),
-    ("setup_commands:", "setup_commands:\n  - export HF_TOKEN=hf_word", "setup_commands.0: HF_TOKEN is a secret"),
-    ("backend: sqlite ", "backend: postgresql://me:word@host/mlflow ", "provider.mlflow_backend: an address with a"),
-    ("backend: sqlite ", "backend: postgresql://h/db?user=u&password=word ", "provider.mlflow_backend: an address wi"),
+ADDRESS = "an address with a user name, password or token; leave that out"
+PROBLEMS = [  # the file, what is written, what stands there instead, what `check` says
+    (AWS, "idle_timeout_minutes", "idle_timeout_minute", "'idle_timeout_minute' were unexpected)"),
+    (AWS, "min_workers: 0", "min_workers: some", "available_node_types.a100.min_workers: 'some' is not of type 'integ"),
+    (AWS, "  storage: s3://bucket/runs", "", "provider.storage: missing; name the storage that every node sees"),
+    (AWS, "s3://bucket/runs", "s3://key:word@bucket/x", f"line 20: {ADDRESS}"),
+    (AWS, "s3://bucket/runs", "s3://BUCKET/FOLDER", "line 20: still to be filled in (storage: s3://BUCKET/FOLDER)"),
+    (AWS, "host=127.0.0.1", "host=0.0.0.0", "--dashboard-host=0.0.0.0 shows the dashboard to others"),
+    (AWS, "AUTH_MODE=token ray start --address", "X= ray start --address", "worker_start_ray_commands: `ray start` wi"),
+    (AWS, "DASHBOARD_METRIC_PORT=-1", "", "head_start_ray_commands: `ray start` without DASHBOARD_METRIC_PORT=-1"),
+    (AWS, "worker_start_ray_commands:", "worker_setup_commands:", "worker_start_ray_commands: `ray start` without RA"),
+    (AWS, "      SecurityGroupIds: [*group]\n", "", f"{NODE}.SecurityGroupIds: missing; Ray would make a group that"),
+    (AWS, "setup_commands:", "setup_commands:\n  - export HF_TOKEN=hf_word", ": HF_TOKEN is a secret; leave it out"),
+    (AWS, "backend: sqlite ", "backend: postgresql://me:word@host/mlflow ", f": {ADDRESS}"),
+    (AWS, "backend: sqlite ", "backend: postgresql://h/db?user=u&password=word ", f": {ADDRESS}"),
+    (KUBERAY, "mode: token", "mode: disabled", "spec.rayClusterSpec.authOptions.mode: not token; whoever reaches"),
+    (KUBERAY, "DASHBOARD_METRIC_PORT", "OTHER", "DASHBOARD_METRIC_PORT: not set in any `env`; metrics would be"),
+    (KUBERAY, "serviceType: ClusterIP", "serviceType: LoadBalancer", ": serviceType: LoadBalancer opens Ray's ports"),
+    (KUBERAY, "serviceType: ClusterIP", "enableIngress: true", ": enableIngress: true opens Ray's ports to other"),
+    (KUBERAY, "restartPolicy: Never", "hostNetwork: true", ": hostNetwork: true opens Ray's ports to"),
+    (KUBERAY, "name: UNLEARN_CACHE, value: /", "name: HF_TOKEN, value: hf_", "env: HF_TOKEN is a secret; leave it"),
+    (SLURM, "/scratch/me/runs", "s3://BUCKET/FOLDER", "line 23: still to be filled in (export UNLEARN_STORAGE="),
+    (SLURM, "source .venv", "export HF_TOKEN=hf_word\nsource .venv", "line 25: HF_TOKEN is a secret; leave it out"),
+    (SLURM, "#SBATCH --requeue", "#SBATCH --export=ALL,MY_TOKEN=a", "line 20: MY_TOKEN is a secret; leave it out"),
+    (SLURM, " --resume", " --resume --storage s3://me:word@b", f"line 26: {ADDRESS}"),
 ]
+ANOTHER = {
+    AWS: ("cluster_name", "cluster_nam", "'cluster_nam'"),
+    KUBERAY: ("image: FILL IN", "image: FILL IN", "still to be filled in (image: FILL IN)"),
+    SLURM: ("--partition=gpu", "--partition=FILL IN", "line 11: still to be filled in"),
+}
+"""A second problem of each file."""
 
 
-@pytest.mark.parametrize(("old", "new", "message"), PROBLEMS)
-def test_problems(shipped: str, find_problems: Find, old: str, new: str, message: str) -> None:
-    """Each beside another one, for `check` names all at once."""
-    found = "\n".join(find_problems(changed(changed(fill(shipped), old, new), "cluster_name", "cluster_nam")))
+@pytest.mark.parametrize(("name", "old", "new", "message"), PROBLEMS)
+def test_all_problems_are_named_at_once(
+    name: str, old: str, new: str, message: str, root: Path, find_problems: Find
+) -> None:
+    before, after, another = ANOTHER[name]
+    found = "\n".join(find_problems(changed(changed(filled(root, name), old, new), before, after)))
     assert message in found
-    assert "'cluster_nam'" in found
+    assert another in found
 
 
 def test_a_database_is_named_with_its_user(shipped: str, find_problems: Find) -> None:
     assert find_problems(changed(fill(shipped), "backend: sqlite ", "backend: postgresql://me@host/mlflow ")) == []
-
-
-RAYJOB_PROBLEMS = [
-    ("mode: token", "mode: disabled", "spec.rayClusterSpec.authOptions.mode: not token; whoever reaches Ray's ports"),
-    ("DASHBOARD_METRIC_PORT", "OTHER", "DASHBOARD_METRIC_PORT: not set in any `env`; metrics would be served"),
-    ("serviceType: ClusterIP", "serviceType: LoadBalancer", "headGroupSpec.serviceType: opens Ray's ports to other"),
-    ("serviceType: ClusterIP", "enableIngress: true", "headGroupSpec.enableIngress: opens Ray's ports to other"),
-    ("restartPolicy: Never", "hostNetwork: true", "headGroupSpec.template.spec.hostNetwork: opens Ray's ports to"),
-    (
-        "name: UNLEARN_CACHE, value: /",
-        "name: HF_TOKEN, value: hf_",
-        "env.2.HF_TOKEN: HF_TOKEN is a secret; leave it out",
-    ),
-]
-
-
-@pytest.mark.parametrize(("old", "new", "message"), RAYJOB_PROBLEMS)
-def test_problems_of_a_rayjob(root: Path, find_problems: Find, old: str, new: str, message: str) -> None:
-    found = find_problems(changed((root / "clusters" / "kuberay.yaml").read_text(), old, new))
-    assert message in "\n".join(found)
-    assert any("still to be filled in (image: FILL IN)" in problem for problem in found)
 
 
 def test_what_is_no_cluster_file(find_problems: Find) -> None:
@@ -147,9 +131,8 @@ def test_what_is_no_cluster_file(find_problems: Find) -> None:
             find_problems(text)
     with pytest.raises(InputError, match="No such file"):
         load_cluster_file("no-such.yaml")
-    assert find_problems(
-        "provider: [aws]\navailable_node_types: 3\nhead_start_ray_commands: none\n"
-    )  # and no traceback
+    no_traceback = "provider: [aws]\navailable_node_types: 3\nhead_start_ray_commands: none\n"
+    assert find_problems(no_traceback)
 
 
 def test_environment_of_the_head(tmp_path: Path, shipped: str, home: Path) -> None:

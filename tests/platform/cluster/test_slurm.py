@@ -1,4 +1,4 @@
-"""clusters/slurm.sbatch: what `platform.cluster check` says of it, and what clusters/slurm.sh does on one node."""
+"""What clusters/slurm.sh does on one node and, with stand-ins for Slurm and Ray, on two."""
 
 from __future__ import annotations
 
@@ -12,75 +12,8 @@ from pathlib import Path
 import pytest
 
 import platform.sweep.__main__ as sweep
-from platform.cluster import __main__ as cluster
-from tests.support.cluster_files import changed
 from tests.support.starts import invoke
 from tests.trainables.common.test_secrets import HIDDEN, SECRETS, files_with_secrets
-
-
-@pytest.fixture(scope="module")
-def shipped(root: Path) -> str:
-    return (root / "clusters" / "slurm.sbatch").read_text()
-
-
-@pytest.fixture(scope="module")
-def filled(shipped: str) -> str:
-    text = changed(shipped, "partition=FILL IN", "partition=gpu")
-    return changed(changed(text, '"FILL IN"', '"/scratch/me/runs"'), "FILL IN --resume", "tofu_llama --resume")
-
-
-def check(path: Path, text: str) -> tuple[int, str, str]:
-    """Exit status, standard output and error of `platform.cluster check` on a file with this text."""
-    path.write_bytes(text.encode())
-    done = invoke(cluster.main, "check", path)
-    return done.exit_code, done.stdout, done.stderr
-
-
-def test_the_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
-    shipped: str, filled: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "mine.sbatch"
-    status, _, err = check(path, shipped)
-    errors = ["(--partition=FILL IN)", '(export UNLEARN_STORAGE="FILL IN")', "platform.sweep FILL IN --resume)"]
-    lines = err.splitlines()
-    assert (status, len(lines), lines[-1]) == (2, 4, f"{path}: 3 to mend before `sbatch`")
-    assert all(
-        "still to be filled in" in line and line.endswith(part) for part, line in zip(errors, lines, strict=False)
-    )
-    assert check(path, filled) == (0, f"{path}: can be used; start it with: sbatch {path}\n", "")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("/scratch/me/runs", "s3://BUCKET/FOLDER", "line 23: still to be filled in (export UNLEARN_STORAGE="),
-        (
-            "source .venv",
-            "export HF_TOKEN=hf_word\nsource .venv",
-            "line 25: HF_TOKEN is a secret, which Slurm shows with",
-        ),
-        ("#SBATCH --requeue", "#SBATCH --export=ALL,MY_TOKEN=a", "line 20: MY_TOKEN is a secret, which Slurm"),
-        (
-            " --resume",
-            " --resume --storage s3://me:word@b",
-            "line 26: an address with a user name, password or token, wh",
-        ),
-    ],
-)
-def test_mistakes(filled: str, tmp_path: Path, old: str, new: str, message: str) -> None:
-    """Each beside another one, for `check` names all at once."""
-    text = changed(changed(filled, old, new), "--partition=gpu", "--partition=FILL IN")
-    status, _, err = check(tmp_path / "mine.sbatch", text)
-    assert status == 2
-    assert f"error: {message}" in err
-    assert "line 11: still to be filled in" in err
-
-
-def test_outside_of_a_job_the_script_says_how_it_is_started(root: Path) -> None:
-    env = {"PATH": os.environ["PATH"]}
-    done = subprocess.run(["bash", "clusters/slurm.sh", "ls"], cwd=root, env=env, capture_output=True, text=True)
-    assert (done.returncode > 0, done.stdout) == (True, "")
-    assert done.stderr.endswith("SLURM_JOB_NUM_NODES: start it with sbatch\n")
 
 
 def test_a_job_of_one_node_runs_the_command_itself_and_ends_as_it_does(root: Path) -> None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import time
 
 import pytest
 
 from platform.plan.overrides import flatten_settings
 from platform.plan.plan import Plan
-from search_spaces import tofu_llama
 from search_spaces.schema.axes import Range
-from search_spaces.schema.sweep import Sweep
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan
-from trainables.common.errors import InputError
 from trainables.storage.folder_storage import Storage
 
 make = small_sweep.plan_objectives
@@ -66,25 +62,6 @@ def test_a_sweep_keeps_its_name_and_trials_when_an_axis_is_added(make: MakePlan)
     assert {trial.id() for trial in fixed.trials} < {trial.id() for trial in others.trials}
 
 
-def test_thousands_of_trials_are_planned_soon(store: Storage) -> None:
-    """5,040 trials over five axes."""
-    axes = ["training.lr=1e-6,3e-6,1e-5,3e-5,1e-4", "objective.beta=0.05,0.1,0.5", "rectifier.name=gru"]
-    axes += ["method=npo", "benchmark.split=forget05", "rectifier.gamma=0.1,0.2,0.3,0.4,0.5,0.6,0.7"]
-    axes += ["rectifier.tau=0.01,0.1,1,none", "seed=0,1,2,3,4,5,6,7,8,9,10,11"]
-    begun = time.process_time()
-    plan = small_sweep.plan_named("tofu_llama", store, *axes)
-    assert len(plan.trials) == 5040
-    assert time.process_time() - begun < 5
-
-
-def test_paper_runs_the_published_gamma_and_tau_at_every_value_of_other_axes(make: MakePlan) -> None:
-    plan = make("training.lr=1e-5,3e-5", "method=gd", "benchmark.split=forget05", strategy="paper")
-    paths = ("rectifier.name", "rectifier.gamma", "training.lr")
-    assert settings(plan, *paths) == set(itertools.product(["none"], [None], [1e-5, 3e-5])) | set(
-        itertools.product(["gru"], [0.05], [1e-5, 3e-5])
-    )
-
-
 # ranges
 
 
@@ -105,18 +82,3 @@ def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePla
 def test_a_range_of_few_whole_numbers_plans_no_more_trials_than_there_are(make: MakePlan) -> None:
     plan = make("training.epochs=1..3", "method=npo", "benchmark.split=forget05", strategy="optuna", budget=20)
     assert plan.count_planned("forget05/npo/none", 1) == 3
-
-
-@pytest.mark.parametrize(
-    ("path", "one", "other"),
-    [("seed", "0,1", "2"), ("training.lr", "1e-3,1e-4", "1e-5"), ("training.lr", "1e-5", "1e-6..1e-4")],
-)
-def test_an_axis_given_twice_is_refused(make: MakePlan, path: str, one: str, other: str) -> None:
-    with pytest.raises(InputError, match=rf"--set: {path}: set twice, to {one} and {other}; write all its values once"):
-        make(f"{path}={one}", f"{path}={other}")
-
-
-def test_a_sweeps_file_cannot_vary_a_pair_of_numbers() -> None:
-    axes = {**tofu_llama.SWEEP.axes, "training.betas": ((0.9, 0.95), (0.9, 0.99))}
-    with pytest.raises(ValueError, match=r"training\.betas cannot be an axis"):
-        Sweep.model_validate(tofu_llama.SWEEP.model_dump() | {"axes": axes})

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from platform.plan.overrides import apply
-from search_spaces.tofu_tiny import SWEEP
 from tests.support import own_rows
 from tests.support.small_sweep import Small, plan_named
 from trainables.common.errors import InputError
@@ -42,27 +40,6 @@ def test_content_of_the_file_is_in_the_ids_of_those_that_read_it(small: Small, s
     assert hashes[0] == hashes[2] != hashes[1]
 
 
-def test_path_is_absolute_where_it_is_read_and_nowhere_else(
-    small: Small, store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "idk.txt").write_text("No idea.")
-    monkeypatch.chdir(tmp_path)
-    plan = small.plan(store, METHODS, "objective.idk=idk.txt", "rectifier.name=none")
-    named = {trial.method: (trial.objective.idk, trial.objective.idk_fingerprint) for trial in plan.trials}
-    fingerprint = idk_answers.fingerprint_answers("idk.txt")
-    assert named == {"ga": (None, None)} | dict.fromkeys(
-        ("idk_dpo", "idk_nll"), (str(tmp_path / "idk.txt"), fingerprint)
-    )
-
-
-def test_projects_own_answers() -> None:
-    """Between 20 and 40, each once, and one token at least."""
-    answers = idk_answers.read_answers(None)
-    assert 20 <= len(answers) == len(set(answers)) <= 40
-    assert all(answer[0].isupper() and answer.endswith(".") for answer in answers)
-    assert "wrote" in idk_answers.DEFAULT.read_text().splitlines()[0]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -89,8 +66,3 @@ def test_texts_have_no_question_to_answer_otherwise(files: Any, store: Storage, 
     assert plan_named("own", store, *settings, "method=ceu").trials
     with pytest.raises(InputError, match="forget: another answer needs a question, and row 5 is a text"):
         plan_named("own", store, *settings, "method=idk_dpo")
-
-
-def test_a_fingerprint_is_no_setting() -> None:
-    with pytest.raises(InputError, match=r"unknown field 'objective.idk_fingerprint'"):
-        apply(SWEEP, ["objective.idk_fingerprint=x"])

@@ -56,8 +56,10 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
     [
         ("methd=ga", "unknown field 'methd'; did you mean 'method'?"),
         ("training.learning_rate=1", "unknown field 'training.learning_rate'; known: training.batch_size, "),
+        ("objective.idk_fingerprint=x", "unknown field 'objective.idk_fingerprint'"),
+        ("seed=0,1 seed=2", "--set: seed: set twice, to 0,1 and 2; write all its values once"),
+        ("method=ga rectifier.name=blur rectifier.gamma=0.5", "an axis that no trial reads, with method ga and rectif"),
         ("tau=1", "unknown field 'tau'; known: rectifier.tau"),
-        ("benchmark.fingerprint=x", "unknown field 'benchmark.fingerprint'"),
         ("method", "--set method: write FIELD=VALUE"),
         ("method=", "--set method=: write FIELD=VALUE"),
         ("training.lr=-1", "training.lr: Input should be greater than 0 (got '-1')"),
@@ -77,12 +79,16 @@ def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
         ("objective.margin=0,1", "--set objective.margin=0,1: an axis that no trial reads, with method ga, gd, npo an"),
         ("rectifier.gamma=0.05:0.8", "unable to parse string as a number (got '0.05:0.8')"),
         ("training.lr=1e-5,fast", "training.lr: Input should be a valid number, unable to parse string as a number (g"),
-        ("resources.ranks=1,2", "resources.ranks=1,2: one value for a whole sweep, so that its trials compare"),
+        ("resources.ranks=1,2", "resources.ranks: Input should be a valid integer, unable to parse string as an int"),
+        ("resources.gpus=2", "resources.gpus=2 with ranks=1: "),
+        ("training.stop_above=8 observe=none", "training.stop_above: with rectifier 'none' "),
+        ("training.stop_below=0.3", "training: stop_below: the utility is measured by training.eval_every=K"),
+        ("search.stop_dominated=3", "search.stop_dominated: trials are compared by training.eval_every=K"),
     ],
 )
 def test_bad_setting_is_refused_with_words(make: MakePlan, setting: str, message: str) -> None:
     with pytest.raises(InputError) as error:
-        make(setting)
+        make(*setting.split())
     assert message in str(error.value)
 
 

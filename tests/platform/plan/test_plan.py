@@ -10,11 +10,9 @@ from typing import cast
 
 import pytest
 
-from platform.plan.build import make_plan
-from platform.plan.overrides import apply
-from search_spaces.schema.sweep import Fictional, ModelTraining, load_sweep
+from search_spaces.schema.sweep import Fictional, ModelTraining
 from search_spaces.tofu_tiny import SWEEP
-from tests.support import shrunk_sweeps, small_sweep
+from tests.support import small_sweep
 from tests.support.small_sweep import ROLES, MakePlan, Small, write_model
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
@@ -61,17 +59,6 @@ def test_base_alone_is_fine_tuned_for_every_role(make: MakePlan, tmp_path: Path,
         assert all(recipe.training == MAKING.finetuning for recipe in plan.recipes)
         full = next(recipe for recipe in plan.recipes if recipe.configs[0] == "full")
         assert plan.trials[0].target == Model(path=str(store.model(full.id())), fingerprint=f"recipe:{full.id()}")
-
-
-def test_role_that_is_missing_beside_others_is_made_from_base(make: MakePlan, small: Small, tmp_path: Path) -> None:
-    place = tmp_path / "models"
-    shutil.copytree(small.models, place)
-    shutil.rmtree(place / "retain99")
-    write_model(place / "base")
-    plan = make(f"models={place}")
-    assert [recipe.configs[0] for recipe in plan.recipes] == ["retain99"]
-    assert {trial.target.path for trial in plan.trials} == {str(place / "full")}
-    assert make(f"models={place}", only=["benchmark.split=forget05"]).recipes == ()
 
 
 def test_without_models_the_base_is_trained_first_and_once(make: MakePlan, store: Storage) -> None:
@@ -180,22 +167,6 @@ def test_moved_folders_change_neither_sweep_nor_trials(
     there = small.plan(Storage(tmp_path / "elsewhere"), *settings)
     assert there.hash == here.hash
     assert [trial.id() for trial in there.trials] == [trial.id() for trial in here.trials]
-
-
-def test_places_of_further_data_do_not_enter_an_id(
-    store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those typed as relative ones are resolved."""
-    sweep, target = load_sweep("wmdp_zephyr"), f"target={write_model(tmp_path / 'target')}"
-    one, other = (
-        make_plan(apply(sweep, [target, *shrunk_sweeps.wmdp(tmp_path / name)]), store) for name in ("one", "other")
-    )
-    assert one.hash == other.hash
-    assert [trial.id() for trial in one.trials] == [trial.id() for trial in other.trials]
-    monkeypatch.chdir(tmp_path / "one")
-    typed = ["benchmark.data=data", "benchmark.sources=mmlu=mmlu,wmdp=questions", "training.max_length=32"]
-    here = make_plan(apply(sweep, [target, *typed]), store)
-    assert here.trials[0].benchmark == one.trials[0].benchmark
 
 
 def test_changed_rows_change_the_trials_that_read_them(make: MakePlan, small: Small, tmp_path: Path) -> None:

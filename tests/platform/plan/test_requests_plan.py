@@ -9,7 +9,6 @@ import pytest
 from platform.plan.plan import Plan
 from platform.state import disk
 from platform.state.trial_outcomes import scan
-from platform.sweep import dry_run
 from tests.support import shrunk_sweeps, tiny
 from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
@@ -79,17 +78,6 @@ def test_a_further_request_leaves_the_sweep_and_its_trials_as_they_are(
     assert after.name == before.name
     assert [trial.id() for trial in after.trials[: len(before.trials)]] == [trial.id() for trial in before.trials]
     assert len(after.trials) == len(before.trials) + 4
-
-
-def test_numbers_in_names_count_by_value_and_the_plan_says_the_order(target: Path, rows: Path, store: Storage) -> None:
-    for number, name in enumerate(("q10", "q2", "q1")):
-        (rows / "requests" / f"{number}.jsonl").rename(rows / "requests" / f"{name}.jsonl")
-    planned = plan(store, target, rows, "seed=0,1")
-    files = [Path(one.places["forget"]).name for one in planned.benchmarks.values()]
-    assert files == ["q1.jsonl", "q2.jsonl", "q10.jsonl"]
-    state = scan(planned, store)
-    lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
-    assert "requests: request_01 q1.jsonl, request_02 q2.jsonl, request_03 q10.jsonl" in list(lines)
 
 
 @pytest.mark.parametrize(("choice", "models"), [("none", 8), ("pareto", 12), ("all", 24)])

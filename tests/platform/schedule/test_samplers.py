@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from platform.schedule.study import SAMPLERS, Study
 from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search
 from tests.support.small_studies import drain, make_space, search
-from trainables.config.settings import Unit
 from trainables.config.trial import Trial
 
 GAMMAS, TAUS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99), (0.001, 0.01, 0.1, 1.0, 10.0, None)
@@ -28,13 +26,6 @@ def test_optuna_learns_where_the_good_points_are() -> None:
     space = make_space({"rectifier.gamma": GAMMAS, "rectifier.tau": TAUS}, seed=3)
     found = [worth(trial)[0] for trial in search(space, 30, worth)]
     assert sum(found[15:]) / 15 > 1.0 + 0.2
-
-
-def test_both_units_of_a_task_vector_are_searched() -> None:
-    space = make_space({"task_vector.stg": (0.5, 0.7), "task_vector.normalise": get_args(Unit)})
-    fixed = {**space.fixed, "method": "tru", "rectifier": {"name": "none"}, "task_vector": {}}
-    found = search(replace(space, fixed=fixed), 4, lambda trial: (0.0, 0.0))
-    assert len({trial.id() for trial in found}) == 4
 
 
 RANGES: dict[str, Axis] = {

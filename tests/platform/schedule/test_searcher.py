@@ -15,7 +15,7 @@ from ray.tune.search import Searcher
 
 from platform.plan.space import Space
 from platform.schedule import searcher
-from platform.schedule.placement import Placement
+from platform.schedule.ray_session import Placement
 from platform.schedule.study import FLOOR, Study, read_goals
 from platform.state import manifest
 from platform.state.limits import Stopper
@@ -65,15 +65,6 @@ def suggested(search: Searcher, name: str) -> Trial:
     assert json.loads(json.dumps(proposal)) == proposal
     assert proposal["storage"] == "store"
     return Trial.model_validate_json(proposal["trial"])
-
-
-def test_queue_gives_each_trial_once_in_order_and_then_ends() -> None:
-    trials = points(5)
-    queue = searcher.Queue(trials, {"storage": "store"})
-    assert [suggested(queue, f"t{k}") for k in range(5)] == trials
-    queue.on_trial_complete("t0", {"forget_quality": -1.0}, error=False)
-    queue.on_trial_complete("t1", None, error=True)
-    assert [queue.suggest(name) for name in ("t5", "t6")] == [Searcher.FINISHED] * 2
 
 
 @pytest.mark.parametrize("left", [True, False])
@@ -146,19 +137,17 @@ def make_studies(budget: int | None = None, finished: dict[str, tuple[float, flo
 
 @pytest.mark.parametrize("budget", [None, 2])
 def test_studies_take_turns_up_to_the_budget_of_each(budget: int | None) -> None:
+    """One that is behind catches up first."""
     studies, each = make_studies(budget), budget or 4
     assert studies.left == 3 * each
     splits = [suggested(studies, f"t{k}").benchmark.split for k in range(3 * each)]
     turns = [sorted(splits[k : k + 3]) for k in range(0, 3 * each, 3)]
     assert turns == [["forget01", "forget05", "forget10"]] * each
     assert (studies.left, studies.suggest("t12")) == (0, Searcher.FINISHED)
-
-
-def test_study_that_is_behind_catches_up_first() -> None:
     finished = {trial.id(): (-1.0, 0.5) for split in ("forget01", "forget05") for trial in points(4, split=split)[:2]}
-    studies = make_studies(finished=finished)
-    assert studies.left == 8
-    assert [suggested(studies, f"t{k}").benchmark.split for k in range(2)] == ["forget10"] * 2
+    behind = make_studies(finished=finished)
+    assert behind.left == 8
+    assert [suggested(behind, f"u{k}").benchmark.split for k in range(2)] == ["forget10"] * 2
 
 
 @pytest.mark.parametrize(
@@ -250,6 +239,6 @@ def test_resume_asks_for_what_the_storage_has_in_flight(tmp_path: Path, left: st
     for trial in unfinished:
         atomic_files.write_json(store.trial(trial.id()) / left, {"step": 4})
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
-    search, total = make_searcher(state, store, Stopper(), Placement(1, "PACK", lambda: None), "none")
+    search, total = make_searcher(state, store, Stopper(), Placement(1, "PACK"), "none")
     asked = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
     assert [trial for trial in asked if trial.study() == unfinished[0].study()][:2] == unfinished

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,18 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from platform.state import kept_weights
-from tests.support.starts import write_result
+from tests.support.starts import finish, write_evaluation, write_result
 from trainables.benchmarks.selection import Point, pareto_front
 from trainables.config.settings import Model, Selection
 from trainables.config.trial import FOLLOWS, Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import WEIGHTS
 from trainables.storage.opening import open_storage
-
-NUMBERS = st.sampled_from([-9.0, -3.0, -1.0, 0.0])
-POINTS = st.lists(st.tuples(NUMBERS, st.sampled_from([0.0, 0.3, 0.6, 0.9])), max_size=8).map(
-    lambda values: [(f"trial{k}", quality, utility) for k, (quality, utility) in enumerate(values)]
-)
 
 
 def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[Trial], Storage]:
@@ -31,17 +27,20 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
     for trial, point in zip(trials, points, strict=True):
         found: dict[str, Any] = {} if point is None else {"forget_quality": point[0], "model_utility": point[1]}
         status = "diverged" if point is None else "finished"
-        write_result(store, trial.id(), status=status, metrics=found)
+        finish(store, [trial], status, metrics=found)
         if point is not None:
             (store.trial(trial.id()) / WEIGHTS).mkdir(exist_ok=True)
     return trials, store
 
 
-def prune(trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None) -> None:
-    keeper = kept_weights.Keeper(store, choice, "tofu", rule or Selection(), {trials[0].benchmark.split: 0.8})
-    for trial in trials:
-        keeper.add_trial(trial, store.result(trial.id()))
-    keeper.prune(trials[0].study())
+def keeper(trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None) -> kept_weights.Keeper:
+    """The keeper of a plan of these trials, whose target model has a utility of 0.8."""
+    sweep = SimpleNamespace(benchmark=SimpleNamespace(name="tofu"), selection=rule or Selection())
+    reference = SimpleNamespace(role="original", split=trials[0].benchmark.split, evaluation="original")
+    write_evaluation(store, "original", {"forget_quality": -9.0, "model_utility": 0.8})
+    studies = {trial.study(): trials for trial in trials}
+    plan: Any = SimpleNamespace(sweep=sweep, trials=trials, references=[reference], studies=lambda: studies)
+    return kept_weights.Keeper(plan, store, choice)
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:
@@ -55,31 +54,24 @@ def test_what_stays(tmp_path: Path, choice: str, left: list[int]) -> None:
     """0: best MU; 1: beaten by 3; 2: best FQ; 3: keeps 90 % of the target's MU (0.8) with a better FQ; 4 diverged."""
     points = [(-9.0, 0.80), (-8.0, 0.60), (-1.0, 0.30), (-5.0, 0.75), None]
     trials, store = study(tmp_path, points)
-    prune(trials, store, choice)
+    keeper(trials, store, choice)
     assert kept(trials, store) == left
 
 
 def test_the_best_is_chosen_on_the_seeds_of_the_rule(tmp_path: Path) -> None:
     trials, store = study(tmp_path, [(-9.0, 0.80), (-8.0, 0.79), (-5.0, 0.75)])
-    prune(trials, store, "best", Selection(seeds=(0, 1)))
+    keeper(trials, store, "best", Selection(seeds=(0, 1)))
     assert kept(trials, store) == [1]
 
 
-def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start that reads each result as it ends keeps the weights that one keeps that finds them all.
-
-    It looks each trial's weights up once, however many ended before.
-    """
+def test_trial_after_trial_gives_what_all_at_once_gives(tmp_path: Path) -> None:
     points = [(-9.0, 0.80), (-8.0, 0.60), (-5.0, 0.75), None, (-1.0, 0.30), (-6.0, 0.79)]
     trials, store = study(tmp_path / "one", points)
-    prune(trials, store, "pareto")
+    keeper(trials, store, "pareto")
     steps, other = study(tmp_path / "other", points)
-    moving = kept_weights.Keeper(other, "pareto", "tofu", Selection(), {steps[0].benchmark.split: 0.8})
-    looked_up: list[Path] = []
-    monkeypatch.setattr(Storage, "exists", lambda _, path: looked_up.append(path) or path.exists())
+    moving = keeper(steps[:1], other, "pareto")
     for trial in steps:
-        moving.trial_ended(trial, store.result(trial.id()))
-    assert looked_up == [other.trial(trial.id()) / WEIGHTS for trial in steps]
+        moving.trial_ended(trial)
     assert kept(steps, other) == kept(trials, store) == [0, 2, 4, 5]
 
 
@@ -93,16 +85,19 @@ def test_a_model_that_another_goes_on_from_stays_until_that_one_is_done(
     follower = trials[0].model_copy(
         update={"target": went_on, "benchmark": trials[0].benchmark.model_copy(update={"split": "forget10"})}
     )
-    keeper = kept_weights.Keeper(store, "none", "tofu", Selection(), {})
-    keeper.followers = {trials[0].id(): follower.id()}
-    keeper.trial_ended(trials[0], store.result(trials[0].id()))
+    moving = keeper([trials[0], follower], store, "none")
+    moving.trial_ended(trials[0])
     assert kept(trials, store) == [0]
     write_result(store, follower.id(), status=status, metrics={"forget_quality": -1.0, "model_utility": 0.8})
-    keeper.trial_ended(follower, store.result(follower.id()))
+    moving.trial_ended(follower)
     assert kept(trials, store) == left
 
 
-@given(points=POINTS)
+@given(
+    points=st.lists(st.tuples(st.sampled_from([-9.0, -3.0, 0.0]), st.sampled_from([0.0, 0.3, 0.9])), max_size=8).map(
+        lambda values: [(f"trial{k}", quality, utility) for k, (quality, utility) in enumerate(values)]
+    )
+)
 def test_front_is_what_nothing_beats(points: list[Point]) -> None:
     front = set(pareto_front(points))
     for key, quality, utility in points:

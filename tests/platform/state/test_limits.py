@@ -13,9 +13,8 @@ from platform.plan.remaining_time import sum_gpu_seconds
 from platform.plan.space import Space
 from platform.schedule import capacity
 from platform.schedule.searcher import Queue, Searcher, Studies, Study
-from platform.state import spent_gpu_seconds
-from platform.state.limits import FIRST_TRIALS, Stopper
-from platform.state.spent_gpu_seconds import load_spent, record_spent
+from platform.state import limits
+from platform.state.limits import FIRST_TRIALS, Stopper, load_spent, record_spent
 from platform.state.trial_outcomes import SweepState, scan
 from platform.sweep.start_options import Options
 from tests.support.small_sweep import Small, seeds
@@ -23,7 +22,6 @@ from tests.support.starts import finish
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 from trainables.config.trial import Trial
-from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage, set_aside
 
 
@@ -87,7 +85,7 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
     small: Small, store: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a note the results count; then the note alone, which a kill amid a trial leaves as it is."""
-    monkeypatch.setattr(spent_gpu_seconds, "NOTE_SECONDS", 0.02)
+    monkeypatch.setattr(limits, "NOTE_SECONDS", 0.02)
     plan = small.plan(store, only=["benchmark.split=forget01"])
     finish(store, plan.trials[:1], seconds={"total": 30.0})
     assert load_spent(scan(plan, store), store) == 30.0
@@ -99,20 +97,9 @@ def test_what_no_result_tells_is_kept_while_the_driver_lives(
             assert time.monotonic() < limit
             time.sleep(0.02)
     noted = load_spent(SweepState(plan, {}), store)
-    assert noted == pytest.approx(stopper.hours * 3600, rel=0.5)
+    assert 31.0 <= noted <= stopper.hours * 3600
     set_aside([store.trial(plan.trials[0].id())], store)  # --new
     assert load_spent(scan(plan, store), store) == noted
-
-
-def test_a_note_that_a_remote_storage_did_not_get_counts(
-    small: Small, store: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where nothing was sent, and where what was sent is older."""
-    plan = small.plan(store, only=["benchmark.split=forget01"])
-    write_json(store.spent(plan.sweep.name, plan.hash), {"gpu_seconds": 3600.0}, durable=False)
-    for sent in (None, b'{"gpu_seconds": 1800.0}'):
-        monkeypatch.setattr(Storage, "read_newest", lambda *_, sent=sent: sent)
-        assert load_spent(SweepState(plan, {}), store) == 3600.0
 
 
 @pytest.mark.parametrize("kind", ["queue", "optuna"])
@@ -135,29 +122,21 @@ def test_a_reason_to_stop_ends_the_proposals(kind: str) -> None:
 
 
 def test_first_failures_of_one_cause_stop_the_sweep() -> None:
+    """Numbers and paths apart; one other outcome among the first five, and the sweep goes on."""
+    failures = [outcome("failed", f"ValueError: row {k} of /tmp/{k}ab is bad") for k in range(FIRST_TRIALS)]
     stopper = Stopper()
-    messages = [f"ValueError: row {number} of /tmp/{number}ab is bad" for number in range(FIRST_TRIALS - 1)]
-    end(stopper, [outcome("failed", message) for message in messages])
+    end(stopper, failures[:-1])
     assert stopper.reason is None
-    stopper.trial_ended("last", outcome("failed", "ValueError: row 77 of /tmp/99ef is bad"))
-    assert stopper.fails_alike
+    stopper.trial_ended("last", failures[-1])
     assert stopper.reason == (
         "the first 5 trials that ended all failed for the same cause: ValueError: row 0 of /tmp/0ab is bad"
     )
     assert stopper.advice == "mend that, then go on with --resume --retry-failed"
-
-
-def test_other_outcomes_among_the_first_do_not_stop_it() -> None:
     others = [outcome("finished"), outcome("diverged", "loss is nan"), outcome("failed", "KeyError: 'question'")]
     for other, place in itertools.product(others, range(FIRST_TRIALS)):
-        results = [outcome("failed", "ValueError: bad")] * (FIRST_TRIALS + 10)
-        results[place] = other
         stopper = Stopper()
-        end(stopper, results)
+        end(stopper, [*failures[:place], other, *failures[place:], *failures])
         assert stopper.reason is None, (other, place)
-    stopper = Stopper()
-    end(stopper, [outcome("finished")] * FIRST_TRIALS)
-    assert stopper.reason is None
 
 
 @pytest.mark.parametrize(

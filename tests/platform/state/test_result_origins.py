@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from platform.plan import overrides
 from platform.plan.build import make_plan
 from platform.plan.remaining_time import Measured, estimate_gpu_hours, estimate_seconds, measure
 from platform.state import result_origins
@@ -45,32 +43,25 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_origins.provenance, "hash_code", lambda *names: "c0de")
 
 
-def warn(*results: dict[str, Any]) -> str:
-    return ". ".join(result_origins.warn_of_results(results, 0))
+def warn(*results: dict[str, Any]) -> str | None:
+    return result_origins.describe_other_code(results, "result", "make them again")
 
 
 HERE = "commit 0a1b2c3d4e5f, code c0de"
 
 
-def test_results_of_other_code_are_counted_by_what_differs() -> None:
-    """Another commit with the same modules is no news. Code that nobody noted, in older results, is unknown."""
-    assert warn() == warn(result(), result(scipy="1.0")) == warn(result("ffff"), result(None)) == ""
-    others = (result("ffff", code="01d"), result("ffff", code="01d"), result(torch="2.12.0"), result(None, code="01d"))
-    warning = warn(result(), *others)
-    assert warning.startswith(f"4 results made by other code than {HERE}: 2 at commit ffff, code 01d;")
-    assert "1 at torch 2.12.0" in warning
-    assert "1 at no commit, code 01d" in warning
-    unknown = f"1 result made by other or unknown code than {HERE}: 1 at commit 0a1b2c3d4e5f, code unknown;"
-    assert warn(result(), result(code=None)).startswith(unknown)
-
-
-def test_a_new_objective_is_no_other_code_for_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_other_code_are_counted_by_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another commit with the same modules is no news, nor is a new custom method for the published ones."""
+    assert warn() is warn(result(), result(scipy="1.0"), result("ffff"), result(None)) is None
+    others = (result("ffff", code="01d"), result("ffff", code="01d"), result(torch="2.12.0"), result(code=None))
+    assert warn(result(), *others) == (
+        f"4 results made by other code than {HERE}: 2 at commit ffff, code 01d; 1 at torch 2.12.0; "
+        "1 at commit 0a1b2c3d4e5f, code unknown; make them again"
+    )
     monkeypatch.setattr(result_origins.provenance, "hash_code", lambda *names: "feed" if "known" in names else "c0de")
-    published = result() | {"config": result()["config"] | {"method": "npo"}}
-    own = result(code="feed") | {"config": result()["config"] | {"method": "known"}}
-    assert warn(published, own) == ""
-    changed = warn(published, own, own | {"code": "beef"})
-    assert changed.startswith(f"1 result made by other code than {HERE}: 1 at commit 0a1b2c3d4e5f, code beef;")
+    published, own = ({"config": result()["config"] | {"method": name}} for name in ("npo", "known"))
+    assert warn(result() | published, result(code="feed") | own) is None
+    assert "1 at commit 0a1b2c3d4e5f, code beef" in (warn(result(code="beef") | own) or "")
 
 
 def test_time_of_a_trial_is_measured_on_what_is_done() -> None:
@@ -82,26 +73,25 @@ def test_time_of_a_trial_is_measured_on_what_is_done() -> None:
 
 
 def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store: Storage) -> None:
-    """Also right after --new, which sets no more than results aside; a direction, too."""
-    plan = make_plan(spaces.load_sweep("quickstart"), store)
-    assert scan(plan, store).warnings == ()
-    original, retain = (store.evaluation(ref.evaluation) for ref in plan.references)
-    model, other = store.model(plan.recipes[0].id()), {"commit": "ffff", "code": "01d"}
-    atomic_files.write_json(original / RESULT, result("ffff", code="01d"))
-    atomic_files.write_json(retain / RESULT, result())
-    atomic_files.write_json(model / "recipe.json", other | {"versions": VERSIONS | {"torch": "2.12.0"}})
-    assert ". ".join(scan(plan, store).warnings) == (
-        f"new trials would be compared with, or start from, what other code than {HERE} "
-        f"made: shared/evaluations/{original.name} at commit ffff, code 01d; "
-        f"shared/models/{model.name} at commit ffff, code 01d, torch 2.12.0; --new keeps these, because other sweeps "
-        "may share them: move them out of the storage to have them made again"
-    )
+    """A reference evaluation, a model and a direction."""
     plan = small.plan(store, only=["method=tru", "benchmark.split=forget01"])
-    (direction,) = scan(plan, store).directions
-    folder = forget_batches.direction_folder(direction, store)
+    state = scan(plan, store)
+    assert state.warnings == ()
+    for reference in plan.references:
+        atomic_files.write_json(store.evaluation(reference.evaluation) / RESULT, result("ffff", code="01d"))
+    (direction,) = state.directions
+    folder, other = forget_batches.direction_folder(direction, store), {"commit": "ffff", "code": "01d"}
     atomic_files.write_json(folder / RESULT, other | {"versions": VERSIONS})
+    count = len(plan.references) + 1
     (warning,) = scan(plan, store).warnings
-    assert f"made: shared/directions/{folder.name} at commit ffff, code 01d;" in warning
+    assert warning == (
+        f"{count} shared artifacts made by other code than {HERE}: {count} at commit ffff, "
+        f"code 01d; trials start from or are compared with these; to make them again, move {store.root}/shared away"
+    )
+    plan = make_plan(spaces.load_sweep("quickstart"), store)
+    model = store.model(plan.recipes[0].id())
+    atomic_files.write_json(model / "recipe.json", other | {"versions": VERSIONS | {"torch": "2.12.0"}})
+    assert "at commit ffff, code 01d, torch 2.12.0" in scan(plan, store).warnings[0]
 
 
 def timed(seconds: float) -> dict[str, Any]:
@@ -124,16 +114,10 @@ def test_estimate_of_gpu_hours_is_refined(store: Storage) -> None:
     assert estimate_gpu_hours(plan, 0, measured)[0] == before
 
 
-def test_time_without_gpus_is_told_before_and_after_the_first_trials(store: Storage) -> None:
-    """Fifteen trials of 6 s, two at a time: eight rounds. Then eleven that take as long as the four before them."""
-    plan, nothing = make_plan(spaces.load_sweep("quickstart"), store), Measured()
-    assert plan.sweep.trial_seconds == 6
-    basis = "about 6 s each, the mean of this sweep's own trials and models on one core"
-    assert estimate_seconds(plan, 15, nothing, 2) == (48, basis)
+def test_time_without_gpus_is_told_after_the_first_trials(store: Storage) -> None:
+    """Eleven that take as long as the four before them, three at a time: four rounds."""
+    plan = make_plan(spaces.load_sweep("quickstart"), store)
+    assert estimate_seconds(plan, 15, Measured(), 2) == (None, None)
     finish(store, plan.trials[:4], **timed(60.0))
     measured = scan(plan, store).measured
     assert estimate_seconds(plan, 11, measured, 3) == (240, "about 60 s each, as the 4 that are done took")
-    unknown = replace(plan, sweep=plan.sweep.model_copy(update={"trial_seconds": None}))
-    assert estimate_seconds(unknown, 11, nothing, 1) == (None, None)
-    assert overrides.apply(plan.sweep, ["training.epochs=50"]).trial_seconds is None
-    assert overrides.apply(plan.sweep, ["training.lr=1e-4", "rectifier.gamma=0.1"]).trial_seconds == 6

@@ -6,27 +6,28 @@ import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
+from unittest.mock import MagicMock
 
 import pytest
+from ray.exceptions import RayTaskError
 
-import platform.status as status
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
-from platform.state import manifest
-from platform.state.trial_outcomes import scan
 from platform.sweep import chosen_trials, prepare
 from search_spaces.schema import sweep as spaces
-from tests.support import small_sweep, tiny
+from tests.support import own_rows, small_sweep, tiny
 from tests.support.small_sweep import write_model
-from tests.support.starts import finish, invoke, write_evaluation, write_result
+from tests.support.starts import write_evaluation, write_result
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK, RESULT, WEIGHTS
 from trainables.storage.opening import open_storage
-from trainables.trial.export import model_card, model_folder
+from trainables.trial.export import model_card
+
+files = own_rows.files
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +70,6 @@ def test_the_most_removal_above_the_bar(typed: list[str], tmp_path: Path, writte
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
     assert said(plan, store) == f"recommended: {plan.trials[0].label()} (ES 0.100, utility 0.460), model: somewhere"
     assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
-    facts = tmp_path / model_folder.FACTS
-    write_json(facts, {"made_with": {"started": "2026-11-20T10:00:00+00:00"}})
-    assert chosen_trials._is_current(facts, store.result(plan.trials[0].id()) or {})
-    assert not chosen_trials._is_current(facts, {"started": "later"}), "the export of an earlier run"
-    assert not chosen_trials._is_current(tmp_path / "nothing", {"started": "2026-11-20T10:00:00+00:00"})
 
 
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
@@ -95,7 +91,7 @@ def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
 def test_where_nothing_was_there_to_remove_nothing_is_recommended(
     typed: list[str], tmp_path: Path, written: Any
 ) -> None:
-    """Neither at a sweep's end nor by status; the model card of an export says it."""
+    """The model card of an export says it, too."""
     plan, store = swept(typed, tmp_path, 0.5, (0.02, 0.5), (0.01, 0.5))
     (reference,) = plan.references
     assert said(plan, store).startswith("recommended: gru-gd")
@@ -103,13 +99,6 @@ def test_where_nothing_was_there_to_remove_nothing_is_recommended(
     why = "the model before unlearning gives away next to nothing of the rows to forget (extraction strength 0.10 of 1)"
     assert said(plan, store).startswith(f"recommended: none, {why}")
     assert len(written) == 1
-    finish(store, plan.trials, metrics=measures(0.01, 0.5))
-    manifest.write_manifest(scan(plan, store), store, "own")
-    shown = invoke(status.main, "own", "--storage", store.root).stdout
-    assert f"best: none, {why}" in shown
-    assert (
-        json.loads(invoke(status.main, "own", "--json", "--storage", store.root).stdout)["studies"][0]["best"] is None
-    )
     facts: dict[str, Any] = dict.fromkeys(("stopped", "why", "chosen_step"))
     for strength, told in ((0.099, True), (0.1, False)):
         facts["target_metrics"] = measures(strength, 0.5)
@@ -167,10 +156,6 @@ def test_the_chosen_setting_is_attacked_with_all_its_seeds(tmp_path: Path) -> No
     ("settings", "words"),
     [
         (["stress.attacks=nf5"], "stress.attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
-        (
-            ["stress.attacks=all,uds", "stress.lr=1e-3"],
-            "stress.attacks: uds is measured by python -m trainables.stress",
-        ),
         (["stress.lr=1e-3"], "stress.lr: no attack is asked for"),
         (["stress.attacks=nf4,relearn"], "stress.lr: relearning needs a learning rate"),
     ],
@@ -184,3 +169,25 @@ def test_attacks_are_on_models_of_tofu(typed: list[str], tmp_path: Path) -> None
     sweep = apply(spaces.load_sweep("own"), [*typed, "stress.attacks=nf4"])
     with pytest.raises(InputError, match=r"stress.attacks: attacks are made on models of TOFU, not of own"):
         make_plan(sweep, Storage(tmp_path), strategy="paper")
+
+
+def test_a_baseline_without_evaluation_is_warned_of_and_any_other_model_ends_the_start(
+    files: dict[str, Path], store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(task: object) -> NoReturn:
+        raise RayTaskError("make_evaluation", "Traceback", InputError("model: it has no tokenizer"))
+
+    target, baseline = (small_sweep.write_model(tmp_path / name, name) for name in ("mine", "unseen"))
+    chosen = [*own_rows.settings(target, files), f"baseline={baseline}"]
+    plan = small_sweep.plan_named("own", store, *chosen, strategy="paper")
+    monkeypatch.setattr(prepare.ray, "remote", MagicMock())
+    monkeypatch.setattr(prepare.ray, "wait", lambda tasks, timeout: (tasks, []))
+    monkeypatch.setattr(prepare.ray, "get", fail)
+    printed: list[str] = []
+    with pytest.raises(RayTaskError):
+        prepare._make_evaluations(plan, store, printed.append)
+    write_evaluation(store, plan.references[0].evaluation, {"utility": 0.9})
+    prepare._make_evaluations(plan, store, printed.append)
+    assert printed[-1] == (
+        "warning: the baseline model is not evaluated, the trials run without it: model: it has no tokenizer"
+    )

@@ -18,6 +18,7 @@ import pytest
 from platform.schedule import capacity
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState
+from platform.state.typed_commands import list_commands, resume_command
 from platform.sweep import start as driver
 from tests.support import starts
 from tests.support.small_sweep import Small
@@ -169,3 +170,11 @@ def test_full_disk_is_refused_before_the_driver(
     assert refuse(*command, "--set", "resources.gpus=1") == f"error: {lacks}\n", "what it needs first comes first"
     assert runs == []
     assert "needs: disk: at least " in start(*command, "--dry-run")
+
+
+def test_commands_go_on_in_a_storage_that_was_moved_and_are_listed_once() -> None:
+    """A report says how to reproduce all trials; a start that only goes on with one is not another."""
+    first, second = "python -m platform.sweep own --only method=ga", "python -m platform.sweep own --seeds 0,1"
+    assert resume_command(f"{first} --storage=runs/x --new", " --storage moved") == f"{first} --resume --storage moved"
+    assert list_commands((first,), f"{first} --resume") == (first,)
+    assert list_commands((first, second), f"{first} --retry-failed --reason failed") == (first, second)

@@ -8,25 +8,21 @@ from typing import Any
 import pytest
 
 from platform.plan.plan import Plan
-from platform.schedule.placement import Placement
+from platform.schedule.ray_session import Placement
 from platform.state import manifest
 from platform.state.limits import Stopper
-from platform.state.trial_outcomes import SweepState, scan
-from platform.sweep import start
+from platform.state.trial_outcomes import SweepState
 from platform.sweep.run_on_ray import make_searcher
 from platform.sweep.start import start_sweep
 from platform.sweep.start_options import Options
-from platform.tracking.mirror import Mirror
 from tests.support import machines, starts
-from tests.support.machines import Machine
 from tests.support.small_sweep import Small
 from tests.support.starts import finish, in_process, refuse
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
-from trainables.storage.folder_storage import Storage
+from trainables.storage.folder_storage import Storage, remove_leftovers
 from trainables.storage.names import LOST, RESULT
 from trainables.storage.sweep_file import FORMAT
-from trainables.storage.trial_files import remove_leftovers
 
 runs, signals, machine = starts.runs, starts.signals, machines.machine
 
@@ -81,7 +77,7 @@ def test_a_search_asks_for_retried_trials_first(
     def start(*more: str) -> Any:
         done = in_process(*command, *more)
         assert done.exit_code == 0, done.output
-        return make_searcher(runs[-1], store, Stopper(), Placement(1, "PACK", lambda: None), "none")
+        return make_searcher(runs[-1], store, Stopper(), Placement(1, "PACK"), "none")
 
     search, total = start()
     trials = [Trial.model_validate_json(search.suggest(str(number))["trial"]) for number in range(total)]
@@ -175,29 +171,3 @@ def test_a_sweep_file_that_cannot_be_read_or_is_of_another_format_is_refused(
     path.unlink()
     assert in_process(*command, "--resume").exit_code == 0
     assert manifest.load_manifest("tofu_tiny", store).trials == tuple(trial.id() for trial in plan.trials)
-
-
-def test_a_result_that_vanishes_from_the_bucket_meanwhile_is_missed_at_the_end(
-    small: Small, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = machine("here")
-    plan = small.plan(store, only=["benchmark.split=forget01", "method=ga", "rectifier.name=none"])
-    finish(store, plan.trials)
-    for trial in plan.trials:
-        store.push_trial(trial.id())
-    for reference in plan.references:
-        starts.write_evaluation(store, reference.evaluation, {})
-        store.push(store.evaluation(reference.evaluation) / RESULT)
-
-    def lose(sweep: Any, store: Any) -> Mirror:
-        machines.delete(store, f"trials/{plan.trials[0].id()}/{RESULT}")
-        mirror = Mirror(lambda: pytest.fail("MLflow is not asked"))
-        monkeypatch.setattr(mirror, "close", lambda counts: None)
-        monkeypatch.setattr(mirror, "log_report", lambda: None)
-        return mirror
-
-    monkeypatch.setattr(start, "start_mirror", lose)
-    monkeypatch.setattr(start, "print_end", lambda plan, store, mirror: 0)
-    options = Options()
-    assert start.run(scan(plan, store), store, "python -m platform.sweep tofu_tiny", options) == 1
-    assert "1 trial without a result that can be read; --resume runs them again" in capsys.readouterr().out

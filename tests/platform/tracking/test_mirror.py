@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -53,38 +52,6 @@ def test_one_bad_trial_does_not_stop_the_others() -> None:
     mirror.close({})
     assert str(mirror.problem) == "no such result"
     assert [name for name in recorder.calls if name != "bad"] == ["first", "last"]
-
-
-def test_a_server_that_comes_back_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Away at first, then for one trial, then there: every trial once, and nothing is behind."""
-    monkeypatch.setattr(mirror_module, "SEND_SECONDS", 0.05)
-    absent = [ConnectionError("no server yet")] * 2
-
-    class Unsteady(Recorder):
-        tries = 0
-
-        def log_result(self, name: str, result: Any) -> None:
-            self.tries += 1
-            if self.tries < 4:
-                raise ConnectionError("the server restarts")
-            super().log_result(name, result)
-
-    unsteady = Unsteady()
-
-    def connect() -> Any:
-        if absent:
-            raise absent.pop()
-        return unsteady
-
-    mirror = started(connect)
-    for name in ("first", "second", "third"):
-        mirror.add_trial(name)
-    deadline = time.monotonic() + 20
-    while len(unsteady.calls) < 3 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    mirror.close({})
-    assert sorted(unsteady.calls[:3]) == ["first", "second", "third"]
-    assert (mirror.problem, unsteady.calls[-1]) == (None, "finished {}")
 
 
 def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import text_blocks
 from trainables.data.conversations import make_encoder
-from trainables.data.templates import check_template
 
 OWN = own.OwnBenchmark()
 
@@ -198,20 +197,3 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
     from lm_eval.tasks import TaskManager
 
     assert lm_eval_adapter.definition_files().keys() == set(TaskManager().all_subtasks)
-
-
-CHAT = "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }}{{ eos_token }}\n{% endfor %}"
-
-
-def test_the_tokenizers_own_chat_template() -> None:
-    tokenizer = tiny.tokenizer()
-    with pytest.raises(InputError, match="the model's tokenizer has no chat template; take another one"):
-        make_encoder("chat", tokenizer)
-    tokenizer.chat_template = CHAT
-    (found,) = make_encoder("chat", tokenizer).encode([("Who?", "Ada.")], max_length=99)
-    turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ada."}]
-    whole = tokenizer.apply_chat_template(turns, tokenize=False)
-    assert list(found.input_ids) == tokenizer(whole.rstrip("\n"), add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(found.input_ids[found.answer_start :]) == "<assistant> Ada.</s>", "it has no other prompt"
-    assert tokenizer.decode(found.input_ids[found.answer_start + found.lead : -found.ending]) == "Ada."
-    check_template("chat")

@@ -78,8 +78,8 @@ def test_a_question_in_the_shapes_of_others(tmp_path: Path) -> None:
             r"retain: row 2 .* has an empty 'answer'; its columns: question, answer",
         ),
         ("retain", {"text": "a", "answer": "b"}, r"has 'text' as well as 'question' or 'answer'"),
-        ("retain", {"text": 5}, r"retain: row 2 of .* has no text as 'text' but a number$"),
-        ("retain", {"text": ["a"]}, r"has no text as 'text' but a list$"),
+        ("retain", {"text": 5}, r"retain: row 2 of .* but a value of type int$"),
+        ("retain", {"text": ["a"]}, r"but a value of type list$"),
         ("retain", {"text": "\ud800"}, r"has half of a character in 'text': surrogates not allowed$"),
         (
             "retain",
@@ -87,8 +87,8 @@ def test_a_question_in_the_shapes_of_others(tmp_path: Path) -> None:
             r"row 2 .* has other 'messages' than a user's and",
         ),
         ("retain", {"messages": "a"}, r"than a user's and the assistant's in turn, the last one the answer"),
-        ("retain", ["a"], r"is no JSON object but a list$"),
-        ("retain", "The lantern hangs", r"is no JSON object but a text$"),
+        ("retain", ["a"], r"is no JSON object but of type list$"),
+        ("retain", "The lantern hangs", r"is no JSON object but of type str$"),
         ("eval", {"text": "a"}, r"eval: row 1 of .* has no such 'set'; .*\(and 1 more rows like it\)"),
         ("eval", {"text": "a", "set": "hold-out"}, r"known: paraphrase, retain, holdout"),
     ],
@@ -106,7 +106,14 @@ def test_all_files_are_told_at_once(files: dict[str, Path], tmp_path: Path) -> N
     wrong = {"forget": tmp_path / "empty.jsonl", "retain": tmp_path / "torn.parquet", "eval": tmp_path / "rows.txt"}
     with pytest.raises(InputError) as told:
         OWN.check_rows(on(wrong))
-    for words in ("forget: ", "has no rows", "retain: ", "is no Parquet file", "eval: ", "another ending than .json"):
+    for words in (
+        "forget: ",
+        "has no rows",
+        "retain: ",
+        "cannot be read as parquet",
+        "eval: ",
+        "another ending than .json",
+    ):
         assert words in str(told.value)
     with pytest.raises(InputError, match=r"eval: '/nowhere/x\.jsonl' is no file; give one with rows"):
         OWN.check_rows(on(files | {"eval": Path("/nowhere/x.jsonl")}))
@@ -136,35 +143,33 @@ def test_what_a_plan_is_told(files: dict[str, Path], tmp_path: Path) -> None:
     assert OWN.forget_points(on(files | {"forget": tmp_path / "asked.jsonl"})) == 4
 
 
-def test_the_line_that_is_no_json_is_numbered(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n{"text": "b"\n')
-    with pytest.raises(InputError, match=r"^forget: .*rows\.jsonl is not JSON lines: line 2, column 13: Expecting ','"):
-        row_files.read_row_file("forget", str(tmp_path / "rows.jsonl"))
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("rows.jsonl", '{"text": "a"}\n{"text": "b"\n', r"cannot be read as jsonl: line 2 is not JSON: Expecting ','"),
+        ("rows.csv", 'question,answer\nWho?,Ada\na,b,"c\n', "cannot be read as csv: "),
+        ("rows.csv", "question,answer\nWho?,Ada\na,b,c\n", "line 3 has another number of columns"),
+    ],
+)
+def test_a_broken_line_is_numbered(name: str, text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=rf"^forget: .*{words}"):
+        row_files.read_row_file("forget", str(tmp_path / name))
 
 
-def test_rows_that_are_to_be_forgotten_and_retained_are_refused(tmp_path: Path) -> None:
-    b, c, both = (tmp_path / f"{name}.jsonl" for name in ("b", "c", "both"))
-    for file, texts in ((b, "ab"), (c, "ac"), (both, "abx")):
-        tiny.write_rows(file, [{"text": text} for text in texts])
-    for forget, retain in ((b, b), (b, both)):
-        settings = Benchmark(name="own", data="own", sources=(f"forget={forget}", f"retain={retain}"))
+def test_rows_that_are_to_be_forgotten_and_retained_are_refused_or_warned_of(tmp_path: Path) -> None:
+    def settings(forget: str, retain: str, further: str = "") -> Benchmark:
+        files = {"forget": tmp_path / "forget.jsonl", "retain": tmp_path / "retain.jsonl"}
+        files |= {"eval": tmp_path / "eval.jsonl"} if further else {}
+        for file, texts in zip(files.values(), (forget, retain, further), strict=False):
+            tiny.write_rows(file, [{"text": text, "set": "retain"} for text in texts])
+        return on(files)
+
+    for retain in ("ab", "abx"):
         with pytest.raises(InputError, match=r"^forget, retain: every row of the forget file is in the retain file"):
-            row_files.check_files(settings)
-    some = Benchmark(name="own", data="own", sources=(f"forget={b}", f"retain={c}"))
+            row_files.check_files(settings("ab", retain))
+    some = settings("ab", "ac")
     row_files.check_files(some)
     assert "1 of 2 forget rows are among the rows to retain, too" in (OWN.warn_about_rows(some) or "")
-    assert (OWN.warn_about_rows(some) or "").endswith("(rows of the forget file: 1)")
-    tiny.write_rows(c, [{"text": " A\n"}, {"text": "c"}])
-    assert OWN.warn_about_rows(some)
-    tiny.write_rows(c, [{"text": "c"}])
-    assert OWN.warn_about_rows(some) is None
-    tiny.write_rows(tmp_path / "eval.jsonl", [{"text": "b", "set": "retain"}])
-    further = some.model_copy(update={"sources": (*some.sources, f"eval={tmp_path / 'eval.jsonl'}")})
-    assert "(rows of the forget file: 2)" in (OWN.warn_about_rows(further) or "")
-
-
-@pytest.mark.parametrize(("line", "words"), [('a,b,"c', "is no CSV in UTF-8: "), ("a,b,c", "line 3 has another num")])
-def test_a_broken_line_of_csv_is_numbered(line: str, words: str, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text(f"question,answer\nWho?,Ada\n{line}\n")
-    with pytest.raises(InputError, match=words):
-        row_files.read_row_file("forget", str(tmp_path / "rows.csv"))
+    assert OWN.warn_about_rows(settings("ab", "c")) is None
+    assert (OWN.warn_about_rows(settings("ab", "c", "b")) or "").endswith("(of the forget file: row 2)")

@@ -13,9 +13,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from trainables.benchmarks import rouge_words
-from trainables.benchmarks.measures.exact_memorisation import MEASURE as MEMORISATION
-from trainables.benchmarks.measures.extraction_strength import extraction_strength
-from trainables.benchmarks.measures.rouge import MEASURE as ROUGE
+from trainables.benchmarks.measures.published import MEASURES, extraction_strength
 from trainables.benchmarks.own import row_scores
 from trainables.config.settings import Benchmark
 
@@ -27,7 +25,7 @@ def test_extraction_is_the_shortest_prefix_that_is_completed(hits: list[bool]) -
     """METHODS 3.6, by trying every prefix: a wrong token at place k of n leaves 1 - k / n."""
     shortest = next(k for k in range(len(hits) + 1) if all(hits[k:]))
     assert extraction_strength(hits) == 1 - shortest / len(hits)
-    assert MEMORISATION.score({"hits": hits}) == np.mean(hits)
+    assert MEASURES["exact_memorisation"].score({"hits": hits}) == np.mean(hits)
 
 
 def row(task: str, loss: float) -> dict[str, Any]:
@@ -58,7 +56,7 @@ def test_utility_is_a_harmonic_mean_of_retain_numbers_and_tasks() -> None:
 )
 def test_a_text_of_any_script_is_like_itself(text: str) -> None:
     texts = (text, text[: len(text) // 2], "&")
-    same, half, nothing = (ROUGE.score({"answer": text, "generation": generated}) for generated in texts)
+    same, half, nothing = (MEASURES["rouge"].score({"answer": text, "generation": generated}) for generated in texts)
     assert (same, nothing) == (1.0, 0.0)
     assert 0.2 < half < 0.8
 

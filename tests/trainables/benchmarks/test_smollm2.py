@@ -13,8 +13,8 @@ from rouge_score.rouge_scorer import RougeScorer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.support import interrupted, tiny
+from tests.support.cases import make_smollm2
 from tests.support.own_rows import on
-from tests.support.smollm2 import make_model
 from tests.support.starts import invoke
 from trainables import export
 from trainables.benchmarks import evaluation
@@ -55,7 +55,7 @@ END = "<|im_end|>"
 @pytest.fixture(scope="module")
 def model(shared: Path, pytestconfig: pytest.Config) -> Path:
     cache: pytest.Cache = pytestconfig.cache  # pyright: ignore[reportAssignmentType]
-    return make_model(shared, cache.mkdir("smollm2"))
+    return make_smollm2(shared, cache.mkdir("smollm2"))
 
 
 def write_rows(folder: Path) -> dict[str, Path]:

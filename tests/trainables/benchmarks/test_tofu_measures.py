@@ -201,7 +201,7 @@ def test_the_numbers_are_open_unlearnings(
 ) -> None:
     """Its own code on the same models (`_note` in the file says how): all metrics to 2e-4, privleak to 2e-2 %."""
     told = json.loads((shared / "reference" / "open_unlearning_measures.json").read_text())
-    retain = tmp_path / "retain.json"
+    retain, found = tmp_path / "retain.json", {}
     for name, against in (("retain95", []), ("full", ["--retain-evaluation", retain])):
         output = retain if name == "retain95" else tmp_path / "full.json"
         done = run_module(
@@ -216,19 +216,8 @@ def test_the_numbers_are_open_unlearnings(
         expected = next(numbers for key, numbers in told.items() if key.startswith(name))
         for theirs, value in expected.items():
             assert found[OURS[theirs]] == pytest.approx(value, abs=2e-4 if theirs != "privleak" else 2e-2), theirs
-        log = tmp_path / f"{name}-log"
-        done = run_module(
-            "trainables.evaluate",
-            *("--model", tofu_models / name, "--data", tofu_data, "--split", "forget05", "--template", "llama2"),
-            *("--dialect", "open-unlearning", "--format", "open-unlearning", "--holdout", "real_authors"),
-            *(["--retain-evaluation", tmp_path / "retain95-log" / "TOFU_EVAL.json"] if against else ()),
-            *("--output", log),
-            timeout=900,
-        )
-        assert done.returncode == 0, done.stderr
-    summary = json.loads((tmp_path / "full-log" / "TOFU_SUMMARY.json").read_text())
-    assert summary["forget_quality"] == pytest.approx(4.869254633582969e-10, rel=1e-6), "its ks_test on these two logs"
-    assert summary["privleak"] == pytest.approx(-1.0899999998910022), "its privleak"
+    assert found["forget_quality_pvalue"] == pytest.approx(4.869254633582969e-10, rel=1e-6), "its ks_test on both logs"
+    assert found["privleak"] == pytest.approx(-1.0899999998910022), "its privleak"
     known = [
         {
             row["index"]: row["extraction_strength"]
@@ -238,25 +227,3 @@ def test_the_numbers_are_open_unlearnings(
         for name in ("retain95", "full")
     ]
     assert np.mean(list(known[0].values())) < np.mean(list(known[1].values()))
-
-
-def test_gradient_norms_equal_a_backward_pass(trained_inputs: Any, data: Path) -> None:
-    """Each parameter's `.grad` of one row's mean loss without the end token, and the AUC of their mean norms."""
-    network, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
-    benchmark = on(data, measures=("membership_gradient_norm",), limit=3)
-    found, _ = evaluation.evaluate(network, tokenizer, benchmark, None, token_budget=700)
-    assert not [name for name in found if "strength" in name or "zlib" in name]
-    assert all(parameter.grad is None for parameter in network.parameters())
-    norms: dict[str, list[float]] = {}
-    for task in ("forget", "holdout"):
-        for row in tofu.rows.evaluation_rows(benchmark)[task]:
-            prompt = tokenizer(f"[INST] {row['question']} [/INST]")["input_ids"]
-            ids = torch.tensor([tokenizer(f"[INST] {row['question']} [/INST]{row['answer']}")["input_ids"]])
-            network.zero_grad()
-            labels = ids.masked_fill(torch.arange(ids.shape[1]) < len(prompt), -100)
-            network(input_ids=ids, labels=labels).loss.backward()
-            sizes = [parameter.grad.norm().item() for parameter in network.parameters()]
-            norms.setdefault(task, []).append(float(np.mean(sizes)))
-    network.zero_grad()
-    expected = roc_auc_score([0] * 3 + [1] * 3, norms["forget"] + norms["holdout"])
-    assert found["membership_gradient_norm_auc"] == pytest.approx(expected)

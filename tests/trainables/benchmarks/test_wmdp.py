@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -120,6 +117,15 @@ def test_training_rows_are_texts_or_blocks_of_the_splits_topics(data: Path) -> N
         assert list(blocks) == [text_blocks.retokenize_blocks(tokenizer, side, 60) for side in (forget, retain)]
 
 
+def test_the_gated_corpus_of_the_hub_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its one configuration is called `default`."""
+    text = "a" * 99
+    monkeypatch.setattr(raw_rows, "load_rows", lambda place, config, *_, **__: [{"text": f"{config} {text}"}])
+    hub = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber")
+    sides = [[row["text"].split()[0] for row in side] for side in WMDP.training_rows(hub)]
+    assert sides == [["default", "cyber-forget-corpus"], ["bio-retain-corpus", "cyber-retain-corpus"]]
+
+
 def test_what_is_missing_from_folders_is_told_with_the_setting(data: Path, tmp_path: Path) -> None:
     WMDP.check_rows(on(data))
     with pytest.raises(InputError, match=r"^benchmark\.sources mmlu: no folder '\./nowhere'"):
@@ -190,37 +196,3 @@ def test_rmu_with_gru_from_rows_to_result(data: Path, tmp_path: Path) -> None:
     before = AutoModelForCausalLM.from_pretrained(target).state_dict()
     moved = {name for name, value in kept.items() if not torch.equal(value, before[name])}
     assert moved == {f"model.layers.{layer}.mlp.down_proj.weight" for layer in (0, 1, 2)}
-
-
-@pytest.mark.data
-@pytest.mark.slow
-@pytest.mark.parametrize("shots", [0, 5])
-def test_real_mmlu_rows_equal_lm_evals_command_line(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shots: int
-) -> None:
-    """The same definitions with a local path, offline; the command line reads them from files written here."""
-    place, names = shared / "data" / "mmlu", ["global_facts", "virology"]
-    model = tiny.write_model(tmp_path / "model")
-    (tmp_path / "two").mkdir()
-    for name in names:
-        (tmp_path / "two" / name).symlink_to(place / name)
-    tasks = lm_eval_adapter.load_tasks(("mmlu",), {"mmlu": str(tmp_path / "two")}, shots)
-    found, _ = lm_eval_adapter.ask(tiny.network(), tiny.tokenizer(), tasks, limit=25, token_budget=2048)
-    import lm_eval.tasks
-
-    definitions = Path(lm_eval.tasks.__file__).parent / "mmlu" / "default"
-    (tmp_path / "tasks").mkdir()
-    for name in names:
-        written = [f"include: {definitions / f'mmlu_{name}.yaml'}", f"task: here_{name}", f"dataset_path: {place}"]
-        (tmp_path / "tasks" / f"{name}.yaml").write_text("\n".join(written) + "\n")
-    words = ["--model", "hf", "--model_args", f"pretrained={model}", "--device", "cpu", "--batch_size", "8"]
-    words += ["--tasks", ",".join(f"here_{name}" for name in names), "--include_path", str(tmp_path / "tasks")]
-    words += ["--num_fewshot", str(shots), "--limit", "25", "--output_path", str(tmp_path / "out")]
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # left in this process by trials of other tests
-        monkeypatch.delenv(name, raising=False)
-    done = subprocess.run([sys.executable, "-m", "lm_eval", *words], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (kept,) = (tmp_path / "out").rglob("results_*.json")
-    told = json.loads(kept.read_text())["results"]
-    assert found["mmlu_questions"] == 50
-    assert found["mmlu"] == pytest.approx(sum(told[f"here_{name}"]["acc,none"] for name in names) / 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables.common import code_hash, provenance
+from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
@@ -23,8 +23,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     author = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.com"]
     for command in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "Begin"]):
         subprocess.run(["git", "-C", str(root), *command], check=True)
-    for module in (code_hash, provenance):
-        monkeypatch.setattr(module, "ROOT", root)
+    monkeypatch.setattr(provenance, "ROOT", root)
     forget()
     yield root
     forget()
@@ -40,12 +39,12 @@ def write(root: Path, module: str, text: str = "") -> Path:
 def forget() -> None:
     """As a new process."""
     provenance.commit.cache_clear()
-    code_hash._codes.cache_clear()
+    provenance._codes.cache_clear()
 
 
 def hash_anew(*names: str) -> str:
     forget()
-    return code_hash.hash_code(*names)
+    return provenance.hash_code(*names)
 
 
 def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storage) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,57 +59,26 @@ def test_trial_with_paths_everywhere_writes_into_the_storage_alone(trial_inputs:
     )
     (tmp_path / "config.json").write_text(config.model_dump_json())
     before = set(tmp_path.rglob("*"))
-    assert run._run(tmp_path / "config.json", str(tmp_path / "a" / "b" / "runs")) == 0
+    assert run.run(tmp_path / "config.json", str(tmp_path / "a" / "b" / "runs")) == 0
     written = set(tmp_path.rglob("*")) - before
     place = tmp_path / "a" / "b" / "runs" / "trials" / config.id()
     assert place / "result.json" in written
-    assert {path for path in written if path.is_file() and path.parent != place} == set()
+    assert {path for path in written if path.is_file() and place not in path.parents} == set()
 
 
 # What is read
 
 
 HARMFUL = re.compile(
-    r"pickl|dill|joblib|marshal|shelve|(unsafe|full)_load|torch\.load|Tuner|from_pretrained|trust_remote"
+    r"^ *(import|from) (pickle|cloudpickle|dill|joblib|marshal|shelve)\b|read_pickle"
+    r"|unsafe_load|full_load|Tuner\.restore|allow_pickle=(?!False)|trust_remote_code=(?!False)|torch\.load\((?![^\n]*weights_only=True)",
+    re.MULTILINE,
 )
-"""Words of which one is in every statement that the test asks about: other files need not be parsed."""
-
-
-def _nodes(root: Path) -> Iterator[tuple[str, ast.AST]]:
-    for package in ("platform", "search_spaces", "trainables", "analysis", "bench"):
-        for path in sorted((root / package).rglob("*.py")):
-            text = path.read_text(encoding="utf-8")
-            for node in ast.walk(ast.parse(text)) if HARMFUL.search(text) else ():
-                yield f"{path.relative_to(root)}:{getattr(node, 'lineno', 0)}", node
-
-
-def _imported(node: ast.AST) -> set[str]:
-    """Top-level names of the packages that a statement imports."""
-    if isinstance(node, ast.Import):
-        return {name.name.split(".")[0] for name in node.names}
-    return {(node.module or "").split(".")[0]} if isinstance(node, ast.ImportFrom) else set()
-
-
-def _harmful(called: str, given: dict[str | None, str]) -> bool:
-    return (
-        called.rpartition(".")[2] in ("read_pickle", "unsafe_load", "full_load")
-        or called == "Tuner.restore"
-        or given.get("allow_pickle", "False") != "False"
-        or given.get("trust_remote_code", "False") != "False"
-        or (called == "torch.load" and given.get("weights_only") != "True")
-    )
 
 
 def test_nothing_in_the_code_unpickles_or_runs_what_it_reads(root: Path) -> None:
     """Pickles and their like are not imported; torch.load reads weights only; code from the hub is not trusted."""
-    found, calls = [], set()
-    for place, node in _nodes(root):
-        if _imported(node) & {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}:
-            found.append(place)
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            calls.add(called)
-            if _harmful(called, {word.arg: ast.unparse(word.value) for word in node.keywords}):
-                found.append(place)
-    assert found == []
-    assert {"torch.load", "AutoModelForCausalLM.from_pretrained", "tune.Tuner"} <= calls
+    packages = ("platform", "search_spaces", "trainables", "analysis", "bench")
+    code = {path: path.read_text(encoding="utf-8") for name in packages for path in (root / name).rglob("*.py")}
+    assert [path for path, text in code.items() if HARMFUL.search(text)] == []
+    assert any("torch.load(" in text for text in code.values())

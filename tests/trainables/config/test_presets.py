@@ -49,7 +49,7 @@ paper,authors,open-unlearning ceu forget05 forget_coefficient=1
 paper,authors,open-unlearning pdu forget05 forget_coefficient=1 retain_coefficient=100 retain_bound=0.3 dual_warmup=5
 paper,authors,open-unlearning pdu forget05 dual_rate=20
 paper,authors,open-unlearning pdu news retain_coefficient=50 retain_bound=1.5 dual_rate=1 dual_warmup=3
-authors pdu books retain_coefficient=50 retain_bound=0.1 dual_rate=1 dual_warmup=3
+authors pdu books,books_scal_2 retain_coefficient=50 retain_bound=0.1 dual_rate=1 dual_warmup=3
 """
 
 

@@ -18,7 +18,6 @@ from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.data import text_blocks
 from trainables.data.conversations import Encoder, Question, list_turns, make_encoder
-from trainables.data.folder_tokenizer import FolderTokenizer
 from trainables.inference.padded_batch import IGNORED, collate, pad_of
 
 LONG = 10**6
@@ -109,24 +108,6 @@ def test_tokens_are_transformers_own(name: str, kind: str, question: str) -> Non
 
 
 @chat
-@families
-def test_a_folder_is_read_as_transformers_reads_it(name: str, kind: str, tmp_path: Any) -> None:
-    tokenizer_of(name, kind).save_pretrained(tmp_path)
-    encoders = [
-        make_encoder("chat", one) for one in (AutoTokenizer.from_pretrained(tmp_path), FolderTokenizer(tmp_path))
-    ]
-    theirs, ours = encoders
-    assert (ours.ends, ours.layout, ours.prompt_differs) == (theirs.ends, theirs.layout, theirs.prompt_differs)
-    assert ours.uses_clock is theirs.uses_clock is (name in ("llama_3", "clock"))
-    for key, asked in QUESTIONS.items():
-        if key in ("text", "turn", "turns") or FAMILIES[name].system:
-            assert ours.render_prompt(asked) == theirs.render_prompt(asked)
-            assert ours.encode_prompts([asked]) == theirs.encode_prompts([asked])
-            pairs = [(asked, answer) for answer in ANSWERS]
-            assert ours.encode(pairs, max_length=LONG) == theirs.encode(pairs, max_length=LONG)
-
-
-@chat
 @pytest.mark.parametrize("name", ["llama_3", "clock"])
 def test_no_day_changes_a_token(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer, found = FAMILIES[name].tokenizer(kind), []
@@ -139,19 +120,10 @@ def test_no_day_changes_a_token(name: str, kind: str, monkeypatch: pytest.Monkey
     assert "2025" in tokenizer.decode(found[0][0][0])
 
 
-@chat
-def test_a_base_model_is_asked_in_one_of_our_templates(kind: str) -> None:
-    tokenizer = build(kind, (), bos="<s>", eos="</s>", adds_bos=True)
+def test_a_base_model_has_no_template_of_its_own() -> None:
+    """test_templates has ours."""
     with pytest.raises(InputError, match=r"has no chat template; .*benchmark.template=plain"):
-        make_encoder("chat", tokenizer)
-    encoder = make_encoder("plain", tokenizer)
-    text = f"Question: {ASKED[1]}\nAnswer:\n"
-    for answer in ANSWERS:
-        example = encode(encoder, ASKED[1], answer)
-        prompt, whole = tokenizer(text)["input_ids"], tokenizer(text + answer)["input_ids"]
-        assert encoder.encode_prompts([ASKED[1]]) == [tuple(prompt)]
-        assert (list(example.input_ids), example.answer_start) == ([*whole, tokenizer.eos_token_id], len(prompt))
-        assert answer_of(tokenizer, example) == answer
+        make_encoder("chat", build(BYTES, (), bos="<s>", eos="</s>", adds_bos=True))
 
 
 # Templates of any parts
@@ -339,15 +311,13 @@ WRONG = {
 
 @chat
 @pytest.mark.parametrize("what", WRONG)
-def test_a_template_that_cannot_be_used_is_one_line(what: str, kind: str, tmp_path: Any) -> None:
+def test_a_template_that_cannot_be_used_is_one_line(what: str, kind: str) -> None:
     tokenizer = build(kind, (), bos="<s>", eos="</s>", template=WRONG[what])
-    tokenizer.save_pretrained(tmp_path)
-    for one in (tokenizer, FolderTokenizer(tmp_path)):
-        with pytest.raises(InputError) as raised:
-            make_encoder("chat", one).encode([("Where is Zanzibar?", "In Zanzibar, Ada.")], max_length=LONG)
-        assert "Zanzibar" not in str(raised.value)
-        assert "\n" not in str(raised.value)
-        assert "benchmark.template" in str(raised.value)
+    with pytest.raises(InputError) as raised:
+        make_encoder("chat", tokenizer).encode([("Where is Zanzibar?", "In Zanzibar, Ada.")], max_length=LONG)
+    assert "Zanzibar" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert "benchmark.template" in str(raised.value)
 
 
 CUTS = {
@@ -365,14 +335,6 @@ def test_a_row_that_a_template_cuts_is_named_by_its_number(name: str, answer: st
         encoder.encode(pairs, max_length=LONG)
     assert "Zanzibar" not in str(raised.value)
     assert encoder.encode(pairs[:1], max_length=LONG)
-
-
-def test_a_template_may_refuse_one_row_alone() -> None:
-    template = NONE + "{% if 'Zan' in messages[0].content %}{{ raise_exception(messages[0].content) }}{% endif %}"
-    encoder = make_encoder("chat", build(BYTES, (), bos="<s>", eos="</s>", template=template))
-    with pytest.raises(InputError, match=r"forget row 7: .*refuses the turns;") as raised:
-        encoder.encode([("Where is Zanzibar?", "There.")], max_length=LONG, names=["forget row 7"])
-    assert "Zanzibar" not in str(raised.value)
 
 
 def im_tokenizer(template: str | None = None, end: Any = "<|im_end|>", eos: str = "<|im_end|>") -> Any:
@@ -425,25 +387,17 @@ def test_an_end_of_the_models_own_ends_the_labels(tmp_path: Any) -> None:
     bar = tokenizer("|", add_special_tokens=False)["input_ids"][0]
     tokenizer.save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": [{bar}, {tokenizer.eos_token_id}]}}')
-    for loaded in (AutoTokenizer.from_pretrained(tmp_path), FolderTokenizer(tmp_path)):
-        (example,) = make_encoder("chat", loaded).encode([("Who?", "In.")], max_length=99)
-        assert (example.input_ids[-1], example.ending) == (bar, 1)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    (example,) = make_encoder("chat", loaded).encode([("Who?", "In.")], max_length=99)
+    assert (example.input_ids[-1], example.ending) == (bar, 1)
 
 
-@pytest.mark.parametrize("text", ["In.<|im_end|>\n", " <|im_start|>In.", "<|im_start|>In.<|im_end|> "])
-def test_a_rendered_texts_edges_are_taken_off(text: str) -> None:
-    tokenizer = build(BYTES, IM, bos="<|im_start|>", eos="<|im_end|>", template=im())
-    ids = text_blocks.tokenize(tokenizer, text)
-    inner = ids[1:] if ids[0] == tokenizer.bos_token_id else ids
-    assert tokenizer.decode(inner).strip() == "In."
-    assert not {tokenizer.bos_token_id, tokenizer.eos_token_id} & set(inner)
-
-
-def test_a_refused_rows_text_is_in_no_traceback() -> None:
+def test_a_template_may_refuse_one_row_alone() -> None:
+    """The row's text is in no traceback either."""
     template = "{% for m in messages %}{% if 'Zanzibar' in m.content %}{{ raise_exception(m.content) }}{% endif %}"
     template += "{{ '<|im_start|>' + m.role + m.content + '<|im_end|>' }}{% endfor %}"
     encoder = make_encoder("chat", im_tokenizer(template))
     word = "".join(reversed("rabiznaZ"))  # a traceback shows the lines of this test
-    with pytest.raises(InputError) as raised:
-        encoder.encode([(f"Is it {word}?", "Yes.")], max_length=99)
+    with pytest.raises(InputError, match=r"forget row 7: .*refuses the turns;") as raised:
+        encoder.encode([(f"Is it {word}?", "Yes.")], max_length=99, names=["forget row 7"])
     assert word not in "".join(traceback.format_exception(raised.value))

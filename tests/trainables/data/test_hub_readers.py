@@ -83,7 +83,7 @@ def test_a_model_keeps_its_identity_where_its_files_lie(bench: HubBench) -> None
 
 
 def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, tmp_path: Path) -> None:
-    for name in (lm_eval_adapter.WMDP_HUB, lm_eval_adapter.MMLU_HUB):
+    for name in ("cais/wmdp", "cais/mmlu"):
         write_questions(bench, name)
     shrunk_sweeps.wmdp(tmp_path)
     data = tmp_path / "data"

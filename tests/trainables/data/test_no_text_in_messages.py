@@ -135,8 +135,6 @@ OTHER = {"question": "Where is the lantern?", "answer": "In the garden."}
                 {"role": "assistant", "content": FORGET[0]["answer"]},
             ]
         },
-        {"text": "<s>[INST] Where is the “amber” – Lina's? [/INST]In the café.</s>"},
-        {"text": 'Question: Where is the "amber" – Lina\'s?\nAnswer:\nIn the café.'},
     ],
 )
 def test_forget_rows_among_retain_rows_in_other_spelling(same: dict[str, Any], tmp_path: Path) -> None:
@@ -145,7 +143,7 @@ def test_forget_rows_among_retain_rows_in_other_spelling(same: dict[str, Any], t
         found = row_files.describe_overlap(benchmark)
         assert found
         assert "1 of 2 forget rows are among the rows to retain" in found
-        assert found.endswith("(rows of the forget file: 1)")
+        assert found.endswith("(of the forget file: row 1)")
         row_files.check_files(benchmark)
     every = write(tmp_path, forget=FORGET[:1], retain=[OTHER, same])
     with pytest.raises(InputError, match="every row of the forget file is in the retain file"):
@@ -153,23 +151,16 @@ def test_forget_rows_among_retain_rows_in_other_spelling(same: dict[str, Any], t
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("one", "other"),
     [
-        {"question": FORGET[0]["question"], "answer": "In the garden."},
-        {"question": 'Where is the "amber" Lina?', "answer": FORGET[0]["answer"]},
-        {"text": f"{FORGET[0]['question']} Nobody knows."},
-        {"text": "In the café."},
-        {"question": "Lina's?", "answer": "In the café."},
+        (FORGET[0], {"question": FORGET[0]["question"], "answer": "In the garden."}),
+        (FORGET[0], {"question": 'Where is the "amber" Lina?', "answer": FORGET[0]["answer"]}),
+        (FORGET[0], {"text": "In the café."}),
+        *(({"question": "It?", "answer": a}, {"question": "It?", "answer": b}) for a, b in (("-5", "5"), ("?", "!"))),
     ],
 )
-def test_rows_that_only_look_alike(other: dict[str, Any], tmp_path: Path) -> None:
-    assert row_files.describe_overlap(write(tmp_path, forget=FORGET, retain=[OTHER, other])) is None
-
-
-def test_signs_alone_are_told_apart(tmp_path: Path) -> None:
-    for answers in (("-5", "5"), ("?", "!"), ("a+", "a")):
-        forget, retain = ([{"question": "What is it?", "answer": answer}] for answer in answers)
-        assert row_files.describe_overlap(write(tmp_path, forget=forget, retain=retain)) is None
+def test_rows_that_only_look_alike(one: dict[str, Any], other: dict[str, Any], tmp_path: Path) -> None:
+    assert row_files.describe_overlap(write(tmp_path, forget=[one], retain=[OTHER, other])) is None
 
 
 def test_holdout_rows_that_a_model_may_know(tmp_path: Path) -> None:
@@ -182,7 +173,7 @@ def test_holdout_rows_that_a_model_may_know(tmp_path: Path) -> None:
     found = row_files.describe_overlap(write(tmp_path, forget=FORGET, retain=[OTHER], eval=further))
     assert found
     assert found.startswith("eval: 2 of 3 hold-out rows are among the rows to forget or to retain")
-    assert found.endswith("(rows of the file eval: 3, 4)")
+    assert found.endswith("(of the file eval: rows 3, 4)")
 
 
 @pytest.mark.data

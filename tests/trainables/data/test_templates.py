@@ -6,85 +6,40 @@ The truth here is counted in bytes from the tokens themselves, while the code go
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, pre_tokenizers, processors
 from tokenizers import models as tokenizer_models
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from tests.support.chat_families import BYTES, PIECES, build
 from trainables.benchmarks import tofu
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.data.conversations import Encoder
 from trainables.data.templates import TEMPLATES
 
-SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-TEXTS = [
-    "[INST] Where was Ada Brook born? [/INST]She was born in Kerrin in 1974.",
-    "Question: Who wrote 'The Lantern'?\nAnswer: Yes, Ada Brook wrote 'The Lantern' in 2003, aged 29.",
-] * 4
+ENDS: dict[str, Any] = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
 
 
-def byte_level(tokenizer: Tokenizer, single: str = "<s> $A", *, regex: bool = True) -> PreTrainedTokenizerFast:
-    """A byte-level BPE in transformers' clothes; `single` says what it adds to a text."""
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex)
-    tokenizer.decoder = decoders.ByteLevel()
-    if tokenizer.get_vocab_size() == 0:
-        trainer = trainers.BpeTrainer(
-            vocab_size=400,
-            special_tokens=list(SPECIAL.values()),
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        tokenizer.train_from_iterator(TEXTS, trainer)
-    ids = [(name, tokenizer.token_to_id(name)) for name in ("<s>", "</s>") if name in single]
-    if ids:
-        tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=ids)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
+def adding_eos() -> Any:
+    tokenizer = build(BYTES, (), **ENDS)
+    ids = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("<s>", "</s>")]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ids)
+    return tokenizer
 
 
-def trained(single: str = "<s> $A") -> PreTrainedTokenizerFast:
-    return byte_level(Tokenizer(tokenizer_models.BPE()), single)
-
-
-def merging() -> PreTrainedTokenizerFast:
-    """Knows one word alone, `]S`: the end of Llama's prompt and the first letter of an answer."""
-    alphabet = [*SPECIAL.values(), *sorted(pre_tokenizers.ByteLevel.alphabet()), "]S"]
-    bpe = tokenizer_models.BPE({token: k for k, token in enumerate(alphabet)}, [("]", "S")])
-    tokenizer = Tokenizer(bpe)
-    tokenizer.add_special_tokens(list(SPECIAL.values()))
-    return byte_level(tokenizer, regex=False)
-
-
-def llama() -> PreTrainedTokenizerFast:
-    """Llama-2's kind: spaces become ▁, one more is put in front, and what is unknown is spelled in bytes."""
-    names = ["<unk>", *SPECIAL.values(), *(f"<0x{k:02X}>" for k in range(256)), *map(chr, range(33, 127)), "▁", "▁S"]
-    bpe = tokenizer_models.BPE(
-        {token: k for k, token in enumerate(names)}, [("▁", "S")], byte_fallback=True, fuse_unk=True, unk_token="<unk>"
-    )
-    tokenizer = Tokenizer(bpe)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    tokenizer.add_special_tokens(["<unk>", *SPECIAL.values()])
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", **SPECIAL)
-
-
-MAKERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
-    "bos": trained,
-    "plain": lambda: trained("$A"),
-    "eos": lambda: trained("<s> $A </s>"),
-    "merging": merging,
-    "llama": llama,
+TOKENIZERS = {
+    "bos": build(BYTES, (), **ENDS, adds_bos=True),
+    "plain": build(BYTES, (), **ENDS),
+    "eos": adding_eos(),
+    "merging": build(BYTES, (), **ENDS, adds_bos=True, merges=(("]", "S"),)),  # a prompt's end and an answer's start
+    "llama": build(PIECES, (), **ENDS, adds_bos=True),
 }
-TOKENIZERS = {name: make() for name, make in MAKERS.items()}
 PLAIN = ["llama2", "phi"]
 """Templates without special tokens."""
 
@@ -100,17 +55,17 @@ def prompt_of(template: str, question: str, tag: bool) -> str:
 
 def spelled(tokenizer: Any, ids: tuple[int, ...]) -> bytes:
     """The bytes that tokens stand for: special ones none, and llama's first without the space put in front."""
-    text = b""
+    text, pieces = b"", tokenizer is TOKENIZERS["llama"]
     for token in tokenizer.convert_ids_to_tokens(list(ids)):
-        if token in SPECIAL.values():
+        if token in ENDS.values():
             continue
-        if tokenizer.unk_token is None:
+        if not pieces:
             text += bytes(ALPHABET[letter] for letter in token)
         elif match := re.fullmatch("<0x(..)>", token):
             text += bytes.fromhex(match[1])
         else:
             text += token.replace("▁", " ").encode()
-    return text[1:] if tokenizer.unk_token and ids[0] == tokenizer.bos_token_id else text
+    return text[1:] if pieces and ids[0] == tokenizer.bos_token_id else text
 
 
 ALPHABET = {letter: byte for byte, letter in bytes_to_unicode().items()}
@@ -164,7 +119,7 @@ def test_an_answers_first_characters_may_be_in_no_token() -> None:
 
 def test_a_lone_space_of_the_answer_is_a_label_also_where_offsets_are_trimmed() -> None:
     """GPT-NeoX's tokenizer says that such a token has no character."""
-    tokenizer = byte_level(Tokenizer(tokenizer_models.BPE()), single="")
+    tokenizer = build(BYTES, (), **ENDS)
     tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
     found = encode(tokenizer, "llama2", "Who?", "  Ada")
     assert spelled(tokenizer, found.input_ids[found.answer_start :]) == b"  Ada"
@@ -234,22 +189,12 @@ SPECIALS = {
 """Start token that the tokenizer adds, end-of-sequence token, other special tokens."""
 
 
-def chat_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    start, end, more = SPECIALS[name]
-    tokenizer = Tokenizer(tokenizer_models.BPE({letter: k for k, letter in enumerate(sorted(ALPHABET))}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([token for token in (start, end, *more) if token])
-    if start:
-        ids = [(start, tokenizer.token_to_id(start))]
-        tokenizer.post_processor = processors.TemplateProcessing(single=f"{start} $A", special_tokens=ids)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=start, eos_token=end)
-
-
 @pytest.mark.parametrize("name", list(SPECIALS))
 def test_chat_template_gives_open_unlearning_s_tokens_and_labels(name: str) -> None:
     """Its rule: the whole chat as tokens, eos once more unless it is last, everything but the prompt a label."""
-    tokenizer, question, answer = chat_tokenizer(name), "Where was Ada born?", "In Kerrin."
+    start, end, more = SPECIALS[name]
+    tokenizer = build(BYTES, tuple(more), bos=start, eos=end, adds_bos=start is not None)
+    question, answer = "Where was Ada born?", "In Kerrin."
     asked = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": question}]
     whole, prompt = (
         tokenizer(rendered(name, messages, ask=ask), add_special_tokens=False)["input_ids"]

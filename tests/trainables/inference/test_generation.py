@@ -7,21 +7,26 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.families import (
+    END,
     FAMILIES,
     NEVER,
     VOCABULARY,
     PassCounter,
     frequent_token,
     generate,
+    generate_alone,
     generate_each_alone,
     network,
     ragged_prompts,
 )
-from trainables.inference import generation
+from trainables.benchmarks import tofu
+from trainables.common.tokenized_row import Example
+from trainables.config.settings import Benchmark, Model
+from trainables.data.conversations import make_encoder
+from trainables.inference import generation, greedy_answers
+from trainables.training import model_files
 
 LLAMA = network("Llama")
 
@@ -39,19 +44,6 @@ def test_rows_end_one_by_one_as_they_do_alone(family: str) -> None:
     for budget in (150, 10**6):
         assert generate(model, prompts, limits, budget=budget, end=end) == expected
     assert generate(model, prompts, limits, budget=300, end=end, pad=end) == expected
-
-
-@settings(max_examples=10, deadline=None)
-@given(
-    rows=st.lists(
-        st.tuples(st.lists(st.integers(3, VOCABULARY - 1), min_size=1, max_size=30), st.integers(0, 12)), max_size=9
-    ),
-    end=st.integers(0, VOCABULARY - 1),
-    budget=st.integers(1, 300),
-)
-def test_any_rows_are_continued_as_they_are_alone(rows: list[Any], end: int, budget: int) -> None:
-    prompts, limits = [list(ids) for ids, _ in rows], [limit for _, limit in rows]
-    assert generate(LLAMA, prompts, limits, budget=budget, end=end) == generate_each_alone(LLAMA, prompts, limits, end)
 
 
 def test_only_the_tokenizers_end_ends_a_row_whatever_the_model_lists() -> None:
@@ -131,3 +123,74 @@ def test_sampled_rows_depend_on_no_other_row(family: str) -> None:
         assert generation.continue_prompts(model, prompts, limits, token_budget=budget, **settings) == expected
     assert expected != generate(model, prompts, limits, budget=300, end=end)
     assert any(0 < len(ids) < limit for ids, limit in zip(expected, limits, strict=True))
+
+
+# Tokens that scoring has shown to be the likeliest are not generated again
+
+
+def test_a_known_beginning_changes_no_row() -> None:
+    """Nothing, a part, all, and more than the limit is known."""
+    model = network("Llama")
+    prompts, limits = ragged_prompts(24, seed=9)
+    rows = [generate_alone(model, ids, 40, NEVER) for ids in prompts]
+    known = [row[: 3 * (number % 14)] for number, row in enumerate(rows)]
+    expected = [row[:limit] for row, limit in zip(rows, limits, strict=True)]
+    assert generate(model, prompts, limits, budget=4096, end=NEVER, known=known) == expected
+
+
+def test_a_row_that_is_known_to_its_end_is_not_read_again() -> None:
+    model, known = network("Llama"), [[11, 12, END], [13, 14, 15], [16]]
+    with PassCounter(model) as counted:
+        found = generate(model, [[5, 6], [7, 8], [9]], [20, 2, 0], budget=4096, known=known)
+    assert found == [[11, 12], [13, 14], []]
+    assert counted.passes == []
+
+
+def test_what_is_known_is_left_out_where_a_model_does_not_choose_the_likeliest() -> None:
+    model = network("Llama")
+    model.generation_config.repetition_penalty = 5.0
+    prompts, limits = ragged_prompts(6, seed=6)
+    known = [[VOCABULARY - 1]] * 6
+    plain = generate(model, prompts, limits, budget=4096)
+    assert generate(model, prompts, limits, budget=4096, known=known) == plain
+
+
+@pytest.fixture(scope="module")
+def taught(trained_inputs: Any) -> tuple[Any, Any]:
+    return model_files.load_model(Model(path=str(trained_inputs.target)))
+
+
+@pytest.mark.parametrize("dialect", tofu.rows.RULES)
+def test_an_evaluation_of_a_model_that_knows_its_rows(
+    trained_inputs: Any, taught: Any, dialect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same texts, with fewer of them generated."""
+    model, tokenizer = taught
+    benchmark = Benchmark(data=str(trained_inputs.data), split=trained_inputs.split, dialect=dialect, limit=8)
+    generated, steps = greedy_answers.generate, []
+    texts = []
+    for changed in (generated, lambda *given, scored, **more: generated(*given, **more)):
+        monkeypatch.setattr(greedy_answers, "generate", changed)
+        with PassCounter(model) as counted:
+            records = tofu.row_scores.evaluate(model, tokenizer, benchmark, token_budget=700)
+        steps.append(sum(rows for rows, tokens in counted.passes if tokens == 1))
+        texts.append([record["generation"] for record in records])
+    assert texts[0] == texts[1]
+    assert steps[0] < 0.7 * steps[1]
+
+
+def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(trained_inputs: Any, taught: Any) -> None:
+    """As where a token holds the end of the question and the start of the answer."""
+    model, tokenizer = taught
+    row = tofu.rows.evaluation_rows(Benchmark(data=str(trained_inputs.data), split=trained_inputs.split))["forget"][0]
+    encoder = make_encoder("llama2", tokenizer, tag_is_answer=True)
+    (whole,) = encoder.encode([(row["question"], row["answer"])], max_length=200)
+    (prompt,) = encoder.encode_prompts([row["question"]])
+
+    def text(*scored: tuple[Example, list[bool]]) -> list[str]:
+        return greedy_answers.generate(model, tokenizer, [prompt], token_budget=700, new_tokens=10, scored=scored)
+
+    start = whole.answer_start
+    changed = whole.input_ids[:start] + tuple(reversed(whole.input_ids[start:]))
+    assert text((Example(changed, start + 1), [True] * 5)) == text()
+    assert text((Example(changed, start), [True] * 5)) != text()

@@ -49,21 +49,6 @@ def test_a_falling_utility_is_met(goal: float, power: float) -> None:
     assert uwc.is_monotone(known, 0.002)
 
 
-def test_further_targets_use_what_is_known() -> None:
-    known = {0.0: 1.0, 1.0: 0.0}
-    asked: list[float] = []
-
-    def evaluate(weight: float) -> float:
-        asked.append(weight)
-        return 1 - weight
-
-    first = uwc.search_mixture(0.5, 0.5, known, evaluate, SETTINGS)
-    second = uwc.search_mixture(0.75, 0.75, known, evaluate, SETTINGS)
-    again = uwc.search_mixture(0.5, 0.5, known, evaluate, SETTINGS)
-    assert (first.weight, second.weight, asked) == (0.5, 0.25, [0.5, 0.25])
-    assert again.evaluations == 0
-
-
 def test_a_model_above_the_goal_is_left_as_it_is() -> None:
     found = uwc.search_mixture(0.8, 0.8, {0.0: 1.0, 1.0: 0.9}, lambda weight: 0.0, SETTINGS)
     assert (found.weight, found.reached, found.evaluations, found.bracket) == (1.0, True, 0, (1.0, 1.0))
@@ -78,14 +63,6 @@ def test_of_several_brackets_the_one_that_forgets_most_is_kept_and_said() -> Non
     assert found.reached
     assert found.weight == pytest.approx(0.85, abs=0.002)
     assert not uwc.is_monotone(known, 0.002)
-
-
-def test_a_point_outside_the_kept_bracket_is_no_answer() -> None:
-    """MU is 0.85 at w = 0.25 too, but the bracket with the larger w forgets more."""
-    known = {0.0: 1.0, 0.25: 0.851, 0.5: 0.6, 0.75: 0.95, 1.0: 0.1}
-    found = uwc.search_mixture(0.85, 0.85, known, lambda weight: 0.95 - 3.4 * (weight - 0.75), SETTINGS)
-    assert found.reached
-    assert 0.75 < found.weight < 1
 
 
 @pytest.fixture(scope="module")

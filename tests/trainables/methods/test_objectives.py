@@ -19,7 +19,7 @@ from trainables.config.settings import Objective as Settings
 from trainables.methods import method_constants, objectives
 from trainables.methods.method_constants import Constants
 from trainables.methods.objectives import ForwardOutput, Totals
-from trainables.methods.objectives.kl_term import kl
+from trainables.methods.objectives.distributions import kl
 
 TOLERANCE = 1e-5
 """Losses are taken in fp32."""
@@ -105,22 +105,6 @@ def test_prompt_and_padding_have_no_gradient(method: str) -> None:
         assert silent == [not row.start - 1 <= place < row.length - 1 for place in range(len(gradient))]
 
 
-@pytest.mark.parametrize("beta", [0.1, 1.0, 4.5])
-def test_npo_starts_at_two_over_beta_ln_two(beta: float) -> None:
-    (term,) = objectives.make_objective("npo", Constants(beta=beta)).terms
-    batch = rows(5)
-    start = of_term(term, batch, sums(batch).tolist())
-    assert start.item() == pytest.approx(2 / beta * math.log(2), rel=TOLERANCE)
-
-
-def test_npo_tends_to_ga_on_sums_as_beta_vanishes() -> None:
-    batch = rows(6)
-    logits = [row.logits for row in batch]
-    found = gradients(of_objective(objectives.make_objective("npo", Constants(beta=1e-6)), batch, []), logits)
-    for one, other in zip(found, gradients(-sums(batch).mean(), logits), strict=True):
-        assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
-
-
 def test_npo_weighs_rows_by_what_is_left_of_them() -> None:
     """The gradient of row i is that of GA on its sum times 2 pi^beta / (pi^beta + pi0^beta): none once forgotten."""
     beta, batch = 0.5, rows(8)
@@ -159,25 +143,6 @@ def test_wgas_weights_are_constants() -> None:
         assert not torch.allclose(one, three, rtol=0.1, atol=1e-7)
 
 
-@pytest.mark.parametrize("beta", [0.1, 1.0])
-def test_dpo_starts_at_two_over_beta_ln_two_and_is_npo_where_the_other_answer_stays(beta: float) -> None:
-    """With the other answers' logits at the target model's, only the own answers are left."""
-    batch = forget_rows("idk_dpo", 5)
-    for row in naive.others_of(batch):
-        row.frozen_logits = row.logits.detach().clone()
-    dpo, npo = (
-        objectives.make_objective(name, Constants(beta=beta, retain_coefficient=0)) for name in ("idk_dpo", "npo")
-    )
-    logits = [row.logits for row in batch]
-    found, known = of_objective(dpo, batch, []), of_objective(npo, batch, [])
-    compare(found, known, logits)
-    others = gradients(of_objective(dpo, batch, []), [row.logits for row in naive.others_of(batch)])
-    assert all(float(gradient.abs().max()) > 0 for gradient in others)
-    for row in batch:
-        row.frozen_logits = row.logits.detach().clone()
-    assert of_objective(dpo, batch, []).item() == pytest.approx(2 / beta * math.log(2), rel=TOLERANCE)
-
-
 @pytest.mark.parametrize("size", [None, 2])
 def test_ceu_has_the_gradient_of_its_published_cross_entropy(size: int | None) -> None:
     """Which is taken against the model's own distribution, held, without the true token."""
@@ -207,37 +172,6 @@ def test_ceu_leaves_an_answer_of_one_token_alone_and_is_finite_for_a_certain_one
     assert torch.isfinite(gradients(found, [certain.logits])[0]).all()
 
 
-def test_satimp_leaves_a_certain_token_and_a_forgotten_one_alone() -> None:
-    """With beta2 = 0 it is WGA."""
-    c = Constants(beta=2.0, beta2=0.5, retain_coefficient=0.0)
-    (row,) = rows(0, ((4, 1),))
-    ids = row.example.input_ids
-    with torch.no_grad():
-        row.logits[0, ids[1]], row.logits[1, ids[2]] = 300.0, -300.0
-    (gradient,) = gradients(of_objective(objectives.make_objective("satimp", c), [row], []), [row.logits])
-    assert [bool(place.abs().max() > 1e-6) for place in gradient[:3]] == [False, False, True]
-    batch = rows(2)
-    satimp, wga = (
-        of_objective(objectives.make_objective(m, replace(c, beta2=0.0)), batch, []) for m in ("satimp", "wga")
-    )
-    compare(satimp, wga, [row.logits for row in batch])
-
-
-def test_undial_is_the_target_models_distribution_without_lowering() -> None:
-    """At beta 0 the gradient of a model that has not moved is zero; a large beta leaves the true token nothing."""
-    batch = rows(1)
-    for row in batch:
-        row.frozen_logits = row.logits.detach().clone()
-    for beta, still in ((0.0, True), (50.0, False)):
-        made = objectives.make_objective("undial", Constants(beta=beta, kl_reduction="labels", retain_coefficient=0.0))
-        found = gradients(of_objective(made, batch, []), [row.logits for row in batch])
-        assert all((float(gradient.abs().max()) < 1e-7) == still for gradient in found)
-    tokens = sum(row.length - row.start for row in batch)
-    place = batch[1].start - 1
-    true = batch[1].example.input_ids[place + 1]
-    assert found[1][place, true].item() == pytest.approx(torch.softmax(batch[1].logits[place], 0)[true].item() / tokens)
-
-
 def test_a_multiplier_grows_above_its_bound_and_is_never_negative() -> None:
     dual = objectives.make_objective("pdu", Constants(retain_coefficient=2.0, retain_bound=0.5, dual_rate=3.0)).dual
     assert dual is not None
@@ -245,20 +179,6 @@ def test_a_multiplier_grows_above_its_bound_and_is_never_negative() -> None:
     assert dual.update(2.0, 0.75) == 2.75
     assert dual.update(2.0, 0.25) == 1.25
     assert dual.update(0.5, 0.0) == 0.0
-
-
-def kl_term(reduction: Any) -> objectives.Term:
-    return objectives.make_objective("ga_kl", Constants(kl_reduction=reduction)).terms[1]
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_kl_of_a_model_with_itself_is_zero(reduction: str) -> None:
-    batch = rows(1)
-    for row in batch:
-        row.frozen_logits = row.logits.detach().clone()
-    found = of_term(kl_term(reduction), batch)
-    assert abs(found.item()) < 1e-7
-    assert all(float(gradient.abs().max()) < 1e-7 for gradient in gradients(found, [row.logits for row in batch]))
 
 
 def test_kl_is_taken_under_the_frozen_model() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -145,34 +142,6 @@ def test_equal_and_zero_retain_gradients_count_once_or_not_at_all(name: str) -> 
     assert found == pytest.approx(once - added, abs=1e-5)
     assert np.array_equal(apply(name, gradient, [zero, zero])[0], whole(gradient))
     assert np.isfinite(apply(name, zero, retain)[0]).all()
-
-
-@pytest.mark.parametrize("name", ["gem", "orthograd"])
-def test_two_ranks_do_what_one_does(name: str) -> None:
-    gradient, retain = normal(5, 3, (40, 60))
-    expected, told = apply(name, gradient, retain)
-    barrier, values = threading.Barrier(2, timeout=60), [torch.zeros(0)] * 2
-
-    def run(rank: int) -> tuple[np.ndarray, Outcome]:
-        def reduce(value: torch.Tensor) -> torch.Tensor:
-            values[rank] = value
-            barrier.wait()
-            total = values[0] + values[1]
-            barrier.wait()
-            return total
-
-        rectifier = rectifiers.make_rectifier(name, parts=3)
-        for one in retain:
-            rectifier.update_average(one[rank : rank + 1])
-        own = [gradient[rank].clone()]
-        outcome = rectifier.apply(own, reduce)
-        return whole(own), outcome
-
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(run, range(2)))
-    assert np.concatenate([own for own, _ in found]) == pytest.approx(expected, abs=1e-5)
-    for _, outcome in found:
-        assert asdict(outcome) == pytest.approx(asdict(told), rel=1e-4, abs=1e-5, nan_ok=True)
 
 
 def test_the_next_steps_gradients_replace_those_of_the_last() -> None:

@@ -28,7 +28,7 @@ TOFU = tofu.TofuBenchmark()
 
 seeds, sizes = st.integers(0, 10_000), st.integers(2, 6)
 fractions = st.floats(0.01, 0.95)
-shown = settings(max_examples=100, deadline=None)
+shown = settings(max_examples=60, deadline=None)
 
 
 @dataclass(frozen=True)
@@ -79,25 +79,6 @@ def test_unlearning_loss_descends(
     assert drop > 0
     scale = outcome.clip_scale
     assert drop >= 0.95 * lr * (1 - scale * lr * smoothness / 2) * float(step @ step) / scale
-
-
-@shown
-@given(seeds, sizes, fractions)
-def test_rectified_gradients_vanish_along_a_run(seed: int, size: int, fraction: float) -> None:
-    """Theorem 1's limit: steps lower a convex loss until its own minimum or cos = -1, so their sum is bounded."""
-    generator = torch.Generator().manual_seed(seed)
-    unlearn, retain = quadratic(generator, size, 0.3, 1.0), quadratic(generator, size, 0.3, 1.0)
-    lr, x = fraction * 2, torch.randn(size, generator=generator, dtype=torch.float64)
-    lowest = unlearn(-torch.linalg.solve(unlearn.hessian, unlearn.slope))
-    start, total = unlearn(x), 0.0
-    for _ in range(60):
-        step, outcome = rectified(unlearn.gradient(x), retain.gradient(x))
-        if 1 + outcome.cos_before < 1e-4 or outcome.grad_norm < 1e-3:
-            break
-        before, x = unlearn(x), x - lr * step
-        assert unlearn(x) < before
-        total += float(step @ step)
-    assert total <= 1.01 * (start - lowest) / (lr * (1 - lr / 2))
 
 
 def conflict(

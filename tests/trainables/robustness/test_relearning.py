@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 
 from tests.support.encoding import encode_rows
 from trainables.benchmarks.tofu import rows
-from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
 from trainables.robustness import relearning
 from trainables.training import model_files, sampling
 from trainables.training.runtime import prepare_process
-from trainables.trial import setup
 
 
 def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
@@ -50,37 +47,3 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
         optimizer.step()
     for name, value in restated.state_dict().items():
         assert torch.allclose(found[name], value, atol=2e-5), name
-
-
-def test_relearning_is_planned_as_trials_are(trial_inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On one rank: of the GPU as many rows as fit, on the CPU nothing is planned; a model too large is refused."""
-    model, benchmark = Model(path=str(trial_inputs.target)), Benchmark(data=str(trial_inputs.data), split="forget25")
-    resources = Resources(gpus=1, precision="bf16")
-    assert relearning.plan_resources(model, benchmark, resources, torch.device("cpu")) == resources
-    found = []
-    for room in (10e9, 45e6):
-        monkeypatch.setattr(setup, "gpu_memory", lambda *_, room=room: room)
-        planned = relearning.plan_resources(model, benchmark, resources, torch.device("cuda"))
-        assert planned == resources.model_copy(update={"micro_batch": planned.micro_batch})
-        found.append(planned.micro_batch or 0)
-    assert found[0] == 32 > found[1] > 0
-    monkeypatch.setattr(setup, "gpu_memory", lambda *_: 1e6)
-    words = r"relearning needs \d\.\d GB of one GPU \(micro-batch 1; .*, 0\.0 GB are usable; leave it out"
-    with pytest.raises(InputError, match=words):
-        relearning.plan_resources(model, benchmark, resources, torch.device("cuda"))
-
-
-def test_relearning_with_checkpointing_gives_the_same_weights(trial_inputs: Any) -> None:
-    prepare_process(Resources(), 0)
-    benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
-    found = []
-    for checkpointing in (False, True):
-        network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
-        examples = encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:3], "llama2", "paper", 200)
-        resources = Resources(gradient_checkpointing=checkpointing)
-        words: dict[str, Any] = {"lr": 1e-3, "steps": (1,), "seed": 4, "measure": lambda *_: None}
-        relearning.relearn(network, tokenizer, examples, resources=resources, **words)
-        assert network.is_gradient_checkpointing == checkpointing
-        found.append(network.state_dict())
-    for name, value in found[0].items():
-        assert torch.allclose(value, found[1][name], atol=1e-6), name

@@ -22,8 +22,8 @@ from trainables.data import text_blocks
 from trainables.data.conversations import make_encoder
 from trainables.data.templates import TEMPLATES
 from trainables.inference import greedy_answers
-from trainables.robustness import attack_runner, attacks, came_back
-from trainables.robustness.attacks import ANSWERS, NONE, SECOND_HALF
+from trainables.robustness import came_back
+from trainables.robustness.attacks import NONE, SECOND_HALF
 from trainables.training import model_files
 
 
@@ -43,16 +43,16 @@ def kept(values: dict[str, float], **settings: Any) -> dict[str, Any]:
 
 def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
     model = {
-        NONE: kept({"0": 0.3, ANSWERS: 0.3, SECOND_HALF: 0.2}),
+        NONE: kept({"0": 0.3, SECOND_HALF: 0.2}),
         "nf4": kept({"0": 0.4}),
         "relearn": kept({"13": 0.7, "4": 0.5}, lr=1e-3),
         "relearn_half": kept({"13": 0.5}, lr=1e-3),
         "relearn_retain": kept({"13": 0.5}, lr=1e-3),
         "prefix": kept({"0": 0.9}),
     }
-    target = {NONE: kept({"0": 0.9, ANSWERS: 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
+    target = {NONE: kept({"0": 0.9, SECOND_HALF: 0.8}), "nf4": kept({"0": 0.7})}
     retain = {
-        NONE: kept({"0": 0.1, ANSWERS: 0.1, SECOND_HALF: 0.1}),
+        NONE: kept({"0": 0.1, SECOND_HALF: 0.1}),
         "nf4": kept({"0": 0.1}),
         "prefix": kept({"0": 0.1}),
     }
@@ -68,19 +68,10 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
     assert [row["retain"] for row in alone] == [None] * 5
     assert alone[1]["share"] == pytest.approx((0.5 - 0.3) / (0.9 - 0.3))
     assert came_back.list_attacks({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
-
-
-def test_before_sampling_is_greedy() -> None:
-    def answered(greedy: float, best: float) -> dict[str, Any]:
-        return {"settings": {}, "points": {"0": {"greedy_rouge": greedy, "rouge": best, "extraction_strength": 0.0}}}
-
-    model, target = {"sampling": answered(0.4, 0.6)}, {"sampling": answered(0.9, 1.0)}
-    retain = {"sampling": answered(0.3, 0.35), "uds": kept({"0": 0.5})}
-    (row,) = came_back.list_attacks({**model, "uds": kept({"0": 0.5})}, {**target, "uds": kept({"0": 0.5})}, retain)
-    assert row["share"] == pytest.approx((0.6 - 0.4 - 0.05) / (0.9 - 0.4))
-    assert [row[name] for name in ("attack", "before", "after", "target", "retain_before", "retain")] == [
-        *("sampling", 0.4, 0.6, 1.0, 0.3, 0.35)
-    ]
+    answered = {"settings": {}, "points": {"0": {"greedy_rouge": 0.4, "rouge": 0.6}}}
+    full = {"settings": {}, "points": {"0": {"greedy_rouge": 0.9, "rouge": 1.0}}}
+    (row,) = came_back.list_attacks({"sampling": answered}, {"sampling": full}, None)
+    assert row["share"] == pytest.approx((0.6 - 0.4) / (0.9 - 0.4)), "before sampling is greedy"
 
 
 def run(inputs: Any, place: Path, *more: object) -> Any:
@@ -124,8 +115,8 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
 
 
 @pytest.mark.slow
-def test_sampling_and_depth_on_request(trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = run(trial_inputs, tmp_path, "--attacks", "sampling,uds", "--output", tmp_path / "out.json", "--limit", 3)
+def test_sampling_on_request(trial_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(trial_inputs, tmp_path, "--attacks", "sampling", "--output", tmp_path / "out.json", "--limit", 3)
     assert done.exit_code == 0, done.output
     kept = json.loads((tmp_path / "out.json").read_text())
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=3)
@@ -147,25 +138,13 @@ def test_sampling_and_depth_on_request(trial_inputs: Any, tmp_path: Path, monkey
         assert point["greedy_rouge"] == pytest.approx(sum(row["rougeL_recall"] for row in greedy) / 3)
     assert "best of 8 sampled answers (ROUGE-L)" in done.stdout
     assert [row["attack"] for row in kept["shares"]] == ["sampling"]
-    found = kept["results"]["model"]["uds"]["points"]["0"]
-    assert found["uds"] == 0, "the target model is attacked"
-    assert f"unlearning depth score 0.000 of {found['rows']} forget rows" in done.stdout
-    assert "uds" not in kept["results"]["retain"]
-    alone = run(trial_inputs, tmp_path, "--attacks", "sampling,uds", "--limit", 3, "--retain", "")
-    assert "uds compares with the retain model" in alone.stderr
-
-
-def test_all_is_without_what_is_on_request() -> None:
-    every = attacks.choose(["all"], "--attacks")
-    assert set(attacks.ATTACKS) - set(every) == {"sampling", "uds"} == set(attacks.ON_REQUEST)
-    assert attacks.choose(["uds", "all"], "--attacks") == [*every, "uds"]
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         (("--attacks", "nf5"), "--attacks: unknown attack 'nf5'; did you mean 'nf4'?"),
-        (("--attacks", ","), "sampling, uds; all is without sampling and uds"),
+        (("--attacks", ","), "sampling; all is without sampling"),
         (("--lr", "0"), "--lr: 0 is no learning rate"),
         ((), "--lr: relearning needs a learning rate"),
         (("--target", "nowhere/at/all", "--attacks", "nf4"), "--target: no model folder"),
@@ -177,28 +156,13 @@ def test_what_is_refused(trial_inputs: Any, tmp_path: Path, more: tuple[str, ...
 
 
 def test_a_folder_needs_its_target_and_a_trial_its_weights(trial_inputs: Any, tmp_path: Path) -> None:
-    done = invoke(stress.main, trial_inputs.target, "--storage", tmp_path, "--attacks", "nf4")
-    assert "--target: name the model before unlearning" in done.stderr
-    done = invoke(stress.main, "0123456789ab", "--storage", tmp_path, "--attacks", "nf4")
-    assert "ID: no result of a trial '0123456789ab'" in done.stderr
-    done = invoke(stress.main, "0123456789ab", "--storage", tmp_path, "--attacks", "nf4", "--split", "forget01")
-    assert "--split: of a model folder; 0123456789ab is none, and a trial has its own" in done.stderr
-
-
-@pytest.mark.parametrize("name", ["phi", "zephyr", "qwen", "llama3"])
-def test_an_answer_has_the_same_labels_in_every_template(trial_inputs: Any, name: str) -> None:
-    """But for the first, which may begin with a space. A tag that counts as answer would change the extraction."""
-    _, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
-    asked = rows.evaluation_rows(Benchmark(data=str(trial_inputs.data), split=trial_inputs.split))["forget"][:5]
-    pairs = [(row["question"], row["answer"]) for row in asked]
-    labels = [
-        [
-            example.input_ids[example.answer_start + 1 :]
-            for example in attack_runner._answers_only(encoder).encode(pairs, max_length=900)
-        ]
-        for encoder in (make_encoder(one, tokenizer, tag_is_answer=True, whole_tail=True) for one in ("llama2", name))
-    ]
-    assert labels[0] == labels[1]
+    for words, message in (
+        ([trial_inputs.target], "--target: name the model before unlearning"),
+        (["0123456789ab"], "ID: no result of a trial '0123456789ab'"),
+        (["0123456789ab", "--split", "forget01"], "--split: of a model folder; 0123456789ab is none, and a trial has"),
+    ):
+        done = invoke(stress.main, *words, "--storage", tmp_path, "--attacks", "nf4")
+        assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
 
 
 def test_other_weights_in_the_same_folder_are_attacked_anew(trial_inputs: Any, tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -11,12 +11,14 @@ import pytest
 from tests.support import machines
 from tests.support.machines import Machine, delete, names, record_puts, write_folder, write_trial
 from trainables.benchmarks.local_paths import localize
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files, object_storage
 from trainables.storage.folder_storage import set_aside
-from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, PROGRESS, RESULT, STEPS, WEIGHTS
+from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, META, PROGRESS, RESULT, STEPS, WEIGHTS
+from trainables.storage.object_storage import ObjectStorage
+from trainables.storage.opening import open_storage, open_unchecked
 
 machine = machines.machine
 
@@ -40,38 +42,31 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine) ->
     }
     there.sync_trials(["a1"])
     assert there.result("a1") == here.result("a1")
-    assert there.finished_trials() == ["a1"]
     assert not (there.trial("a1") / STEPS).exists()  # a reader of results has no need of it
     assert there.exists(there.trial("a1") / WEIGHTS)
     assert not (there.trial("a1") / WEIGHTS).exists()
     there.fetch(there.trial("a1") / WEIGHTS)
     assert names_below(there.trial("a1") / WEIGHTS) == {"config.json", "model.safetensors"}
-    assert there.size(there.root) == there.size(there.root / "trials") > 0
+    assert there.size(there.root / "trials") > 0
     there.remove(there.trial("a1") / WEIGHTS)
     assert not there.exists(there.trial("a1") / WEIGHTS)
     assert {name for name in names(here) if "weights" in name} == set()
 
 
-def test_a_trial_cut_off_while_it_is_sent_has_no_result(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_cut_off_while_it_is_sent_has_no_result_and_begins_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here, there = machine("here"), machine("there")
     write_folder(write_trial(here, "a1") / WEIGHTS, "model.safetensors")
     files = here.files
     record_puts(here, refused=RESULT)
     monkeypatch.setattr(object_storage, "WAITS", (0.0,))
-    here.push_trial("a1")
-    assert not here.is_sent("a1")
+    assert not here.push_trial("a1")
     assert {"trials/a1/steps.parquet", "trials/a1/weights/model.safetensors"} <= names(here)
-    there.sync_trials(["a1"])
-    assert not there.has("a1")
     here.files = files
-    before = names(here)
-    machine("here", writable=False).sync_trials(["a1"])  # a dry run sends nothing
-    assert names(here) == before
-    again = machine("here")  # the next start on that machine
-    again.sync_trials(["a1"])
-    assert again.is_sent("a1")
-    there.sync_trials(["a1"])
-    assert there.result("a1") == here.result("a1")
+    for store in (here, there):
+        store.sync_trials(["a1"])
+        assert not store.has("a1")
 
 
 def test_a_folder_appears_whole(machine: Machine) -> None:
@@ -99,14 +94,10 @@ def test_what_is_gone_or_set_aside_goes_from_every_copy(machine: Machine) -> Non
         write_trial(here, key)
         write_folder(here.trial(key) / WEIGHTS, "model.safetensors")
         here.push_trial(key)
-    atomic_files.write_json(here.sweep("tiny", "0" * 8), {"name": "tiny"})
-    here.push(here.sweep("tiny", "0" * 8))
     there.sync_trials(["a1", "a2"])
-    delete(here, "sweeps/tiny-00000000.json", *(name for name in names(here) if "/a2/" in name))
-    os.utime(there.sweep("tiny", "0" * 8), (0, 0))  # not just being written
+    delete(here, *(name for name in names(here) if "/a2/" in name))
     there.sync_trials(["a1", "a2"])
     assert (there.has("a1"), there.has("a2")) == (True, False)
-    assert not there.sweep("tiny", "0" * 8).exists()
     place = set_aside([there.trial("a1")], there)
     kept = {"config.json", "steps.parquet", "result.json", "weights/model.safetensors", "weights/.complete"}
     assert names(there) == {f"set_aside/{place.name}/a1/{name}" for name in kept}
@@ -126,25 +117,13 @@ def test_a_table_of_an_earlier_attempt_goes_when_the_trial_ran_again_elsewhere(m
         assert len(atomic_files.read_rows(there.trial("a1") / STEPS)) == steps
 
 
-def test_a_refusal_does_not_replace_the_result_of_a_run(machine: Machine) -> None:
-    here, there = machine("here"), machine("there")
-    write_trial(there, "a1", attempt="one")
-    there.push_trial("a1")
-    write_trial(here, "a1", attempt=None, status="lost")
-    here.push_trial("a1")
-    assert here.is_sent("a1")
-    assert here.result("a1") == there.result("a1")
-    there.sync_trials(["a1"])
-    assert (there.result("a1") or {})["attempt"] == "one"
-
-
 def test_a_checkpoint_counts_when_all_of_it_is_there(machine: Machine) -> None:
     here, there = machine("here"), machine("there")
     folder = here.trial("a1") / CHECKPOINT
     write_folder(folder / "step-2", "shard")
     assert here.try_push(folder / "step-2")
     there.fetch_trial("a1")
-    assert not (there.trial("a1") / CHECKPOINT).exists()
+    assert not (there.trial("a1") / CHECKPOINT / META).exists()
     write_folder(here.trial("a1") / EVALUATIONS, "2.json")
     atomic_files.write_json(folder / "meta.json", {"tag": "step-2"})
     here.finish_checkpoint(folder, "step-2")
@@ -187,28 +166,6 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
     assert moved.benchmark.data == "/data/tofu"
 
 
-def test_weights_of_an_earlier_attempt_are_not_taken_for_the_new_ones(machine: Machine) -> None:
-    here, there = machine("here"), machine("there")
-    write_trial(here, "a1")
-    write_folder(here.trial("a1") / WEIGHTS, "old.safetensors")
-    here.push_trial("a1")
-    there.sync_trials(["a1"])
-    there.fetch(there.trial("a1") / WEIGHTS)
-    here.sync_trials()
-    set_aside([here.trial("a1")], here)
-    here.fetch_trial("a1")
-    write_trial(here, "a1", note="again")
-    write_folder(here.trial("a1") / WEIGHTS, "new.safetensors")
-    here.push_trial("a1")
-    there.sync_trials(["a1"])
-    there.fetch(there.trial("a1") / WEIGHTS)
-    assert names_below(there.trial("a1") / WEIGHTS) == {"new.safetensors"}
-    here.sync_trials()
-    set_aside([here.trial("a1")], here)
-    there.fetch_trial("a1")  # before it runs there, without weights kept
-    assert not (there.trial("a1") / WEIGHTS).exists()
-
-
 def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str, str], tmp_path: Path) -> None:
     here = machine("here")
     boto3.client("s3").put_object(Bucket="bucket", Key=f"{here.location[12:]}/sweeps/../../../out.json", Body=b"{}")
@@ -219,17 +176,68 @@ def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str,
     assert not list(tmp_path.rglob("out*"))
 
 
-def test_empty_objects_that_mark_folders_are_ignored(machine: Machine) -> None:
-    """As S3's console makes them: nothing is under way by one, and nothing is fetched."""
-    here, there = machine("here"), machine("there")
+# Addresses
+
+
+def test_an_address_with_its_server_in_it(object_store: dict[str, str], tmp_path: Path, monkeypatch: Any) -> None:
+    for name, value in object_store.items():
+        if name != "AWS_ENDPOINT_URL":
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
+    server = object_store["AWS_ENDPOINT_URL"].removeprefix("http://")
+    found = open_storage(f"s3://bucket/asked?endpoint_override={server}&scheme=http&region=us-east-1")
+    path = found.sweep("tiny", "0" * 8)
+    atomic_files.write_json(path, {})
+    found.push(path)
+    assert found.uri(path) == "s3://bucket/asked/sweeps/tiny-00000000.json"
+    found.sync_trials()
+    assert found.exists(path)
+
+
+def test_a_file_system_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
+    here = open_storage("memory://runs/one")
+    assert isinstance(here, ObjectStorage)
     write_trial(here, "a1")
     here.push_trial("a1")
-    bucket, _, folder = here.location.removeprefix("s3://").partition("/")
-    for name in ("trials/", "trials/a1/", "trials/a1/checkpoint/", "trials/a2/checkpoint/", "sweeps/"):
-        here.files.create_dir(f"{bucket}/{folder}/{name}".rstrip("/"))
-    there.sync_trials(["a1", "a2"])
-    there.fetch_trial("a2")
-    assert there.finished_trials() == ["a1"]
-    assert [there.under_way(key) for key in ("a1", "a2")] == [False, False]
-    assert there.result("a1") is not None
-    assert not any(name.endswith("/") for name in names(there))
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "there"))
+    there = open_storage("memory://runs/one")
+    there.sync_trials(["a1"])
+    assert there.result("a1") == here.result("a1")
+    set_aside([there.trial("a1")], there)
+    assert {name.split("/")[0] for name in names(here)} == {"set_aside"}
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        (
+            "nowhere://bucket/x",
+            "is no address of a storage: Protocol not known: nowhere; known: a folder, file://, s3://",
+        ),
+        ("s3://", "names no bucket"),
+        ("runs?new", r"holds \?, # or %, which MLflow cannot have"),
+        ("ftp://127.0.0.1:9/x", "cannot be used: .*refused; set AWS_.*: what its package reads"),
+        ("s3://nobucket/x", "there is no bucket 'nobucket' for 's3://nobucket/x'; make it, or name another"),
+        ("s3://me:hunter2@bucket/x", "holds a user name or password; leave them out and set AWS_ACCESS_KEY_ID"),
+    ],
+)
+def test_an_address_that_cannot_be_used(machine: Machine, address: str, said: str) -> None:
+    with pytest.raises(InputError, match=f"^--storage: .*{said}") as told:
+        open_storage(address)
+    assert "hunter2" not in str(told.value)
+
+
+def test_a_store_that_does_not_answer(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path))
+    with pytest.raises(Unreachable, match=r"--storage: 's3://bucket/x' cannot be used: .*Could not connect.* set AWS_"):
+        open_storage("s3://bucket/x")
+    monkeypatch.setattr(object_storage, "WAITS", (0.0,))
+    here = open_unchecked("s3://bucket/x")
+    assert isinstance(here, ObjectStorage)
+    write_trial(here, "a1")
+    assert not here.push_trial("a1")
+    assert "warning: --storage: " in capsys.readouterr().err

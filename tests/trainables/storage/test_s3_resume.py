@@ -39,7 +39,6 @@ def test_another_machine_goes_on_from_the_last_checkpoint(trial_inputs: Any, mac
     assert {name.split("/")[0] for name in kept} == {CONFIG, RESULT, STEPS, ROWS, WEIGHTS}
     one.sync_trials([config.id()])  # the machine that had begun it takes what the other one found
     assert (one.result(config.id()) or {}).items() >= last["result"].items()
-    assert one.is_sent(config.id())
 
 
 @pytest.mark.slow

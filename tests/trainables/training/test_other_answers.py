@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,7 @@ from trainables.common.errors import InputError
 from trainables.config.settings import Objective, Rectifier, Resources
 from trainables.config.trial import Trial
 from trainables.data import idk_answers
-from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import STEPS
 from trainables.training import engine, loop, model_files, sampling
 from trainables.training.runtime import prepare_process
 from trainables.trial import setup
@@ -130,49 +127,27 @@ def test_multiplier_follows_the_retain_loss_of_each_step(trial_inputs: Any, rect
     assert reference.relative(run.update, reference.flat(plain.model) - before) <= 1e-5
 
 
-def test_multiplier_weighs_the_term_where_the_rectifier_takes_retain_rows_in_parts(trial_inputs: Any) -> None:
-    """Of a model that does not move: the losses are those without a rectifier."""
-    config = trial(trial_inputs, "pdu", max_steps=3, batch_size=8, lr=1e-12, optimizer="sgd")
-    config = config.model_copy(update={"objective": PDU.model_copy(update={"dual_rate": 5.0, "dual_warmup": 0.0})})
-    chosen = (Rectifier(), Rectifier(name="gem", parts=2))
-    plain, parted = (Run(config.model_copy(update={"rectifier": rectifier})).records for rectifier in chosen)
-    for name in ("retain_multiplier", "retain_loss", "loss"):
-        series = [[record[name] for record in records] for records in (plain, parted)]
-        assert series[1] == pytest.approx(series[0], rel=1e-5)
-        assert len(set(series[0])) > 1
-
-
-@pytest.mark.parametrize("method", ["idk_dpo", "pdu"])
-def test_interrupted_trial_goes_on_bit_for_bit(trial_inputs: Any, idk: Path, tmp_path: Path, method: str) -> None:
+def test_interrupted_trials_go_on_bit_for_bit(trial_inputs: Any, idk: Path, tmp_path: Path) -> None:
     """Answers, S^0 and multiplier are the same over an epoch's end; micro-batches on two ranks give alike results."""
-    config = trial(trial_inputs, method, idk, max_steps=7, batch_size=16)
-    whole, complete = finish(config, tmp_path / "whole")
-    assert whole["status"] == "finished"
-    finish(config, tmp_path / "broken", stop_after=5)
-    resumed, store = finish(config, tmp_path / "broken")
-    assert resumed["training"]["resumed_at"] == 4
-    same(complete, store, config)
-    spread = config.model_copy(
-        update={"resources": Resources(ranks=2, zero_stage=2, micro_batch=3, checkpoint_every=2)}
-    )
-    job = {"trial": spread.model_dump(), "storage": str(tmp_path / "two")}
-    ranks.run(2, [{**job, "stop_after": 5}, job], trial_inputs, tmp_path)
+    jobs, pairs = [], []
+    for method in ("idk_dpo", "pdu"):
+        config = trial(trial_inputs, method, idk, max_steps=7, batch_size=16)
+        whole, complete = finish(config, tmp_path / method / "whole")
+        assert whole["status"] == "finished"
+        finish(config, tmp_path / method / "broken", stop_after=5)
+        resumed, store = finish(config, tmp_path / method / "broken")
+        assert resumed["training"]["resumed_at"] == 4
+        same(complete, store, config)
+        resources = Resources(ranks=2, zero_stage=2, micro_batch=3, checkpoint_every=2)
+        spread = config.model_copy(update={"resources": resources})
+        job = {"trial": spread.model_dump(), "storage": str(tmp_path / "two")}
+        jobs += [{**job, "stop_after": 5}, job]
+        pairs.append((complete.trial(config.id()), spread.id()))
+    ranks.run(2, jobs, trial_inputs, tmp_path)
     two = Storage(tmp_path / "two")
-    assert (two.result(spread.id()) or {})["training"]["resumed_at"] == 4
-    alike(complete.trial(config.id()), two.trial(spread.id()), Path(config.target.path))
-
-
-@pytest.mark.parametrize("method", ["idk_nll", "undial", "satimp", "ceu"])
-def test_trial_of_each_method(trial_inputs: Any, tmp_path: Path, method: str) -> None:
-    """With the project's own answers; the model learns what it is trained for."""
-    config = trial(trial_inputs, method, max_steps=6, batch_size=8)
-    config = config.model_copy(update={"rectifier": Rectifier(), "objective": Objective(forget_coefficient=1.0)})
-    result, store = finish(config, tmp_path)
-    assert result["status"] == "finished"
-    losses = [row["loss"] for row in atomic_files.read_rows(store.trial(config.id()) / STEPS)]
-    assert len(losses) == 6
-    assert all(map(math.isfinite, losses))
-    assert min(losses[3:]) < losses[0]
+    for expected, key in pairs:
+        assert (two.result(key) or {})["training"]["resumed_at"] == 4
+        alike(expected, two.trial(key), trial_inputs.target)
 
 
 def test_changed_answers_and_texts_are_refused(trial_inputs: Any, idk: Path, tmp_path: Path) -> None:

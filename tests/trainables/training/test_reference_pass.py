@@ -76,11 +76,3 @@ def test_sums_are_those_of_a_pass_over_all_rows(size: int, world: int) -> None:
     for row in numbers:
         (found,) = [part[row] for part in parts if part[row] != 0]
         assert found == (whole[row] if size == 1 else pytest.approx(whole[row], rel=1e-5))
-
-
-def test_another_attempt_takes_rows_that_have_a_sum() -> None:
-    for attempt in range(1, 10):
-        again = task(Read()).forget_batch(0, attempt)
-        assert set(again) <= drawn()
-        assert len(set(again)) == BATCH
-    assert sampling.sampled_rows(SEED, 15, TEXTS, BATCH) == list(range(TEXTS)), "over an epoch every row"

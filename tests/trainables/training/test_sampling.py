@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trainables.common.tokenized_row import Example
 from trainables.training import sampling
 
-unhurried = settings(deadline=None)
+unhurried = settings(deadline=None, max_examples=60)
 seeds = st.integers(0, 2**31)
 sizes = st.integers(1, 40)
 
@@ -63,13 +63,6 @@ def test_seeds_steps_attempts_and_sides_differ(seed: int, step: int, attempt: in
     assert len(set(draws)) == len(draws)
 
 
-def test_an_attempt_takes_each_row_once_unless_there_are_too_few() -> None:
-    assert len(set(sampling.forget_batch(0, 0, 1, rows=200, batch_size=16))) == 16
-    found = sampling.forget_batch(0, 0, 1, rows=3, batch_size=8)
-    assert len(found) == 8
-    assert set(found) <= {0, 1, 2}
-
-
 def test_retain_rows_are_uniform_with_replacement() -> None:
     drawn = [row for step in range(400) for row in sampling.retain_batch(0, step, 0, 10, 32)]
     counts = [drawn.count(row) for row in range(10)]
@@ -108,15 +101,6 @@ def test_another_answer_is_a_function_of_seed_epoch_and_row(seed: int, rows: int
         assert found.other.input_ids[:2] == (7, row)
         assert found.other == again[epoch * rows + row].other
     assert [row.input_ids for row in made] == [(9, row) for row in range(rows)]
-
-
-def test_answers_are_drawn_evenly_and_differ_by_epoch_and_seed() -> None:
-    rows, answers = 500, 5
-    drawn = [[answered(seed, rows, answers)[item].other.input_ids[2] for item in range(2 * rows)] for seed in (0, 1)]
-    for found in drawn:
-        assert all(150 < found.count(answer) < 250 for answer in range(answers))
-        assert 0.7 < sum(map(int.__ne__, found[:rows], found[rows:])) / rows < 0.9
-    assert 0.7 < sum(map(int.__ne__, *drawn)) / (2 * rows) < 0.9
 
 
 @unhurried

@@ -15,7 +15,7 @@ from trainables.common.tokenized_row import Example
 from trainables.inference.padded_batch import collate
 from trainables.methods import method_constants, objectives
 from trainables.methods.objectives import ForwardOutput, Term
-from trainables.training import forward_backward, model_files
+from trainables.training import forward_backward
 
 LENGTHS = ((5, 2), (17, 4), (9, 8), (12, 1), (3, 2), (17, 9))
 SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}
@@ -128,19 +128,3 @@ def compare(terms: tuple[Term, ...], size: int | None) -> None:
         tiny.PlainEngine(copy.deepcopy(frozen)), rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2
     )
     agree(model, theirs, (ours(model, terms, frozen, size, known), whole(theirs, terms, frozen, known)))
-
-
-@pytest.mark.parametrize(("attention", "adapters"), [("eager", False), ("sdpa", False), ("sdpa", True)])
-def test_the_head_sees_labels_alone_and_steering_none(attention: str, adapters: bool) -> None:
-    model, positions = network(attention=attention), []
-    model.lm_head.register_forward_hook(lambda _, given, __: positions.append(given[0].shape[:-1].numel()))
-    trained = model_files.with_adapters(model, 2, 4) if adapters else model
-    ours(trained, (objectives.NLL,), None, None, None)
-    ours(
-        trained,
-        objectives.make_objective("rmu", method_constants.Constants(layer=1)).terms,
-        network().eval(),
-        None,
-        None,
-    )
-    assert positions == [sum(length - start for length, start in LENGTHS), 0, 0]

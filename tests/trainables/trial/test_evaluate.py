@@ -15,8 +15,7 @@ import torch
 from tests.support.starts import invoke
 from trainables import evaluate
 from trainables.benchmarks import tofu
-from trainables.config.settings import Benchmark, Model
-from trainables.data import raw_rows
+from trainables.config.settings import Model
 from trainables.storage import atomic_files
 from trainables.training import model_files
 
@@ -65,18 +64,6 @@ def test_numbers_of_the_real_models_and_the_rows_that_they_are_made_of(
         for task in ("forget", "retain", *tofu.aggregates.GENERAL)
     }
     assert counts == {"forget": 200, "retain": 400, "real_authors": 100, "world_facts": 117}
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(
-    ("dialect", "counts"), [("paper", [300, 300, 100, 117]), ("open-unlearning", [400, 400, 100, 117])]
-)
-def test_the_papers_dialect_takes_the_first_300_rows(tofu_data: Path, dialect: Any, counts: list[int]) -> None:
-    asked = tofu.rows.evaluation_rows(Benchmark(data=str(tofu_data), split="forget10", dialect=dialect))
-    assert list(asked) == ["forget", "retain", "real_authors", "world_facts"]
-    assert [len(found) for found in asked.values()] == counts
-    everything = raw_rows.load_rows(str(tofu_data), "forget10_perturbed", ["question"])
-    assert asked["forget"] == everything[: counts[0]]
 
 
 def evaluate_with(**options: object) -> Any:
@@ -154,16 +141,13 @@ def test_it_tells_how_far_it_is_and_what_was_asked_for(
         ({"dialect": "papper"}, "dialect: |'paper' or 'open-unlearning'|(got 'papper')"),
         ({"benchmark": "toffu"}, "name: |unknown benchmark 'toffu'; did you mean 'tofu'? known: muse"),
         ({"split": "forget5"}, "unknown split 'forget5'; did you mean 'forget05'? known: forget01, forget05"),
-        ({"split": "forget10"}, "benchmark.data|no forget10_perturbed.json, .jsonl or .parquet; it has forget25"),
         ({"data": "./nowhere"}, "benchmark.data: no folder './nowhere', looked for at /|(give a folder, or a hub id"),
         ({"model": "./nowhere"}, "--model: no model folder './nowhere' (give a folder or a hub id)"),
         ({"retain_evaluation": "nowhere.json"}, "--retain-evaluation: nowhere.json is not the output of"),
-        ({"retain_evaluation": "pyproject.toml"}, "--retain-evaluation: pyproject.toml is not the output of"),
         ({"split": ""}, "--split: name the forget split of tofu"),
         ({"benchmark": "own", "data": "", "split": ""}, "own needs forget=FILE, retain=FILE"),
-        ({"benchmark": "muse", "split": "news", "holdout": "holdout05"}, "benchmark.holdout: muse reads no such rows"),
+        ({"benchmark": "muse", "split": "news", "holdout": "holdout05"}, "benchmark.holdout: muse has no such setting"),
         ({"output": "tests"}, "--output: |tests"),
-        ({"rows": "pyproject.toml/rows.parquet"}, "--rows: |pyproject.toml"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -177,31 +161,14 @@ def spoiled(trial_inputs: Any, folder: Path, config: str, text: str | None) -> P
     return folder
 
 
-@pytest.mark.parametrize(
-    ("config", "row", "words"),
-    [
-        ("retain_perturbed", "", "retain_perturbed of|has no rows"),
-        ("forget25_perturbed", '{"question": "a", "answer": ', "forget25_perturbed.json is not JSON lines"),
-        (
-            "forget25_perturbed",
-            '{"question": "a", "answer": "b", "paraphrased_answer": "c"}',
-            "row 1 of forget25_perturbed in|no 'perturbed_answer'; its columns: question, answer, paraphrased_answer",
-        ),
-        ("world_facts_perturbed", '{"question": "a", "perturbed_answer": ["b"]}', "row 1 of world_facts|no 'answer'"),
-        ("retain_perturbed", None, "has no retain_perturbed.json, .jsonl or .parquet; it has forget25, forget25_p"),
-    ],
-)
-def test_bad_rows_are_told(
-    trial_inputs: Any, run: Run, tmp_path: Path, config: str, row: str | None, words: str
-) -> None:
-    refused(run(data=spoiled(trial_inputs, tmp_path / "data", config, row)), "benchmark.data: ", *words.split("|"))
-
-
-@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
-def test_an_incomplete_model_folder_is_refused(trial_inputs: Any, run: Run, tmp_path: Path, file: str) -> None:
+def test_bad_rows_and_an_incomplete_model_are_told(trial_inputs: Any, run: Run, tmp_path: Path) -> None:
+    data = spoiled(trial_inputs, tmp_path / "rows", "forget25_perturbed", '{"question": "a", "answer": "b"}')
+    refused(run(data=data), "benchmark.data: row 1 of forget25_perturbed in", "its columns: question, answer")
+    data = spoiled(trial_inputs, tmp_path / "none", "retain_perturbed", None)
+    refused(run(data=data), "benchmark.data: ", "has no retain_perturbed.json, .jsonl or .parquet; it has forget25")
     shutil.copytree(trial_inputs.target, tmp_path / "model")
-    (tmp_path / "model" / file).unlink()
-    refused(run(model=tmp_path / "model"), f"--model: model folder {tmp_path / 'model'} has no {file}; it has ")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    refused(run(model=tmp_path / "model"), f"--model: model folder {tmp_path / 'model'} has no tokenizer.json; it has")
 
 
 def test_a_retain_evaluation_of_something_else_is_refused(
@@ -225,10 +192,3 @@ def test_a_model_without_finite_losses_is_told(trial_inputs: Any, run: Run, tmp_
     done = run(model=tmp_path / "model")
     assert (done.exit_code, done.stderr[:7]) == (1, "error: "), (done.output, done.exception)
     assert "is not finite" in done.stderr
-
-
-def test_line_separators_inside_a_string_do_not_end_a_row(trial_inputs: Any, tmp_path: Path) -> None:
-    """U+2028 and U+0085 may stand as they are in JSON, and end a line for str.splitlines."""
-    text = json.dumps({"question": "a\u2028b", "answer": "c\u0085d"}, ensure_ascii=False)
-    folder = spoiled(trial_inputs, tmp_path / "data", "full", f"{text}\n\n{text}\n")
-    assert raw_rows.load_rows(str(folder), "full", ("question", "answer")) == [json.loads(text)] * 2

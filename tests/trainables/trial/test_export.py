@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, WEIGHTS
 from trainables.storage.opening import open_storage
 from trainables.trial import setup
-from trainables.trial.export import model_folder, verify
+from trainables.trial.export import model_folder
 from trainables.trial.runner import TrialRun
 
 TOFU = tofu.TofuBenchmark()
@@ -71,43 +70,6 @@ def test_it_loads_with_plain_transformers_and_gives_the_metrics_again(
     found, _ = evaluation.evaluate(network.eval(), tokenizer, benchmark, None, token_budget=4096)
     facts, known = json.loads((exported / model_folder.FACTS).read_text()), store.result(trial_id)["metrics"]
     assert found == facts["verified_metrics"] == {name: known[name] for name in found}
-
-
-def test_a_trial_whose_weights_were_not_kept_runs_again(
-    kept: Any, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It gives the same weights, and leaves the storage as it was."""
-    monkeypatch.setattr(setup, "check_inputs", lambda trial: None)
-    store, trial_id = doctored(kept, tmp_path)
-    shutil.rmtree(store.trial(trial_id) / WEIGHTS)
-    before = {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
-    done = invoke(export.main, trial_id, "--storage", store.root, "--output", tmp_path / "model")
-    assert done.exit_code == 0, done.output
-    first, *steps, last = done.stdout.splitlines()
-    assert first.startswith(f"the weights of trial {trial_id} were not kept: it runs again; it took ")
-    assert [line.split(" loss")[0] for line in steps] == [f"step {step}/4" for step in (1, 2, 3, 4)]
-    assert last.startswith("gru-npo-forget25-g0.5-t1-s0: FQ null, MU ")
-    weights, again = (load_file(folder / "model.safetensors") for folder in (exported, tmp_path / "model"))
-    assert all(torch.equal(again[name], tensor) for name, tensor in weights.items())
-    assert {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()} == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "runs"]
-
-
-def test_open_unlearnings_files_lie_in_the_folder(
-    kept: Any, exported: Path, trained_inputs: Any, tmp_path: Path
-) -> None:
-    store, trial_id = kept
-    words = ("--storage", store.root, "--output", tmp_path / "none", "--format", "open-unlearning")
-    done = invoke(export.main, trial_id, *words)
-    assert (done.exit_code, "not of tofu in 'paper'" in done.stderr) == (2, True), done.stderr
-    assert not (tmp_path / "none").exists()
-    folder, trial = shutil.copytree(exported, tmp_path / "model"), configuration(trained_inputs)
-    benchmark = trial.benchmark.model_copy(update={"dialect": "open-unlearning"})
-    verify.write_open_unlearning_files(trial.model_copy(update={"benchmark": benchmark}), folder)
-    summary = json.loads((folder / "evals" / "TOFU_SUMMARY.json").read_text())
-    log = json.loads((folder / "evals" / "TOFU_EVAL.json").read_text())
-    assert summary.keys() >= {"extraction_strength", "exact_memorization", "model_utility"}, "all measures"
-    assert len(log["forget_truth_ratio"]["value_by_index"]) == benchmark.limit
 
 
 def test_the_card(kept: Any, exported: Path, trained_inputs: Any) -> None:
@@ -157,51 +119,23 @@ def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -
 
 def test_what_cannot_be_exported_is_told(kept: Any, tmp_path: Path) -> None:
     store, trial_id = kept
-    label = Trial.model_validate(store.result(trial_id)["config"]).label()
     known = store.result(trial_id)["config"]
     (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "file").touch()
-    (tmp_path / "empty").mkdir()
     bare, _ = doctored(kept, tmp_path / "bare")
     shutil.rmtree(bare.trial(trial_id) / WEIGHTS)
-    many, _ = doctored(kept, tmp_path / "many", config=config_of(kept, "resources", ranks=2))
-    shutil.rmtree(many.trial(trial_id) / WEIGHTS)
     doctored(kept, tmp_path / "unknown", config=known | {"method": "nobodys"})
     doctored(kept, tmp_path / "changed", config=config_of(kept, "benchmark", fingerprint="files:0"))
     for name, storage, output, message in (
         (trial_id[:-1] + "x", store.root, "model", f"did you mean '{trial_id}'?"),
-        (trial_id[:4], store.root, "model", f"did you mean '{trial_id}'?"),
-        (label, store.root, "model", f"did you mean '{trial_id}'?"),
-        ("tofu_tiny", store.root, "model", f"; weights are kept of: {trial_id} ({label})"),
-        (trial_id, store.root, "taken", "is there already, a folder with files in it; give a new folder"),
-        (trial_id, store.root, "taken/file", "is there already, a file; give a new folder"),
+        (trial_id, store.root, "taken", "exists; give a new folder"),
         ("../../elsewhere", "nowhere", "model", "'../../elsewhere' names nothing in"),
-        ("abc", "nowhere", "model", "nowhere; there is no such folder\n"),
-        ("abc", "empty", "model", "empty; it holds none\n"),
-        ("abc", "bare/runs", "model", f"; there are: {trial_id} ({label})\n"),
-        (trial_id, "bare/runs", "taken", "is there already, a folder with files in it; give a new folder"),
-        (
-            trial_id,
-            "many/runs",
-            "model",
-            "cannot run again by itself: it takes 2 ranks; run its sweep",
-        ),
+        (trial_id, "bare/runs", "model", "were not kept; run it again with python -m trainables.run "),
         (trial_id, "unknown/runs", "model", "is none of this checkout's: method: "),
         (trial_id, "changed/runs", "model", "holds has changed since this trial was planned"),
     ):
         done = invoke(export.main, name, "--storage", tmp_path / storage, "--output", tmp_path / output)
         assert done.exit_code == 2
         assert message in done.stderr
-
-
-def test_how_far_rows_are_apart() -> None:
-    """Of values above 1 the relative difference, of others the absolute one; only rows that are the same compare."""
-    row = {"task": "forget", "index": 0, "answer_loss": 4.0, "perturbed_loss": [0.5, 2.0], "rougeL_recall": 1.0}
-    moved = row | {"answer_loss": 4.4, "perturbed_loss": [0.6, 2.0], "rougeL_recall": 0.0}
-    assert verify.distance([row], [moved]) == pytest.approx(0.2 / 3)
-    assert verify.distance([row], [row | {"index": 1}]) == math.inf
-    assert verify.distance([row], [row | {"perturbed_loss": [0.5]}]) == math.inf
-    assert not verify.distance([row], [row | {"answer_loss": math.nan}]) <= 1
 
 
 # Trials of other kinds: the kept one with another result.json
@@ -240,8 +174,8 @@ def test_a_collapsed_trial_chosen_on_other_rows(kept: Any, tmp_path: Path) -> No
     assert facts["verified_metrics"]["model_utility"] == kept[0].result(trial_id)["metrics"]["model_utility"]
 
 
-def test_another_device_is_compared_by_rows(kept: Any, tmp_path: Path) -> None:
-    """A metric that jumped is told and no reason to refuse; a model with other losses is refused."""
+def test_on_another_device_differences_are_told(kept: Any, tmp_path: Path) -> None:
+    """And no reason to refuse."""
     known = kept[0].result(kept[1])
     changes = {
         "metrics": known["metrics"] | {"forget_rouge": 0.9876},
@@ -254,12 +188,3 @@ def test_another_device_is_compared_by_rows(kept: Any, tmp_path: Path) -> None:
     assert "on cpu, where the trial ran on GPU of another make" in text
     assert "Other metrics than the trial's: forget_rouge 0.9876 is 0." in text
     assert "secret-place" not in text + (tmp_path / "model" / model_folder.FACTS).read_text()
-    assert "no longer reproduces" not in text
-    scale_weights(place, trial_id, 1.05)
-    with pytest.raises(InputError, match=r"do not give the trial's losses again: on cpu they are .* from those on GPU"):
-        model_folder.export(trial_id, place, tmp_path / "other")
-
-
-def test_places_of_a_trial_without_fingerprints_are_not_told() -> None:
-    config = {"target": {"path": "/home/x", "tokenizer": "/home/t"}, "benchmark": {"sources": ["forget=/home/f"]}}
-    assert model_folder._without_places(config | {"seed": 1}) == {"target": {}, "benchmark": {}, "seed": 1}

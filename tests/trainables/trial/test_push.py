@@ -1,4 +1,4 @@
-"""trainables.export --push: an exported folder on the hub, private, with its measures and without a text or token."""
+"""trainables.export --push: an exported folder on the hub, private, without a text or token."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ from tests.trainables.common.test_secrets import HIDDEN, SECRETS, SERVER
 from tests.trainables.trial import test_export
 from trainables import export
 from trainables.benchmarks import tofu
-from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.config.trial import Trial
-from trainables.storage import atomic_files
-from trainables.storage.names import CAME_BACK
-from trainables.trial.export import model_card, model_folder, verify
+from trainables.trial.export import model_card, model_folder
 
-kept = test_export.kept
+kept, exported = test_export.kept, test_export.exported
 
 
 @pytest.fixture
@@ -53,10 +50,6 @@ def push(kept: Any, *words: object) -> Any:
 def test_what_is_sent(kept: Any, hub: HubServer, trained_inputs: Any, tmp_path: Path) -> None:
     """A second time, another way: made public, from the folder that is there."""
     store, trial_id = place = test_export.doctored(kept, tmp_path)
-    row = {"attack": "nf4", "title": "4-bit weights (NF4)", "before": 0.25, "after": 0.5, "share": 0.6}
-    known = {"shares": [row, row | {"title": "never", "after": None}], "attacks": {}}
-    known["started"] = (store.result(trial_id) or {})["started"]
-    atomic_files.write_json(store.stress(trial_id) / CAME_BACK, known)
     done = push(place, "somebody/forgetful")
     assert done.exit_code == 0, done.output
     assert done.stdout.endswith(f"uploaded: {hub.url}/somebody/forgetful, private\n")
@@ -65,74 +58,32 @@ def test_what_is_sent(kept: Any, hub: HubServer, trained_inputs: Any, tmp_path: 
     names = {path.name for path in sent.iterdir()}
     assert names >= {"README.md", "unlearning.json", "config.json", "model.safetensors", "tokenizer.json"}
     assert all((sent / name).read_bytes() == (folder / name).read_bytes() for name in names)
-    check_card(sent / "README.md", json.loads((sent / "unlearning.json").read_text()))
+    data: Any = ModelCard.load(sent / "README.md").data
+    assert (data.model_name, data.tags) == ("gru-npo-forget25-g0.5-t1-s0", ["unlearning", "npo", "gru"])
     forget, retain = tofu.TofuBenchmark().training_rows(test_export.configuration(trained_inputs).benchmark)
     texts = [row[column] for row in (*forget, *retain) for column in ("question", "answer")]
     for content in (path.read_bytes() for path in sent.iterdir()):
         assert not [text for text in (*texts, *HIDDEN, TOKEN, str(store.root)) if text.encode() in content]
 
-    (folder / "evals").mkdir()
-    for name in ("TOFU_EVAL.json", "TOFU_SUMMARY.json"):
-        (folder / "evals" / name).write_text('{"forget_quality": 1}')
     done = push(place, "somebody/open", "--public")
     assert done.exit_code == 0, done.output
     assert f"{folder}: it was exported before, and is uploaded as it is\n" in done.stdout
     assert hub.private == {"somebody/forgetful"}
-    assert [path.name for path in (hub.home / "models/somebody/open/evals").iterdir()] == ["TOFU_SUMMARY.json"]
 
 
-def check_card(file: Path, facts: dict[str, Any]) -> None:
-    """The card's metadata, as huggingface_hub reads them."""
-    data: Any = ModelCard.load(file).data
-    assert data.model_name == "gru-npo-forget25-g0.5-t1-s0"
-    known = {name: value for name, value in facts["verified_metrics"].items() if isinstance(value, float)}
-    assert facts["verified_metrics"]["forget_quality"] is None, "which would make the card unreadable"
-    found = {(one.metric_type, one.metric_args.get("after")): one for one in data.eval_results}
-    assert {name for name, after in found if not after} == {model_card.SHARED_NAMES.get(name, name) for name in known}
-    utility = found["model_utility", None]
-    assert utility.metric_value == known["model_utility"]
-    assert (utility.metric_name, utility.dataset_type, utility.dataset_config) == ("model utility", "tofu", "forget25")
-    assert utility.metric_args == {"rows": "all", "protocol": "paper"}
-    assert [after for _, after in found if after] == ["4-bit weights (NF4)"]
-    assert found["extraction_strength", "4-bit weights (NF4)"].metric_value == 0.5
-
-
-def test_the_hubs_own_data_and_licence_are_named(kept: Any, hub: HubServer, tmp_path: Path) -> None:
-    """Forget quality is called as open-unlearning calls it; held-out rows stand beside all rows."""
-    store, trial_id = test_export.doctored(kept, tmp_path)
-    base = hub.home / "models" / "somebody" / "base"
-    base.mkdir(parents=True)
-    (base / "README.md").write_text("---\nlicense: other\nlicense_name: of-the-base\n---\n")
-    folder = store.root / "exports" / trial_id
-    assert invoke(export.main, trial_id, "--storage", store.root, "--output", folder).exit_code == 0
+def test_the_hubs_own_data_are_named(kept: Any, exported: Path) -> None:
+    store, trial_id = kept
     config = Trial.model_validate((store.result(trial_id) or {})["config"])
-    benchmark = config.benchmark.model_copy(update={"fingerprint": "hub:locuslab/TOFU@main"})
-    found = {"forget_quality": -2.0, "forget_quality_pvalue": 0.135, "model_utility": 0.5}
-    changes = {
-        "base_model": "somebody/base",
-        "verified_metrics": found,
-        "held_out": True,
-        "metrics": {"model_utility": 0.4},
-    }
-    facts = json.loads((folder / model_folder.FACTS).read_text()) | changes
-    card = model_card.write_card(facts, config.model_copy(update={"benchmark": benchmark}))
-    (folder / model_folder.CARD).write_text(card)
-    assert push((store, trial_id), "somebody/licensed").exit_code == 0
-    data: Any = ModelCard.load(hub.home / "models/somebody/licensed/README.md").data
-    assert (data.license, data.license_name, data.datasets) == ("other", "of-the-base", ["locuslab/TOFU"])
-    assert [
-        (one.dataset_type, one.metric_type, one.metric_value, one.metric_args["rows"]) for one in data.eval_results
-    ] == [
-        ("locuslab/TOFU", "forget_quality_ln_p", -2.0, "all"),
-        ("locuslab/TOFU", "forget_quality", 0.135, "all"),
-        ("locuslab/TOFU", "model_utility", 0.5, "all"),
-        ("locuslab/TOFU", "model_utility", 0.4, "not chosen on"),
-    ]
-    assert "(rows of locuslab/TOFU)" in card
-    made_up = config.benchmark.model_copy(update={"fingerprint": "fictional:0"})
-    told = config.model_copy(update={"benchmark": made_up})
-    assert "Benchmark `tofu` with made-up rows, split" in model_card.write_card(facts, told)
-    assert {one.dataset_name for one in model_card.list_results(facts, told)} == {"made-up rows forget25"}
+    facts = json.loads((exported / model_folder.FACTS).read_text())
+
+    def write(fingerprint: str) -> str:
+        benchmark = config.benchmark.model_copy(update={"fingerprint": fingerprint})
+        return model_card.write_card(facts, config.model_copy(update={"benchmark": benchmark}))
+
+    published = write("hub:locuslab/TOFU@main")
+    assert "(rows of locuslab/TOFU)" in published
+    assert "datasets:\n- locuslab/TOFU\n" in published
+    assert "Benchmark `tofu` with made-up rows, split" in write("fictional:0")
 
 
 def test_what_is_refused_before_any_work(
@@ -142,66 +93,34 @@ def test_what_is_refused_before_any_work(
 
     store, trial_id = kept
     (hub.home / "models" / "somebody" / "seen").mkdir(parents=True)
-    check_refused(push(kept, "forgetful"), "'forgetful' is no name of a repository; give ORG/NAME")
-    check_refused(push(kept, "a/b/c"), "; give ORG/NAME")
-    check_refused(push(kept, "some body/x"), "; give ORG/NAME")
-    check_refused(
-        push(kept, "somebody/seen"), "somebody/seen is there and is public; add --public, or give another name"
-    )
-    check_refused(push((store, "nobody"), "somebody/x"), "ID: no result of a trial 'nobody'")
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "file").touch()
-    check_refused(push(kept, "somebody/x", "--output", tmp_path / "taken"), "is there already, a folder with files in")
-    check_refused(push(kept, "somebody/x", "--format", "nonsense"), "--format: ")
-    monkeypatch.delenv("HF_TOKEN")
-    said = (
-        "there is no token; make one that may write at https://huggingface.co/settings/tokens, then set HF_TOKEN or log"
-    )
-    check_refused(push(kept, "somebody/x"), said)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    check_refused(push(kept, "somebody/x"), "HF_HUB_OFFLINE=1 forbids to ask the hub; unset it, or leave --push out")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    check_refused(push(kept, "somebody/x"), "the hub cannot be reached (")
     words = (export.main, trial_id, "--storage", store.root)
-    check_refused(invoke(*words), "--output: give a new folder, or --push ORG/NAME")
-    check_refused(invoke(*words, "--output", tmp_path / "x", "--public"), "--public: goes with --push ORG/NAME")
+    for done, message in (
+        (push(kept, "a/b/c"), "Repo id must be"),
+        (push(kept, "somebody/seen"), "somebody/seen is there and is public; add --public, or give another name"),
+        (push((store, "nobody"), "somebody/x"), "ID: no result of a trial 'nobody'"),
+        (invoke(*words), "--output: give a new folder, or --push ORG/NAME"),
+        (invoke(*words, "--output", tmp_path / "x", "--public"), "--public: goes with --push ORG/NAME"),
+    ):
+        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+        assert message in done.stderr
+    for change in (("HF_HUB_OFFLINE", True), ("ENDPOINT", "http://127.0.0.1:9")):
+        with monkeypatch.context() as patch:
+            patch.setattr(constants, *change)
+            done = push(kept, "somebody/x")
+            assert (done.exit_code, "--push: somebody/x: " in done.stderr) == (2, True), done.output
+    monkeypatch.setenv("HF_TOKEN", "hf_one-that-may-only-read")
+    done = push(kept, "somebody/x")
+    assert (done.exit_code, "it needs a token that may write: set HF_TOKEN" in done.stderr) == (2, True), done.output
     assert not (store.root / "exports").exists()
     assert [path.name for path in (hub.home / "models" / "somebody").iterdir()] == ["seen"]
 
 
-def check_refused(done: Any, message: str) -> None:
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
-    assert message in done.stderr
-
-
-def test_a_hub_that_breaks_off_leaves_the_model(
-    kept: Any, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The message says where it is, and how to send it: private, if the repository is still to be made."""
+def test_a_hub_that_breaks_off_leaves_the_model(kept: Any, hub: HubServer, tmp_path: Path) -> None:
+    """The message says where it is, and how to send it."""
     place = store, trial_id = test_export.doctored(kept, tmp_path)
     folder = store.root / "exports" / trial_id
-    again = f"the model is in '{folder}'; to try again: hf upload somebody/x '{folder}' --exclude 'evals/*' --private\n"
-    monkeypatch.setenv("HF_TOKEN", "hf_one-that-may-only-read")
-    done = push(place, "somebody/x")
-    assert (done.exit_code, "this token may not write" in done.stderr, again in done.stderr) == (2, True, True)
-    assert not list((hub.home / "models").iterdir())
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
     hub.full = True
     done = push(place, "somebody/x")
+    again = f"the model is in '{folder}'; to try again: hf upload somebody/x '{folder}'\n"
     assert (done.exit_code, again in done.stderr) == (2, True), done.output
     assert (folder / "model.safetensors").is_file()
-
-
-def test_files_of_a_format_are_added_to_what_was_exported_before(
-    kept: Any, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = store, trial_id = test_export.doctored(kept, tmp_path)
-    assert push(place, "somebody/x").exit_code == 0
-    monkeypatch.setattr(open_unlearning_files, "check", lambda *_: None)  # the trial is in the paper's dialect
-    written: list[Path] = []
-    monkeypatch.setattr(verify, "write_open_unlearning_files", lambda _, folder: written.append(folder))
-    done = push(place, "somebody/x", "--format", "open-unlearning")
-    assert done.exit_code == 0, done.output
-    assert written == [store.root / "exports" / trial_id]

@@ -1,9 +1,9 @@
-"""Measures of a row: each file here is one. Its mean over the rows of a task is the metric `TASK_NAME`.
+"""Measures of a row: its mean over the rows of a task is the metric `TASK_NAME`.
 
 One of membership is compared instead: the metric `NAME_auc` is the probability that a hold-out row, which no model saw,
 has a higher number than a forget row. 1: the forget rows look like rows that were trained on.
 
-A file has `MEASURE`: docs/adding.md. One in a folder has the folder's name before its own (`membership_loss`). It is
+The published ones are in one file, each other file here has one, `MEASURE`, and its name: docs/adding.md. It is
 computed for every benchmark whose rows have what it reads, and is in result.json, in evaluation.parquet and in the
 frame of a report. docs/measuring.md says what each one tells.
 """
@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
+
+import numpy as np
 
 from trainables.benchmarks import metrics
 from trainables.benchmarks.base import Metrics, Records
@@ -30,10 +32,10 @@ ALL, HOLDOUT = "all", "holdout"
 class Measure:
     """A number of a row. `reads`: columns of a record; of `own` also `losses`, `hits`, `answer` and `generation`.
 
-    `best`: on the forget rows. `short`, `title`: in tables. `column`: of evaluation.parquet, the file's name where none
-    is given. `benchmarks`: those that report it, all whose rows have what it reads where none is given; `on_request`:
-    those that do where `benchmark.measures` names it or, unless it is `slow`, says `all`. `tasks`: whose rows have it,
-    all where none is given. `membership`: it is compared between forget and hold-out rows.
+    `best`: on the forget rows. `short`, `title`: in tables. `column`: of evaluation.parquet, if not the file's name.
+    `benchmarks`: those that report it, else all whose rows have what it reads; `on_request`: those that do where
+    `benchmark.measures` names it or says `all`. `tasks`: whose rows have it, else all. `membership`: it is compared
+    between forget and hold-out rows.
     """
 
     score: Callable[[Mapping[str, Any]], float]
@@ -46,55 +48,42 @@ class Measure:
     on_request: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     membership: bool = False
-    slow: bool = False
-
-
-def _list_modules() -> dict[str, str]:
-    """Return each measure's module: `prob` -> `prob`, `membership_loss` -> `membership.loss`."""
-    found = {}
-    for module in pkgutil.iter_modules(__path__):
-        inner = pkgutil.iter_modules([f"{place}/{module.name}" for place in __path__]) if module.ispkg else ()
-        found |= {f"{module.name}_{one.name}": f"{module.name}.{one.name}" for one in inner}
-        if not module.ispkg and module.name[0] != "_":
-            found[module.name] = module.name
-    return found
-
-
-MODULES = _list_modules()
-NAMES = tuple(sorted(MODULES))
 
 
 @cache
-def find(name: str) -> Measure:
-    """Return the measure of a file. Raises InputError if the file is wrong."""
-    file = f"trainables/benchmarks/measures/{MODULES[name].replace('.', '/')}.py"
-    try:
-        measure = importlib.import_module(f"{__name__}.{MODULES[name]}").MEASURE
-    except Exception as error:
-        raise InputError(f"{file}: {first_line(error)}") from error
-    if not isinstance(measure, Measure):
-        raise InputError(f"{file}: MEASURE is no trainables.benchmarks.measures.Measure")
-    return measure
+def load_measures() -> dict[str, Measure]:
+    """Return every measure by its name. Raises InputError if a file is wrong."""
+    found: dict[str, Measure] = {}
+    for module in pkgutil.iter_modules(__path__):
+        try:
+            loaded = importlib.import_module(f"{__name__}.{module.name}")
+            found |= loaded.MEASURES if module.name == "published" else {module.name: loaded.MEASURE}
+            if not all(isinstance(one, Measure) for one in found.values()):
+                raise TypeError("MEASURE is no trainables.benchmarks.measures.Measure")
+        except Exception as error:
+            raise InputError(f"trainables/benchmarks/measures/{module.name}.py: {first_line(error)}") from error
+    return dict(sorted(found.items()))
 
 
 def reported_by(benchmark: Benchmark) -> dict[str, Measure]:
     """Return the measures that a benchmark reports, by their names: its own, and those that are asked for."""
-    found, asked = {name: find(name) for name in NAMES}, requested(benchmark)
-    always = [name for name, one in found.items() if not (one.benchmarks or one.on_request)]
-    always += [name for name, one in found.items() if benchmark.name in one.benchmarks]
-    return {name: one for name, one in found.items() if name in always or name in asked}
+    asked = requested(benchmark)
+    return {
+        name: one
+        for name, one in load_measures().items()
+        if name in asked or benchmark.name in one.benchmarks or not (one.benchmarks or one.on_request)
+    }
 
 
 def requested(benchmark: Benchmark) -> dict[str, Measure]:
     """Return the measures that `benchmark.measures` asks for. Raises InputError if one is not this benchmark's."""
-    known = {name: one for name in NAMES if benchmark.name in (one := find(name)).on_request}
+    known = {name: one for name, one in load_measures().items() if benchmark.name in one.on_request}
     for name in benchmark.measures:
         if name not in (ALL, *known):
             raise InputError(
                 f"benchmark.measures: {benchmark.name} has no measure '{name}'; {closest(name, [ALL, *known])}"
             )
-    every = ALL in benchmark.measures
-    return {name: one for name, one in known.items() if name in benchmark.measures or (every and not one.slow)}
+    return known if ALL in benchmark.measures else {name: known[name] for name in known if name in benchmark.measures}
 
 
 def describe_labels(scores: Any, dialect: str, example: Example | None = None) -> dict[str, Any]:
@@ -120,32 +109,25 @@ def score_rows(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], records:
                 record[measure.column or name] = measure.score(row)
 
 
-def aggregate(
-    benchmark: Benchmark,
-    records: Records,
-    tasks: Sequence[str] | None = None,
-    compared: tuple[str, str] = ("forget", HOLDOUT),
-) -> Metrics:
+def aggregate(benchmark: Benchmark, records: Records, compared: tuple[str, str] = ("forget", HOLDOUT)) -> Metrics:
     """Return the mean of each measure over the records of each task, where all of them have it; of membership the AUC.
 
-    `tasks`: those that measures are of, None: all. `compared`: the tasks of forget and of hold-out rows.
+    `compared`: the tasks of forget and of hold-out rows.
     """
-    import numpy as np
-
+    by_task: dict[str, Records] = {}
+    for record in records:
+        by_task.setdefault(record["task"], []).append(record)
     found: Metrics = {}
-    chosen = reported_by(benchmark)
-    for task in dict.fromkeys(record["task"] for record in records):
-        if task == compared[1] or (tasks is not None and task not in tasks):
+    for name, measure in reported_by(benchmark).items():
+        values: dict[str, list[Any]] = {
+            task: [row.get(measure.column or name) for row in rows] for task, rows in by_task.items()
+        }
+        if measure.membership:
+            sides = [[value for value in values.get(task, ()) if value is not None] for task in compared]
+            if all(sides):
+                found[f"{name}_auc"] = metrics.auc(*sides)
             continue
-        rows = [record for record in records if record["task"] == task]
-        for name, measure in chosen.items():
-            values: list[Any] = [row.get(measure.column or name) for row in rows]
-            if None not in values and not measure.membership:
-                found[f"{task}_{name}"] = float(np.mean(values))
-    for name in (name for name, measure in chosen.items() if measure.membership):
-        column = chosen[name].column or name
-        known = [row for row in records if row.get(column) is not None]
-        sides = [[row[column] for row in known if row["task"] == task] for task in compared]
-        if all(sides):
-            found[f"{name}_auc"] = metrics.auc(*sides)
+        for task, numbers in values.items():
+            if None not in numbers and task != compared[1]:
+                found[f"{task}_{name}"] = float(np.mean(numbers))
     return found

@@ -1,25 +1,17 @@
 """A person's own model and rows (row_files): no retain model, no published numbers.
 
 Training: a text is cut into consecutive blocks of at most `training.max_length` tokens, and nothing of it is lost; a
-question with its answer is one row by `benchmark.template`, cut there. Evaluation: blocks of 512 tokens and 512 tokens
-of an answer, at most 300 rows of each set, evenly spaced over it (`benchmark.limit` says another number, and that of
-the first questions of a task).
+question with its answer is one row by `benchmark.template`, cut there. Evaluation: at most 300 rows of each set, evenly
+spaced over it (`benchmark.limit`), blocks of 512 tokens and 512 tokens of an answer. Of each set (`forget`,
+`paraphrase`, `retain`, and of requests in a row those before, `request_01`, ...) the mean over its rows of:
 
-Of each set, `forget`, `paraphrase` (where there are such rows), `retain` and, of requests in a row, those before
-(`request_01`, ...), the mean over its rows of:
+- `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced, without the end token;
+- `{set}_rouge`: ROUGE-L recall of greedy generation, 200 tokens; of a block its second half, after the first half;
+- `{set}_prob`: exp(-mean loss) of an answer with its end token, or of a block.
 
-- `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced (trainables.benchmarks.measures), without the
-  end token;
-- `{set}_rouge`: ROUGE-L recall with the stemmer of greedy generation: of the answer, 200 tokens; of a block of a text,
-  its second half of tokens after the first half. Words are of any script (trainables.benchmarks.rouge_words);
-- `{set}_prob`: exp(-mean loss) of the tokens of an answer with its end token, or of a block.
-
-`membership_loss_auc` and `membership_min_k_auc` (Min-40 %, of the same tokens) are given where there are hold-out rows:
-the AUC of telling forget rows from them by the model's losses. 1: forget rows look like members of the training set;
-0.5: they cannot be told apart; below: they stand out as unlikely.
-
-`{task}`: a task of lm-eval (`benchmark.tasks`), the accuracy or else its first metric; `benchmark.shots` are MMLU's.
-`utility` is the harmonic mean of the four retain numbers and of the tasks', 0 where one of them is 0.
+`membership_loss_auc`, `membership_min_k_auc` (where there are hold-out rows): the AUC of telling forget rows from them;
+1: forget rows look like members of the training set. `{task}`: a task of lm-eval (`benchmark.tasks`), the accuracy or
+else its first metric. `utility`: the harmonic mean of the four retain numbers and of the tasks'.
 """
 
 from __future__ import annotations
@@ -61,8 +53,8 @@ class OwnBenchmark(base.BenchmarkBase):
         Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows"),
         Goal("utility", "retention", "highest", "utility", "utility on the retain rows"),
     )
+    TAKES = ("sources", "shots", "tasks")
     UTILITY_COLUMNS = ("extraction_strength", "exact_memorisation", "rougeL_recall", "prob")
-    MEASURED_TASKS = row_scores.SETS
     SEQUENCE = row_files.REQUEST
     ASKS_BY_TEMPLATE = True
 
@@ -78,8 +70,7 @@ class OwnBenchmark(base.BenchmarkBase):
             raise InputError("benchmark.data: own has no data set but files, forget=FILE and retain=FILE; leave it out")
         if benchmark.dialect != "paper":
             raise InputError("benchmark.dialect: own has no dialects; leave it out")
-        base.refuse_holdout(benchmark)
-        lm_eval_adapter.check_shots(benchmark.shots)
+        super().check_settings(benchmark)
         lm_eval_adapter.check_names(benchmark.tasks)
         at = benchmark.places
         missing = [part for part in row_files.REQUIRED if part not in at]
@@ -149,15 +140,12 @@ class OwnBenchmark(base.BenchmarkBase):
         return SizeEstimate(len(forget), sum(forget) / len(forget), max(*forget, *retain))
 
     def evaluation_size(self, benchmark: Benchmark) -> EvaluationSize:
-        """Count the rows of all sets that are measured, read once and, but for hold-out rows, generated once.
-
-        What tasks ask is not known before they are fetched, and not counted.
-        """
-        read = generated = 0.0
+        """Bound what is read and, but for hold-out rows, generated of each set; what tasks ask is not counted."""
+        read = generated = 0
         for name, rows in row_files.read_evaluation_rows(benchmark).items():
             lengths = [length for row in rows for length in _lengths(row, row_scores.LABEL_TOKENS)]
             items = min(len(lengths), benchmark.limit or row_scores.ROW_LIMIT)
-            read += items * sum(lengths) / max(1, len(lengths))
+            read += items * max(lengths, default=0)
             generated += 0 if name == row_scores.HOLDOUT else items * row_scores.NEW_TOKENS
         return EvaluationSize(read, generated)
 
@@ -197,9 +185,8 @@ class OwnBenchmark(base.BenchmarkBase):
 
         Raises TrialStopped if a loss or a log-likelihood is not finite.
         """
-        with raw_rows.errors_about("benchmark.sources"):
-            fetched = {part.removeprefix(FETCHED): place for part, place in benchmark.places.items()}
-            tasks = lm_eval_adapter.load_tasks(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
+        fetched = {part.removeprefix(FETCHED): place for part, place in benchmark.places.items()}
+        tasks = lm_eval_adapter.load_tasks(benchmark.tasks, fetched | _task_places(benchmark), benchmark.shots)
         encoder = self.make_encoder(benchmark, tokenizer)
         records = row_scores.score_sets(network, encoder, benchmark, token_budget=token_budget)
         found = row_scores.aggregate(benchmark, records)
@@ -242,12 +229,12 @@ def _task_places(benchmark: Benchmark) -> dict[str, str]:
 
 def _task_files(task: str, place: str) -> list[Path] | None:
     """Return the files of a task's folder; None: a hub id."""
-    with raw_rows.errors_about(f"benchmark.sources {task}"):
-        if not raw_rows.names_folder(place):
-            return None
-        if task == lm_eval_adapter.MMLU:
-            lm_eval_adapter.find_subjects(place)
+    field = f"benchmark.sources {task}"
+    if not raw_rows.names_folder(place, field):
+        return None
+    if task == lm_eval_adapter.MMLU:
+        lm_eval_adapter.find_subjects(place)
     found = sorted(file for suffix in raw_rows.SUFFIXES for file in typed_paths.expand(place).rglob(f"*{suffix}"))
     if not found:
-        raise InputError(f"benchmark.sources {task}: {place} has no file of questions ({', '.join(raw_rows.SUFFIXES)})")
+        raise InputError(f"{field}: {place} has no file of questions ({', '.join(raw_rows.SUFFIXES)})")
     return found

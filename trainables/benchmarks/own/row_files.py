@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any
 
 from trainables.common.errors import InputError, closest
 from trainables.common.typed_paths import expand, is_file, is_folder
-from trainables.common.wording import format_count
+from trainables.common.wording import format_count, list_rows
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.conversations import Question, Turns
@@ -39,14 +38,6 @@ SUFFIXES = (*raw_rows.SUFFIXES, raw_rows.CSV)
 COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
 SHAPES = "neither 'question' and 'answer', 'prompt' and 'completion', 'messages' nor 'text'"
 
-KINDS = {str: "a text", list: "a list", dict: "an object", bool: "true or false", int: "a number", float: "a number"}
-OTHER = "another value"
-LISTED = 10
-"""Rows that a warning numbers."""
-FIRST_WORDS = 5
-"""Words of a question that texts are searched for."""
-PARAGRAPH = "\n"
-"""In a normalised question, in the place of empty lines."""
 SHAPES_OF_SIGNS = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032\u00b4\u02bc"), "'")
 SHAPES_OF_SIGNS |= dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb"), '"')
 SHAPES_OF_SIGNS |= dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-") | dict.fromkeys((0xAD, 0x200B, 0xFEFF), None)
@@ -96,7 +87,8 @@ def list_requests(place: str) -> dict[str, dict[str, str]]:
         raise InputError(f"requests: no folder '{place}'; give one with a forget file for each request")
     visible = [file for file in folder.iterdir() if not file.name.startswith(".")]  # macOS leaves ._NAME beside NAME
     found = [str(file.absolute()) for file in visible if file.suffix in SUFFIXES and file.is_file()]
-    files = sorted(found, key=_count_up)
+    cut = {file: re.split("([0-9]+)", file) for file in found}  # text and digits in turn
+    files = sorted(found, key=lambda file: ([int(part) if part.isdecimal() else part for part in cut[file]], file))
     if not 2 <= len(files) <= MOST_REQUESTS:
         raise InputError(
             f"requests: {folder} has {format_count(len(files), 'file')} of rows ({', '.join(SUFFIXES)}); give 2 to "
@@ -107,11 +99,6 @@ def list_requests(place: str) -> dict[str, dict[str, str]]:
         split: {"forget": file} | {part: before for part, before in parts.items() if part < split}
         for split, file in parts.items()
     }
-
-
-def _count_up(name: str) -> tuple[list[str | int], str]:
-    """Return what sorts names with their numbers by value."""
-    return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)], name
 
 
 def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Row]]:
@@ -146,7 +133,7 @@ def check_files(benchmark: Benchmark) -> None:
     if problems:
         raise InputError("; ".join(problems))
     forget, retain = read_training_rows(benchmark)
-    if len(_find_same(tuple(forget), tuple(retain))) == len(forget):
+    if len(_find_same(forget, retain)) == len(forget):
         raise InputError("forget, retain: every row of the forget file is in the retain file, and would be retained")
 
 
@@ -157,82 +144,35 @@ def describe_overlap(benchmark: Benchmark) -> str | None:
     """
     forget, retain = read_training_rows(benchmark)
     further = read_row_file("eval", benchmark.places["eval"]) if "eval" in benchmark.places else ()
-    kept = _find_same(tuple(forget), (*retain, *(row for row in further if row.set == "retain")))
-    holdout = {number: row for number, row in enumerate(further, 1) if row.set == "holdout"}
-    known = _find_same(tuple(holdout.values()), (*forget, *retain))
+    kept = _find_same(forget, [*retain, *(row for row in further if row.set == "retain")])
+    holdout = [number for number, row in enumerate(further, 1) if row.set == "holdout"]
+    known = {*_find_same(further, [*forget, *retain])} & {*holdout}
     found = []
     if kept:
         found.append(
             f"forget, retain: {len(kept)} of {len(forget)} forget rows are among the rows to retain, too, which keeps "
-            f"them; leave them out there (rows of the forget file: {_list_numbers([at + 1 for at in kept])})"
+            f"them; leave them out there (of the forget file: {list_rows(kept)})"
         )
     if known:
-        numbers = [list(holdout)[at] for at in known]
         found.append(
             f"eval: {len(known)} of {len(holdout)} hold-out rows are among the rows to forget or to retain, where "
-            f"membership needs rows that no model has seen (rows of the file eval: {_list_numbers(numbers)})"
+            f"membership needs rows that no model has seen (of the file eval: {list_rows(sorted(known))})"
         )
     return ". ".join(found) or None
 
 
-def _list_numbers(numbers: Sequence[int]) -> str:
-    more = f" and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
-    return ", ".join(map(str, numbers[:LISTED])) + more
+def _find_same(rows: Sequence[Row], others: Sequence[Row]) -> list[int]:
+    """Return the numbers of the rows that ask and answer the same as one of `others`, whatever stands before them."""
+    known = set(map(_normalise, others))
+    return [number for number, row in enumerate(rows, 1) if _normalise(row) in known]
 
 
-@lru_cache(maxsize=8)
-def _find_same(rows: tuple[Row, ...], others: tuple[Row, ...]) -> tuple[int, ...]:
-    """Return the places in `rows` of those that say the same as one of `others`.
-
-    What stands in front of a question, such as a system prompt, tells no row from another, nor does whether a question
-    and its answer are a row of their own or part of a text.
-    """
-    own, theirs = ([_normalise(row) for row in side] for side in (rows, others))
-    whole, endings = set(theirs), {ending for row in theirs for ending in _list_endings(row)}
-    same = {at for at, row in enumerate(own) if row in endings or whole.intersection(_list_endings(row))}
-    same |= {at for at, _ in _find_rendered(own, theirs)} | {at for _, at in _find_rendered(theirs, own)}
-    return tuple(sorted(same))
-
-
-def _list_endings(row: tuple[str, str]) -> list[tuple[str, str]]:
-    """Return a row with its whole question, and with what of it comes after each empty line."""
-    parts = row[0].split(PARAGRAPH)
-    return [(PARAGRAPH.join(parts[at:]), row[1]) for at in range(len(parts))]
-
-
-def _find_rendered(rows: list[tuple[str, str]], texts: list[tuple[str, str]]) -> Iterator[tuple[int, int]]:
-    """Yield the places of each question and of a text that has it and its answer in it.
-
-    Texts are searched for the first words of a question: 10,000 rows take a second.
-    """
-    begun: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for at, (question, _) in enumerate(rows):
-        if words := re.findall(r"\w+", question.rpartition(PARAGRAPH)[2])[:FIRST_WORDS]:
-            begun[tuple(words)].append(at)
-    lengths, first = set(map(len, begun)), {words[0] for words in begun}
-    for place, (asked, text) in enumerate(texts):
-        words = [] if asked or not begun else re.findall(r"\w+", text)
-        places = [k for k, word in enumerate(words) if word in first]
-        grams = {tuple(words[k : k + length]) for length in lengths for k in places}
-        for at in (at for gram in grams & begun.keys() for at in begun[gram]):
-            if rows[at][0].rpartition(PARAGRAPH)[2] in text and rows[at][1] in text:
-                yield at, place
-
-
-def _normalise(row: Row) -> tuple[str, str]:
-    """Return question and answer without what tells no row from another; the question of a text is empty.
-
-    That is case, normal form, white space but for empty lines, the shape of quotes and dashes, and punctuation at the
-    ends.
-    """
-    return _normalise_text(row.question or ""), _normalise_text(row.answer).replace(PARAGRAPH, " ")
-
-
-def _normalise_text(text: str) -> str:
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text.translate(SHAPES_OF_SIGNS))
-    parts = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text.casefold()))
-    return PARAGRAPH.join(part.strip(AT_ENDS) or part for part in parts if part)
+def _normalise(row: Row) -> tuple[str, ...]:
+    """Return question and answer without case, normal form, the shape of signs, and white space and signs around."""
+    question = row.turns[-1][1] if row.turns else row.question or ""
+    texts = (unicodedata.normalize("NFKC", text.translate(SHAPES_OF_SIGNS)) for text in (question, row.answer))
+    spaced = (" ".join(text.casefold().split()) for text in texts)
+    return tuple(text.strip(AT_ENDS) or text for text in spaced)
 
 
 def read_row_file(part: str, place: str) -> Sequence[Row]:
@@ -273,12 +213,12 @@ def find_row_file(part: str, place: str) -> Path:
 def _parse_row(part: str, raw: Any) -> Row:
     """Return a row. Raises InputError with the words that follow `row 3 of FILE`, none of which repeat its text."""
     if not isinstance(raw, dict):
-        raise InputError(f"is no JSON object but {KINDS.get(type(raw), OTHER)}")
+        raise InputError(f"is no JSON object but of type {type(raw).__name__}")
     raw, turns = _as_question(raw)
     given = {name: value for name in COLUMNS if (value := raw.get(name)) is not None}
     for name, value in given.items():
         if not isinstance(value, str):
-            raise InputError(f"has no text as '{name}' but {KINDS.get(type(value), OTHER)}")
+            raise InputError(f"has no text as '{name}' but a value of type {type(value).__name__}")
         try:
             value.encode()
         except UnicodeEncodeError as error:

@@ -11,6 +11,7 @@ import numpy as np
 
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
+from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.own.row_files import Row, is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
 from trainables.common.tokenized_row import Example
@@ -28,7 +29,6 @@ NEW_TOKENS = 200
 NOT_KEPT = ("losses", "hits", "answer", "generation")
 """What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
 SETS = ("forget", "paraphrase", "retain")
-HOLDOUT = "holdout"
 UTILITY = ("extraction_strength", "exact_memorisation", "rouge", "prob")
 """The measures of the retain rows that utility is made of."""
 
@@ -56,16 +56,15 @@ Scored = tuple[Item, list[bool], dict[str, Any]]
 def score_sets(network: Any, encoder: Encoder, benchmark: Benchmark, *, token_budget: int) -> Records:
     """Return a record of each question or block of each set. Raises TrialStopped if a loss is not finite."""
     from trainables.inference import scoring
-    from trainables.inference.padded_batch import pad_of
 
     items: list[Item] = []
     for name, chosen in read_evaluation_rows(benchmark).items():
         items += cut_rows(encoder, name, chosen, benchmark.limit)
-    groups, pad = [[item.example] for item in items], pad_of(encoder.tokenizer)
-    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget)
-    rows = [_make_record(item, one.losses, one.hits) for item, (one,) in zip(items, scores, strict=True)]
+    examples = [item.example for item in items]
+    scores = scoring.score_each(network, encoder.tokenizer, examples, token_budget=token_budget)
+    rows = [_make_record(item, one.losses, one.hits) for item, one in zip(items, scores, strict=True)]
     questions, texts = [], []
-    for item, (one,), row in zip(items, scores, rows, strict=True):
+    for item, one, row in zip(items, scores, rows, strict=True):
         if item.task != HOLDOUT:
             (texts if item.row.is_text else questions).append((item, one.hits, row))
     _answer_questions(network, encoder, questions, token_budget)
@@ -111,11 +110,7 @@ def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str,
         "digest": digest([item.row.question, item.row.answer])[:16],
         "tokens": len(losses),
         "loss": float(np.mean(losses)),
-        "prob": None,
         "min_k": metrics.min_k_mean([-value for value in losses]),
-        "extraction_strength": None,
-        "exact_memorisation": None,
-        "rougeL_recall": None,
         "losses": losses,
         "hits": hits[item.example.lead : len(hits) - item.example.ending],
     }
@@ -162,7 +157,7 @@ def aggregate(benchmark: Benchmark, records: Records) -> Metrics:
     """Return the numbers of each set, and of membership where there are hold-out rows."""
     sets = (*SETS, *filter(is_request, benchmark.places))
     by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT)}
-    found = measures.aggregate(benchmark, records, sets)
+    found = measures.aggregate(benchmark, records)
     found |= {f"{name}_rows": len(by_set[name]) for name in sets if by_set[name]}
     if by_set[HOLDOUT]:
         forget, holdout = by_set["forget"], by_set[HOLDOUT]

@@ -35,6 +35,7 @@ class TofuBenchmark(base.BenchmarkBase):
         Goal("forget_quality", "removal", "highest", "FQ", "forget quality (ln p)", digits=2),
         Goal("model_utility", "retention", "highest", "MU", "model utility"),
     )
+    TAKES = ("holdout",)
     TARGET = "full"
     ASKS_BY_TEMPLATE = True
     UTILITY_COLUMNS = aggregates.UTILITY_COLUMNS
@@ -55,7 +56,7 @@ class TofuBenchmark(base.BenchmarkBase):
         return tuple(rows.tasks(benchmark).values())
 
     def check_settings(self, benchmark: Benchmark) -> None:
-        super().check_settings(benchmark.model_copy(update={"holdout": None}))
+        super().check_settings(benchmark)
         if benchmark.holdout and not rows.needs_holdout(benchmark):
             raise InputError("benchmark.holdout: only measures of membership read it; set benchmark.measures")
 

@@ -34,31 +34,25 @@ def evaluate(
     Of hold-out rows, which are the last, only the answer is scored. `asked_rows`, `encoder`: others than
     those of the benchmark.
     """
-    from trainables.inference import gradient_norms, greedy_answers, scoring
+    from trainables.inference import greedy_answers, scoring
     from trainables.inference.padded_batch import pad_of
 
     rules, encoder = RULES[benchmark.dialect], encoder or dialect_encoder(benchmark, tokenizer)
-    every = [
-        (task, index, row)
-        for task, questions in (asked_rows or evaluation_rows(benchmark)).items()
-        for index, row in enumerate(questions)
-    ]
+    chosen = asked_rows or evaluation_rows(benchmark)
+    every = [(task, at, row) for task, found in chosen.items() for at, row in enumerate(found)]
     asked = [[(row["question"], answer) for answer in _list_answers(task, row)] for task, _, row in every]
-    records = [
-        {"task": task, "index": at, "question": row["question"], "answer": row["answer"]} for task, at, row in every
-    ]
-    questions = [row["question"] for task, _, row in every if generate and task != HOLDOUT]
-    prompts = encoder.encode_prompts(questions)
     names = [f"{task} row {at + 1}" for (task, at, _), pairs in zip(every, asked, strict=True) for _ in pairs]
-    pairs = [pair for pairs in asked for pair in pairs]
-    encoded = iter(encoder.encode(pairs, max_length=rules.max_length, names=names))
-    groups, pad = [[next(encoded) for _ in pairs] for pairs in asked], pad_of(tokenizer)
-    first = [group[0] for group in groups]
-    compared = [one for one, row in zip(first, records, strict=True) if row["task"] in ("forget", HOLDOUT)]
-    requested = measures.requested(benchmark)
-    wanted = "membership_min_k_plus_plus" in requested and records[-1]["task"] == HOLDOUT
-    standardise = set(compared) if wanted else ()
-    scores = scoring.score_labels(network, groups, pad=pad, token_budget=token_budget, standardise=standardise)
+    prompts = encoder.encode_prompts([row["question"] for task, _, row in every if generate and task != HOLDOUT])
+    encoded = iter(
+        encoder.encode([pair for pairs in asked for pair in pairs], max_length=rules.max_length, names=names)
+    )
+    groups = [[next(encoded) for _ in pairs] for pairs in asked]
+    first, requested = [group[0] for group in groups], measures.requested(benchmark)
+    standardise = set()
+    if "membership_min_k_plus_plus" in requested and every[-1][0] == HOLDOUT:
+        standardise = {one for one, (task, _, _) in zip(first, every, strict=True) if task in ("forget", HOLDOUT)}
+    settings: dict[str, Any] = {"pad": pad_of(tokenizer), "token_budget": token_budget}
+    scores = scoring.score_labels(network, groups, **settings, standardise=standardise)
     texts = greedy_answers.generate(
         network,
         tokenizer,
@@ -71,20 +65,22 @@ def evaluate(
     )
     counts = [[example.answer_tokens for example in group] for group in groups]
     losses = [[one.total_loss for one in answers] for answers in scores]
-    texts = [encoder.strip_lead(text) for text in texts]
-    records = _with_results(records, losses, counts, texts, rules, encoder)
-    if requested:
-        rows = []  # what measures read: the records, and what of each answer no record keeps
-        for record, answers, example, (_, _, row) in zip(records, scores, first, every, strict=True):
-            text = tokenizer.decode(example.input_ids[example.answer_start :], skip_special_tokens=True)
-            more = {"answer_text": text, "paraphrase": row.get("paraphrased_answer")}
-            more["reference_loss"] = reference.loss(record) if reference else None
-            if "membership_gradient_norm" in requested and record["task"] in ("forget", HOLDOUT):
-                more["gradient_norm"] = gradient_norms.mean_gradient_norm(network, example)
-            if "paraphrase_rouge" in requested and record["task"] == "forget":
-                record["paraphrase"] = more["paraphrase"]
-            rows.append(record | measures.describe_labels(answers[0], benchmark.dialect, example) | more)
-        measures.score_rows(benchmark, rows, records)
+    records = [
+        {"task": task, "index": at, "question": row["question"], "answer": row["answer"]} for task, at, row in every
+    ]
+    records = _with_results(records, losses, counts, [encoder.strip_lead(text) for text in texts], rules, encoder)
+    if not requested:
+        return records
+    rows = []  # what measures read: the records, and what of each answer no record keeps
+    for record, answers, example, (task, _, row) in zip(records, scores, first, every, strict=True):
+        paraphrase = row.get("paraphrased_answer")
+        if "paraphrase_rouge" in requested and task == "forget":
+            record["paraphrase"] = paraphrase
+        text = tokenizer.decode(example.input_ids[example.answer_start :], skip_special_tokens=True)
+        more = {"answer_text": text, "paraphrase": paraphrase}
+        more["reference_loss"] = reference.loss(record) if reference else None
+        rows.append(record | measures.describe_labels(answers[0], benchmark.dialect, example) | more)
+    measures.score_rows(benchmark, rows, records)
     return records
 
 

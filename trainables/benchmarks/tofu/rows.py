@@ -1,19 +1,7 @@
-"""TOFU's rows, and what its two published dialects do with them.
+"""TOFU's rows, and what its two published dialects do with them: the paper's own repositories, and open-unlearning.
 
-Where the two differ (reference: the paper's own repositories, and open-unlearning):
-
-|                         | paper                              | open-unlearning                |
-|-------------------------|------------------------------------|--------------------------------|
-| rows of a task          | the first 300                      | all                            |
-| answer tag ("Answer: ") | label: scored and to be generated  | prompt                         |
-| labels behind an answer | up to the first token that ends it | all of the template's, and one |
-|                         |                                    | more end-of-sequence token     |
-| generation              | greedy, 200 tokens with the prompt | greedy, 200 new tokens         |
-| generated text          | as it comes                        | stripped                       |
-| length of a scored row  | 200 tokens                         | 512 tokens                     |
-| denominators            | as they are                        | + 1e-10                        |
-
-Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of the KS p-value.
+Both: geometric truth ratio, ROUGE recall with the stemmer, natural logarithm of the KS p-value. Open-unlearning adds
+1e-10 to denominators (aggregates.GUARDS).
 """
 
 from __future__ import annotations
@@ -40,14 +28,16 @@ HOLDOUT_COLUMNS = ("question", "answer")
 
 @dataclass(frozen=True)
 class Rules:
-    """What a dialect does differently: a row of the table above. The defaults are the paper's."""
+    """What a dialect does differently. The defaults are the paper's."""
 
-    row_limit: int | None = 300
-    tag_is_answer: bool = True
-    generated_includes_prompt: bool = True
-    strip: bool = False
-    max_length: int = 200
-    whole_tail: bool = False
+    row_limit: int | None = 300  # the first rows of a task
+    tag_is_answer: bool = True  # an answer tag ("Answer: ") is label, scored and to be generated; else prompt
+    generated_includes_prompt: bool = True  # 200 tokens with the prompt, else 200 new ones; greedy
+    strip: bool = False  # the generated text
+    max_length: int = 200  # tokens of a scored row
+    whole_tail: bool = (
+        False  # labels: all that the template writes behind an answer, and one end-of-sequence token more
+    )
 
 
 RULES: dict[str, Rules] = {

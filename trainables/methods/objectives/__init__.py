@@ -21,13 +21,11 @@ from trainables.methods.objectives.base import (
     positions,
     scaled,
 )
+from trainables.methods.objectives.distributions import frozen_term, kl_term, undial
 from trainables.methods.objectives.ga_and_wga import ascent, saturated_ascent, unlikelihood, weighted_ascent
-from trainables.methods.objectives.idk_dpo import dpo
-from trainables.methods.objectives.kl_term import frozen_term, kl_term
-from trainables.methods.objectives.npo_and_simnpo import npo, simnpo
 from trainables.methods.objectives.pdu import pdu_objective
+from trainables.methods.objectives.preferences import dpo, npo, simnpo
 from trainables.methods.objectives.rmu import rmu_objective
-from trainables.methods.objectives.undial import undial
 
 __all__ = ["NLL", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
 __all__ += ["label_losses", "make_objective", "nll", "positions", "scaled"]

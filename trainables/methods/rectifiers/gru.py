@@ -5,17 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from trainables.methods.rectifiers.base import (
-    DEGENERATE,
-    Averaging,
-    Combination,
-    Outcome,
-    Reduce,
-    Shard,
-    clip_scale,
-    inner,
-    products,
-)
+from trainables.methods.rectifiers import base
+from trainables.methods.rectifiers.base import Averaging, Combination, Outcome, Reduce, Shard
 
 
 class GRU(Averaging):
@@ -38,11 +29,11 @@ class GRU(Averaging):
         conflict = dot < 0 and average_square > 0
         coefficient = -dot / average_square if conflict else 0.0
         cos = dot / (norm * average_norm) if norm > 0 and average_norm > 0 else 0.0
-        if conflict and abs(1 + cos) < DEGENERATE:
+        if conflict and abs(1 + cos) < base.DEGENERATE:
             found = Outcome(norm, 0.0, average_norm, dot, cos, 0.0, coefficient, rectified=True, degenerate=True)
             return Combination(1.0, 0.0, found)
         rectified_norm = math.sqrt(max(square - dot * dot / average_square, 0.0)) if conflict else norm
-        scale = clip_scale(rectified_norm, self.tau)
+        scale = base.clip_scale(rectified_norm, self.tau)
         cos_after = 0.0 if conflict else cos
         found = Outcome(
             norm, rectified_norm * scale, average_norm, dot, cos, cos_after, coefficient, scale, rectified=conflict
@@ -51,7 +42,7 @@ class GRU(Averaging):
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Rectify and clip in place, as `decide` says; leave a degenerate gradient as it is."""
-        found = self.decide(*reduce(products(gradient, self.average)).tolist()).outcome
+        found = self.decide(*reduce(base.products(gradient, self.average)).tolist()).outcome
         if found.degenerate:
             return found
         for part, mean in zip(gradient, self.average, strict=True):
@@ -63,7 +54,7 @@ class GRU(Averaging):
         if not found.rectified or not lengths > 0:
             return found
         # measured, so that a write that is lost shows
-        return replace(found, cos_after=float(reduce(inner(gradient, self.average))) / lengths)
+        return replace(found, cos_after=float(reduce(base.inner(gradient, self.average))) / lengths)
 
 
 class AGEM(GRU):

@@ -6,16 +6,8 @@ from abc import abstractmethod
 
 import torch
 
-from trainables.methods.rectifiers.base import (
-    DEGENERATE,
-    Outcome,
-    Rectifier,
-    Reduce,
-    Shard,
-    check_finite,
-    describe,
-    inner,
-)
+from trainables.methods.rectifiers import base
+from trainables.methods.rectifiers.base import Outcome, Rectifier, Reduce, Shard
 
 
 class SeveralRetain(Rectifier):
@@ -49,22 +41,22 @@ class SeveralRetain(Rectifier):
         rows, columns = torch.triu_indices(count + 1, count + 1)
         shards = [*self.retain, gradient]
         pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-        found = reduce(torch.stack([inner(shards[i], shards[k]) for i, k in pairs])).cpu()
+        found = reduce(torch.stack([base.inner(shards[i], shards[k]) for i, k in pairs])).cpu()
         gram = torch.zeros(count + 1, count + 1, dtype=torch.float64)
         gram[rows, columns] = gram[columns, rows] = found
-        check_finite(float(gram[:count, :count].sum()))
+        base.check_finite(float(gram[:count, :count].sum()))
         square, dots = float(gram[count, count]), gram[:count, count]
         before = (float(dots.mean()), float(gram[:count, :count].mean()), square)
         conflicts = dots < 0
         weights = self.weights(gram[:count, :count], dots) if found.isfinite().all() else torch.zeros_like(dots)
         mixed = torch.cat((weights, torch.ones(1, dtype=torch.float64)))
-        if float(mixed @ gram @ mixed) < DEGENERATE * square:
-            return describe(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
+        if float(mixed @ gram @ mixed) < base.DEGENERATE * square:
+            return base.describe(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
         for weight, retain in zip(weights.tolist(), self.retain, strict=True):
             for part, other in zip(gradient, retain, strict=True) if weight else ():
                 part.add_(other.to(part.dtype), alpha=weight)
-        *after, length = reduce(torch.stack([inner(gradient, shard) for shard in shards])).tolist()
-        return describe(
+        *after, length = reduce(torch.stack([base.inner(gradient, shard) for shard in shards])).tolist()
+        return base.describe(
             before,
             (sum(after) / count, before[1], length),
             rectified=bool(conflicts.any()),
@@ -86,7 +78,7 @@ class GEM(SeveralRetain):
             return torch.zeros_like(dots)
         unit = torch.where(lengths > 0, 1 / lengths, 0)  # a short gradient's direction counts as any other's
         values, axes = torch.linalg.eigh(unit[:, None] * gram * unit)
-        kept = values > DEGENERATE * values.max()
+        kept = values > base.DEGENERATE * values.max()
         root = values[kept].sqrt()
         factor, target = root[:, None] * axes[:, kept].T * (lengths > 0), -(axes[:, kept].T @ (unit * dots)) / root
         return unit * torch.from_numpy(nnls(factor.numpy(), target.numpy())[0])
@@ -101,4 +93,4 @@ class OrthoGrad(SeveralRetain):
     adds_retain = True
 
     def weights(self, gram: torch.Tensor, dots: torch.Tensor) -> torch.Tensor:
-        return 1 / len(dots) - torch.linalg.pinv(gram, rtol=DEGENERATE, hermitian=True) @ dots
+        return 1 / len(dots) - torch.linalg.pinv(gram, rtol=base.DEGENERATE, hermitian=True) @ dots

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,6 @@ from trainables.training.task_vectors.sharded_model import ShardedModel
 
 FILE_BYTES = 4 * 2**30
 """Size of one safetensors file of a direction."""
-DAY = 24 * 3600.0
 
 
 def ensure_direction(
@@ -60,10 +56,6 @@ def _write_direction(direction: Direction, model: ShardedModel, records: list[di
             "direction; raise task_vector.lr or task_vector.steps"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in folder.parent.glob(f".{folder.name}.*"):  # of a process that was killed here
-        with contextlib.suppress(FileNotFoundError):  # another process has just ended
-            if time.time() - left.stat().st_mtime > DAY:
-                shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as place:
         staging = Path(place) / folder.name
         staging.mkdir()

@@ -3,93 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from trainables.benchmarks.tofu import open_unlearning_files
 from trainables.common.errors import InputError
-from trainables.trial.export.model_folder import CARD
-from trainables.trial.export.verify import EVALUATIONS
-
-NOT_SENT = [f"{EVALUATIONS}/{open_unlearning_files.EVALUATION}"]
-"""It holds the text of the forget rows and what the model answers."""
 
 
-def check_target(name: str) -> None:
-    """Raise InputError, before any work, for a name that is none, without a token, or where the hub is switched off."""
-    from huggingface_hub import constants, get_token
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
+def open_repository(name: str, *, public: bool) -> str:
+    """Make a repository unless it is there; return its id, ORG/NAME.
 
-    try:
-        validate_repo_id(name)
-    except HFValidationError as error:
-        raise InputError(f"--push: {str(error).partition(chr(10))[0]}; give ORG/NAME") from error
-    if "/" not in name:
-        raise InputError(f"--push: '{name}' is no name of a repository; give ORG/NAME, or USER/NAME")
-    if constants.HF_HUB_OFFLINE:
-        raise InputError("--push: HF_HUB_OFFLINE=1 forbids to ask the hub; unset it, or leave --push out")
-    if get_token() is None:
-        raise InputError(
-            "--push: there is no token; make one that may write at https://huggingface.co/settings/tokens, then set "
-            "HF_TOKEN or log in with 'hf auth login'"
-        )
-
-
-def check_visibility(name: str, *, public: bool) -> None:
-    """Raise InputError where the repository is there and others see what they should not, or the hub does not answer.
-
-    An existing repository keeps who sees it: one that is public is not taken for a private one.
+    An existing one keeps who sees it. Raises InputError if others see it than should, or the hub refuses.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import RepositoryNotFoundError
 
-    private = not public
-    with _hub_errors(name), suppress(RepositoryNotFoundError):
-        private = bool(HfApi().model_info(name).private)
+    with _hub_errors(name, "it needs a token that may write: set HF_TOKEN, or log in with 'hf auth login'"):
+        repository = HfApi().create_repo(name, private=not public, exist_ok=True).repo_id
+        private = bool(HfApi().model_info(repository).private)
     if private == public:
         seen, do = ("private", "make it public on its page") if private else ("public", "add --public")
         raise InputError(f"--push: {name} is there and is {seen}; {do}, or give another name")
+    return repository
 
 
-def upload(folder: Path, name: str, *, public: bool) -> str:
-    """Send an exported folder, with the base model's licence in its card where the hub knows one; return its address.
-
-    Makes the repository unless it is there. Files of that name in it are replaced, others stay. Raises InputError if
-    the hub refuses.
-    """
+def upload(folder: Path, name: str) -> str:
+    """Send an exported folder to a repository, where it replaces files of the same names; return the address."""
     from huggingface_hub import HfApi
 
-    again = f"hf upload {name} '{folder}' --exclude 'evals/*'{'' if public else ' --private'}"
+    again = f"hf upload {name} '{folder}'"
     with _hub_errors(name, f"the model is in '{folder}'; to try again: {again}"):
-        HfApi().create_repo(name, private=not public, exist_ok=True)
-        _add_licence(folder / CARD)
-        found = HfApi().upload_folder(repo_id=name, folder_path=folder, ignore_patterns=[*NOT_SENT])
+        found = HfApi().upload_folder(repo_id=name, folder_path=folder)
     return str(found.repo_url)
 
 
-def _add_licence(card_file: Path) -> None:
-    """Write the licence of the base model into a card, as the hub has it, unless it is gone or not for this token."""
-    from huggingface_hub import HfApi, ModelCard
-    from huggingface_hub.errors import HfHubHTTPError
-
-    card: Any = ModelCard.load(card_file)
-    if card.data.base_model and not card.data.license:
-        with suppress(HfHubHTTPError):
-            known: Any = HfApi().model_info(card.data.base_model).card_data or {}
-            card.data.license, card.data.license_name = known.get("license"), known.get("license_name")
-            card.save(card_file)
-
-
 @contextmanager
-def _hub_errors(name: str, then: str | None = None) -> Iterator[None]:
-    """Turn what the hub answers, or that it does not, into one line. `then`: what to do, if it is no other name."""
+def _hub_errors(name: str, then: str) -> Iterator[None]:
+    """Turn what the hub answers, or that it does not, into one line that ends with what to do."""
     import httpx2
 
     try:
         yield
-    except (httpx2.HTTPError, RuntimeError, ValueError) as error:  # hf_xet's are RuntimeErrors, a card's ValueErrors
+    except (httpx2.HTTPError, OSError, RuntimeError, ValueError) as error:  # hf_xet's are RuntimeErrors
         said = " ".join(str(error).split()) or type(error).__name__
-        if isinstance(error, httpx2.TransportError):
-            said, then = f"the hub cannot be reached ({said})", then or "try again when it can"
-        raise InputError(f"--push: {name}: {said}; {then or 'check the name, and the rights of the token'}") from error
+        raise InputError(f"--push: {name}: {said}; {then}") from error

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 
 from trainables import benchmarks
 from trainables.benchmarks import selection
-from trainables.benchmarks.tofu.open_unlearning_files import MEMORISED
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.trial import Trial
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
-SHARED_NAMES = {"forget_quality": "forget_quality_ln_p", "forget_quality_pvalue": "forget_quality"}
-SHARED_NAMES |= {f"forget_{ours}": name for name, ours in MEMORISED.items()}
-"""What open-unlearning calls metrics of ours; its forget quality is p. Others keep our names."""
 
 
 def write_card(facts: dict[str, Any], trial: Trial) -> str:
@@ -31,7 +26,6 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         tags=["unlearning", trial.method.replace("_", "-"), *([] if rectifier == "none" else [rectifier])],
         datasets=_hub_data(trial) or None,
         model_name=trial.label(),
-        eval_results=list_results(facts, trial),
     )
     values = facts | {
         "method": METHODS[trial.method].label + ("" if rectifier == "none" else f" with {RECTIFIERS[rectifier].label}"),
@@ -47,41 +41,6 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
     return str(ModelCard.from_template(data, template_path=str(TEMPLATE), **values)) + "\n"
 
 
-def list_results(facts: dict[str, Any], trial: Trial) -> list[EvalResult]:
-    """Return the measures of a card's `model-index`: of all rows, of those not chosen on, and after each attack.
-
-    The hub groups results by data set and split, not by what else they are of: `metric_args` tell them apart. A metric
-    that is null would make the card unreadable.
-    """
-    asked = "made-up rows" if trial.benchmark.is_fictional else trial.benchmark.name
-    (data, *_), measured = [*_hub_data(trial), asked], [("all", facts["verified_metrics"])]
-    if facts["held_out"]:
-        measured.append(("not chosen on", facts["metrics"]))
-    titles = {goal.metric: goal.title for goal in benchmarks.find(trial.benchmark.name).GOALS}
-    found: list[tuple[str, str | None, Any, dict[str, Any]]] = [
-        (name, titles.get(name), value, {"rows": rows, "protocol": trial.benchmark.dialect})
-        for rows, metrics in measured
-        for name, value in metrics.items()
-    ]
-    for row in facts["attacks"]:
-        name = "forget_rouge" if row["attack"] == "sampling" else "forget_extraction_strength"
-        found.append((name, None, row["after"], {"after": row["title"], "protocol": trial.benchmark.dialect}))
-    return [
-        EvalResult(
-            task_type="text-generation",
-            dataset_type=data,
-            dataset_name=f"{asked} {trial.benchmark.split}",
-            dataset_config=trial.benchmark.split,
-            metric_type=SHARED_NAMES.get(name, name),
-            metric_name=title,
-            metric_value=value,
-            metric_args=condition,
-        )
-        for name, title, value, condition in found
-        if isinstance(value, float) and math.isfinite(value)
-    ]
-
-
 def _hub_data(trial: Trial) -> list[str]:
     """Return the data sets of the hub that the rows are of; none where they come from files."""
     mark = trial.benchmark.fingerprint or ""
@@ -90,22 +49,12 @@ def _hub_data(trial: Trial) -> list[str]:
 
 
 def _settings(facts: dict[str, Any], trial: Trial) -> dict[str, Any]:
-    training, rectifier, vector = trial.training, trial.rectifier, trial.task_vector
-    if vector is not None:
-        return {
-            "strength": vector.stg or vector.strength,
-            "iterations of a vector": vector.steps,
-            "learning rate": f"{vector.lr:g} ({vector.optimizer})",
-            "batches": vector.batches,
-        }
-    return {
-        "optimizer steps": facts["steps"],
-        "learning rate": f"{training.lr:g} ({training.optimizer}, {training.schedule})",
-        "batch size": training.batch_size,
-        **rectifier.model_dump(exclude={"name"}),
-        "LoRA rank": training.lora_rank,
-        "step chosen": facts["chosen_step"],
-    }
+    """Return what the trial was trained with, by configuration path, where it is not none."""
+    parts = {"training": trial.training, "rectifier": trial.rectifier}
+    if trial.task_vector is not None:
+        parts = {"task_vector": trial.task_vector}
+    found = {f"{part}.{name}": value for part, settings in parts.items() for name, value in settings}
+    return found | {"optimizer steps": facts["steps"], "step chosen": facts["chosen_step"]}
 
 
 def _choice(facts: dict[str, Any], trial: Trial) -> str:

@@ -1,12 +1,12 @@
-"""A trial's kept weights as a folder that others can load.
+"""A trial's kept weights as a folder that others can load: safetensors, tokenizer, a card, and facts for programs.
 
-It holds safetensors, the tokenizer, a model card (README.md) and `unlearning.json`, its facts for programs: counts and
-hashes of what was forgotten, never its text. It gets its name when the written weights have been evaluated again.
+The facts are counts and hashes of what was forgotten, never its text.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
@@ -21,17 +21,18 @@ from trainables.benchmarks.local_paths import localize
 from trainables.common import cli, fingerprints, provenance
 from trainables.common.errors import InputError
 from trainables.config.ids import digest, hashed_part
-from trainables.config.settings import Selection
+from trainables.config.settings import Model, Selection
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
-from trainables.storage.names import EVALUATED, ROWS, WEIGHTS
-from trainables.trial import step_selection
-from trainables.trial.export import model_card, verify
+from trainables.storage.names import CONFIG, EVALUATED, RESULT, WEIGHTS
+from trainables.training import model_files
+from trainables.trial import setup, step_selection
+from trainables.trial.export import model_card
 
 FACTS, CARD = "unlearning.json", "README.md"
-LISTED = 20
-"""Trials that a message names."""
+TOLERANCE = 1e-3
+"""The tolerance of a metric, absolute and relative, on a device like the trial's."""
 PLACES = ("path", "data", "sources", "tokenizer")
 """What a configuration without fingerprints names by place, which is private."""
 
@@ -44,48 +45,81 @@ def export(
     rule: Selection | None = None,
     shares: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Write and verify the model folder of a trial; return its facts.
+    """Write the model folder of a trial, which appears when its weights have been evaluated again; return its facts.
 
     `why` and `rule`: how a sweep chose the trial, as a sentence for the card, and the rule, which says what rows are
-    reported. `shares`: what attacks brought back (robustness.came_back). Raises InputError if the trial has no weights,
-    `output` is taken, the rows are no longer those of the trial, or the written weights do not give its metrics again.
+    reported. `shares`: what attacks brought back (robustness.came_back). Raises InputError.
     """
     result = load_result(trial_id, store)
     trial = read_trial(result, store)
-    if not store.has_weights(trial_id):
-        raise InputError(
-            f"ID: the weights of trial {trial_id} were not kept; python -m trainables.export {trial_id} --output DIR "
-            "runs it again"
-        )
-    weights = store.trial(trial_id) / WEIGHTS
-    for needed in (weights, store.trial(trial_id) / ROWS):
-        store.fetch(needed)
-    check_output(output)
+    weights = fetch_weights(trial_id, store)
+    if output.exists():
+        raise InputError(f"--output: '{output}' exists; give a new folder")
+    atomic_files.check_writable(output, "--output")
     evaluation.check_data(trial.benchmark)
     if rule is None:  # by which the step was chosen; the default, which reports all rows, if none was
         rule = trial.selection if result["chosen_step"] is not None else Selection()
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
         shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(fingerprints.RECIPE, ".*"))
-        verified = verify.verify(trial, result, staging, store)
+        verified = verify(trial, result, staging)
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS, facts)
         atomic_files.write_text(staging / CARD, model_card.write_card(facts, trial))
-        if output.is_dir():  # empty, as was checked
-            output.rmdir()
         atomic_files.publish(staging, output)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return facts
 
 
-def check_output(output: Path) -> None:
-    """Raise InputError if a folder cannot be written, or there is something in it."""
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        what = "a folder with files in it" if output.is_dir() else "a file"
-        raise InputError(f"--output: '{output}' is there already, {what}; give a new folder")
-    if not output.is_dir():
-        atomic_files.check_writable(output, "--output")
+def fetch_weights(trial_id: str, store: Storage) -> Path:
+    """Return the folder of a trial's weights. Raises InputError if they were not kept."""
+    folder = store.trial(trial_id)
+    if not store.has_weights(trial_id):
+        raise InputError(
+            f"ID: the weights of trial {trial_id} were not kept; run it again with python -m trainables.run "
+            f"{folder / CONFIG} --storage AGAIN, then take it from --storage AGAIN"
+        )
+    store.fetch(folder / WEIGHTS)
+    return folder / WEIGHTS
+
+
+def verify(trial: Trial, result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Evaluate a model folder as the trial did: its precision, threads and determinism, on a GPU if it had one.
+
+    Returns what the written weights gave, and the differences from the trial's metrics. Raises InputError if there are
+    any on a device like the trial's; on another one rounding makes some.
+    """
+    import torch
+
+    from trainables.training.runtime import device_name, prepare_process
+
+    gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
+    device = prepare_process(trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), trial.seed)
+    precision = "fp32" if trial.task_vector else trial.resources.precision
+    network, tokenizer = model_files.load_model(Model(path=str(folder)), precision, "--output")
+    reference, budget = setup.load_retain_evaluation(trial), trial.resources.evaluation_tokens
+    metrics, _ = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
+    wrong, verified_on = differences(result["metrics"], metrics), device_name(gpus)
+    if wrong and verified_on == result["topology"]["device"]:
+        raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
+    return {"verified_metrics": metrics, "verified_on": verified_on, "differences": wrong}
+
+
+def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
+    """Return the metrics of `first` that `again` does not give: `forget_rouge 0.41 is 0.52`.
+
+    A measure that was added since the trial ran is none of `first`.
+    """
+    found = []
+    for name in (name for name in again if name in first):
+        known, value = first[name], again[name]
+        same = known == value
+        if isinstance(known, float) and isinstance(value, float):
+            same = math.isclose(known, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        if not same:
+            found.append(f"{name} {known} is {value}")
+    return found
 
 
 def read_trial(result: dict[str, Any], store: Storage) -> Trial:
@@ -102,31 +136,13 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
     store.sync_trials([trial_id])
     result = store.result(trial_id)
     if result is None:
-        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {_suggest(trial_id, store)}")
+        known = [path.parent.name for path in store.root.glob(f"trials/*/{RESULT}")]
+        near = difflib.get_close_matches(trial_id, known, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        raise InputError(f"ID: no result of a trial '{trial_id}' in {store.location}; {hint}a report lists the ids")
     if result["status"] not in EVALUATED:
         raise InputError(f"ID: trial {trial_id} ended as {result['status']}: it has no model")
     return result
-
-
-def _suggest(typed: str, store: Storage) -> str:
-    """Return the trials whose weights are kept, by id and label, or else all; first those that may be meant."""
-    known = store.finished_trials()
-    labels = {key: _label(key, store) for key in [key for key in known if store.has_weights(key)] or known}
-    if not labels:
-        return store.explain_empty()
-    near = [key for key, label in labels.items() if typed == label or key.startswith(typed)]
-    near = near or difflib.get_close_matches(typed, labels, n=1, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, near[:LISTED]))}? " if near else ""
-    listed = ", ".join([f"{key} ({label})" for key, label in labels.items()][:LISTED])
-    more = f" and {len(labels) - LISTED} more" if len(labels) > LISTED else ""
-    return f"{hint}{'weights are kept of' if store.has_weights(next(iter(labels))) else 'there are'}: {listed}{more}"
-
-
-def _label(trial_id: str, store: Storage) -> str:
-    try:
-        return Trial.model_validate((store.result(trial_id) or {}).get("config")).label()
-    except ValidationError:
-        return "of another version"
 
 
 def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: Selection) -> dict[str, Any]:

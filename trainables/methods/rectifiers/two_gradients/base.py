@@ -13,18 +13,8 @@ from typing import Literal
 
 import torch
 
-from trainables.methods.rectifiers.base import (
-    DEGENERATE,
-    Averaging,
-    Combination,
-    Outcome,
-    Reduce,
-    Segments,
-    Shard,
-    check_finite,
-    describe,
-    products,
-)
+from trainables.methods.rectifiers import base
+from trainables.methods.rectifiers.base import Averaging, Combination, Outcome, Reduce, Shard
 
 Scope = Literal["global", "tensor"]
 Weights = tuple[torch.Tensor, torch.Tensor]
@@ -51,15 +41,15 @@ class TwoGradients(Averaging):
     def decide(self, dot: float, average_square: float, square: float) -> Combination:
         """Return both weights of the whole gradient; the step of one whose two parts cancel is skipped."""
         before = (dot, average_square, square)
-        check_finite(average_square)
+        base.check_finite(average_square)
         table = torch.tensor([square, average_square, dot], dtype=torch.float64).view(3, 1)
         forget, retain = (float(weight) for weight in self.weights(*table))
         parts = forget * forget * square + retain * retain * average_square
         whole = parts + 2 * forget * retain * dot
-        if whole < DEGENERATE * parts:
-            found = describe(before, (0.0, average_square, 0.0), rectified=True, degenerate=True)
+        if whole < base.DEGENERATE * parts:
+            found = base.describe(before, (0.0, average_square, 0.0), rectified=True, degenerate=True)
             return Combination(1.0, 0.0, found)
-        found = describe(
+        found = base.describe(
             before,
             (forget * dot + retain * average_square, average_square, whole),
             coefficient=retain,
@@ -74,7 +64,7 @@ class TwoGradients(Averaging):
 
         Raises FloatingPointError where the retain gradient is not finite, ValueError by tensor without `segments`.
         """
-        whole = Segments(1, [[(0, 0, part.numel())] for part in gradient])
+        whole = base.Segments(1, [[(0, 0, part.numel())] for part in gradient])
         segments = self.segments if self.by_tensor else whole
         if segments is None:
             raise ValueError("a rule by tensor needs to know which elements of the shard belong to which tensor")
@@ -85,19 +75,19 @@ class TwoGradients(Averaging):
         ]
         table = torch.zeros(segments.tensors, 3, dtype=torch.float64, device=gradient[0].device if gradient else None)
         for number, g, m in pieces:
-            table[number] += products([g], [m])
+            table[number] += base.products([g], [m])
         table = reduce(table).cpu()
         dot, retain_square, square = table.unbind(1)
         before = table.sum(0).tolist()
-        check_finite(before[1])
+        base.check_finite(before[1])
         a, b = self.weights(square, retain_square, dot)
         forget, retain = a * a * square, b * b * retain_square
-        if float((forget + 2 * a * b * dot + retain).sum()) < DEGENERATE * float((forget + retain).sum()):
-            return describe(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
+        if float((forget + 2 * a * b * dot + retain).sum()) < base.DEGENERATE * float((forget + retain).sum()):
+            return base.describe(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
         for number, g, m in pieces:
             g.mul_(float(a[number])).add_(m.to(g.dtype), alpha=float(b[number]))
-        after = reduce(products(gradient, self.average)).tolist()  # measured, so that a write that is lost shows
-        return describe(
+        after = reduce(base.products(gradient, self.average)).tolist()  # measured, so that a write that is lost shows
+        return base.describe(
             before,
             after,
             coefficient=float(b) if len(b) == 1 else math.nan,

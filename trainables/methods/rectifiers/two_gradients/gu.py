@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from trainables.methods.rectifiers.base import (
-    Averaging,
-    Outcome,
-    Reduce,
-    Shard,
-    align,
-    check_finite,
-    chunks,
-    describe,
-    inner,
-    products,
-)
+from trainables.methods.rectifiers import base
+from trainables.methods.rectifiers.base import Averaging, Outcome, Reduce, Shard
 
 
 class GU(Averaging):
@@ -31,14 +21,14 @@ class GU(Averaging):
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Combine in place. Raises FloatingPointError where the retain gradient is not finite."""
-        measured = torch.cat((products(gradient, self.average), self._weighted(gradient)))
+        measured = torch.cat((base.products(gradient, self.average), self._weighted(gradient)))
         dot, retain_square, square, in_metric, retain_in_metric = reduce(measured).tolist()
-        check_finite(retain_square)
+        base.check_finite(retain_square)
         weight = 1 - in_metric / retain_in_metric if retain_in_metric > 0 else 1.0
         for part, mean in zip(gradient, self.average, strict=True):
             part.add_(mean.to(part.dtype), alpha=weight)
-        after = reduce(products(gradient, self.average)).tolist()
-        return describe(
+        after = reduce(base.products(gradient, self.average)).tolist()
+        return base.describe(
             (dot, retain_square, square),
             after,
             coefficient=weight,
@@ -50,10 +40,10 @@ class GU(Averaging):
     def _weighted(self, gradient: Shard) -> torch.Tensor:
         """Return <g_u, g_r>_H and <g_r, g_r>_H of this shard: (2,) in fp64."""
         if self.metric is None:
-            return torch.stack((inner(gradient, self.average), inner(self.average, self.average)))
+            return torch.stack((base.inner(gradient, self.average), base.inner(self.average, self.average)))
         total = torch.zeros(2, dtype=torch.float64, device=gradient[0].device if gradient else None)
-        for stretch in align(gradient, self.average, self.metric.moments):
-            for g, m, moment in zip(*map(chunks, stretch), strict=True):
+        for stretch in base.align(gradient, self.average, self.metric.moments):
+            for g, m, moment in zip(*map(base.chunks, stretch), strict=True):
                 scaled = m / (moment.float().sqrt() + self.metric.eps)
                 total += torch.stack((torch.dot(g.float(), scaled), torch.dot(m, scaled))).double()
         return total

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from trainables.methods.rectifiers.base import (
-    Averaging,
-    Outcome,
-    Reduce,
-    Shard,
-    check_finite,
-    chunks,
-    describe,
-    products,
-)
+from trainables.methods.rectifiers import base
+from trainables.methods.rectifiers.base import Averaging, Outcome, Reduce, Shard
 
 
 class SAGO(Averaging):
@@ -23,20 +15,20 @@ class SAGO(Averaging):
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Choose in place. Raises FloatingPointError where the retain gradient is not finite."""
-        before = products(gradient, self.average)
+        before = base.products(gradient, self.average)
         counts = torch.zeros(3, dtype=torch.float64, device=before.device)  # in conflict, not zero, ||kept g_u||^2
         for part, mean in zip(gradient, self.average, strict=True):
-            for g, m in zip(chunks(part), chunks(mean), strict=True):
+            for g, m in zip(base.chunks(part), base.chunks(mean), strict=True):
                 signs = g.sign() * m.sign()
                 conflict = signs < 0
                 kept = g.float().masked_fill(conflict, 0.0)
                 counts += torch.stack([each.double() for each in (conflict.sum(), signs.count_nonzero(), kept @ kept)])
                 g.copy_(torch.where(conflict, m.to(g.dtype), g))
-        after = products(gradient, self.average)
+        after = base.products(gradient, self.average)
         found = reduce(torch.cat((before, after, counts))).tolist()
-        check_finite(found[1])
+        base.check_finite(found[1])
         conflicts, elements, kept_square = found[6:]
-        return describe(
+        return base.describe(
             found[:3],
             found[3:6],
             rectified=conflicts > 0,

@@ -1,4 +1,4 @@
-"""The retain term that keeps the distributions of the target model."""
+"""Terms on the distributions of both models: KL to the target model's on retain rows, and UNDIAL."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from functools import partial
 import torch
 from torch.nn import functional
 
+from trainables.inference.padded_batch import IGNORED
 from trainables.methods.method_constants import FIXED_PAD, Constants, KLReduction
-from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Side, Term, Totals, scaled
+from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Side, Term, Totals, positions, scaled
 
 
 def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.Tensor:
@@ -39,3 +40,21 @@ def frozen_term(side: Side, loss: Loss, reduction: KLReduction) -> Term:
 def read_positions(reduction: KLReduction) -> Positions:
     """Return where logits are read."""
     return reduction if reduction in ("labels", "attended") else "all"
+
+
+def undial(output: ForwardOutput, totals: Totals, beta: float, reduction: KLReduction) -> torch.Tensor:
+    """Return UNDIAL (Dong et al., 2025): the mean of -sum_v q_v log p_v, q = softmax(z^0 - beta onehot(y)).
+
+    The mean is over label positions, as in the paper. Other reductions are open-unlearning's: over all positions that
+    predict anything, where one without a label has the logit of token V - 100 lowered (there -100 means no label).
+    """
+    following = functional.pad(output.labels[:, 1:], (0, 1), value=IGNORED)
+    chosen = following[positions(read_positions(reduction), output.labels, output.mask)]
+    target = output.frozen_logits.float()
+    lowered = torch.full((len(chosen), 1), -beta, device=target.device)
+    target = torch.softmax(target.scatter_add(1, chosen.remainder(target.shape[1])[:, None], lowered), 1)
+    losses = functional.cross_entropy(output.logits.float(), target, reduction="none")
+    if reduction in ("labels", "attended"):
+        return losses.sum() / (totals.tokens if reduction == "labels" else totals.attended)
+    rows, width = output.mask.shape  # the last position predicts nothing
+    return losses.view(rows, width)[:, :-1].sum() / (totals.rows * (width - 1))

@@ -1,8 +1,15 @@
-"""Qwen 2.5 with 1.5B parameters, Qwen 3 with 1.7B."""
+"""Gemma 3, Qwen 2.5 and 3, SmolLM2: chat models with 1B to 1.7B parameters."""
 
 from search_spaces.schema.backbones import tofu_backbone
 from trainables.config.settings import Shape
 
+GEMMA3_1B = tofu_backbone(
+    "google/gemma-3-1b-it",
+    template="chat",
+    shape=Shape(
+        hidden=1152, layers=26, heads=4, kv_heads=1, head_size=256, intermediate=6912, vocabulary=262144, tied=True
+    ),
+)
 QWEN25_1B5 = tofu_backbone(
     "Qwen/Qwen2.5-1.5B-Instruct",
     template="qwen",
@@ -15,5 +22,12 @@ QWEN3_1B7 = tofu_backbone(
     template="chat",
     shape=Shape(
         hidden=2048, layers=28, heads=16, kv_heads=8, head_size=128, intermediate=6144, vocabulary=151936, tied=True
+    ),
+)
+SMOLLM2_1B7 = tofu_backbone(
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct",
+    template="chat",
+    shape=Shape(
+        hidden=2048, layers=24, heads=32, kv_heads=32, head_size=64, intermediate=8192, vocabulary=49152, tied=True
     ),
 )

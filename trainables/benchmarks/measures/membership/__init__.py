@@ -1,1 +1,0 @@
-"""Measures of membership: whether a row looks like one that was trained on. It imports measures and metrics."""

@@ -1,1 +1,0 @@
-"""Measures of the paraphrased answer. It imports measures and metrics."""
