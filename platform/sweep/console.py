@@ -80,8 +80,6 @@ class Counts:
         if self.seconds:
             rounds = (self.left + len(self.running) / 2) / self.slots
             parts.append(f"about {format_duration(statistics.median(self.seconds) * rounds)} left")
-        if self.left > 0 and not self.running:
-            parts.append("waiting for CPUs or GPUs (`ray status` tells what is free)")
         return " | ".join(parts)
 
 
@@ -110,14 +108,16 @@ class Screen:
         terminal = self.bars.console.is_terminal
         if not last and time.monotonic() - self.shown < (BARS_SECONDS if terminal else PLAIN_SECONDS):
             return
-        self.shown = time.monotonic()
+        self.shown, said = time.monotonic(), str(counts)
+        if counts.left > 0 and not counts.running:
+            said += " | waiting for CPUs or GPUs (`ray status` tells what is free)"
         if not terminal:
-            self.print_line(str(counts))
+            self.print_line(said)
             return
         for bar in self.bars.task_ids:
             self.bars.remove_task(bar)
         ended = counts.done + counts.failed
-        self.bars.add_task(counts.name, total=max(1, counts.total), completed=ended, said=str(counts))
+        self.bars.add_task(counts.name, total=max(1, counts.total), completed=ended, said=said)
         evaluation = statistics.median(counts.evaluations) if counts.evaluations else None
         for key, (label, _) in list(counts.running.items())[:SHOWN]:
             found = read_progress(store.trial(key), evaluation)
