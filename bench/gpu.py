@@ -45,7 +45,7 @@ def configuration(options: argparse.Namespace) -> Trial:
         rectifier=Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU),
         target=Model(path="random"),
         training=Training(lr=1e-6, epochs=10**6, batch_size=options.rows),
-        resources=Resources(gpus=float(options.device == "cuda"), precision="bf16", zero_stage=1),
+        resources=Resources(gpus=float(options.device == "cuda"), precision="bf16", engine=options.engine),
     )
 
 
@@ -149,6 +149,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = _script.make_parser(__doc__)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--size", choices=sorted(SIZES), default="1b")
+    parser.add_argument("--engine", choices=["plain", "deepspeed"], default="plain", help="default plain")
     parser.add_argument("--repeats", type=int, default=10, help="measured pairs of steps (default 10)")
     parser.add_argument("--rows", type=int, default=32, help="of a pass (default 32)")
     parser.add_argument("--length", type=int, default=128, help="tokens of a row (default 128)")

@@ -227,6 +227,9 @@ class Resources(Value):
     ranks: Count = 1
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     """None: the first of ZeRO 1, 2, 3 whose states fit the device (training.memory); the result tells which."""
+    engine: Literal["auto", "deepspeed", "plain"] = "auto"
+    """What holds weights, gradient and optimizer: `plain` for one rank, `deepspeed` for anything; `auto` takes plain
+    for one rank without a ZeRO stage or offloading."""
     precision: Precision = "fp32"
     offload_optimizer: bool = False
     gradient_checkpointing: bool = False
@@ -243,9 +246,17 @@ class Resources(Value):
     evaluation_tokens: int = Field(default=4096, ge=256, le=10**9)
     """Padded tokens of one evaluation pass."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a trial trains with the engine of one rank, and not with DeepSpeed's."""
+        asked = self.ranks > 1 or self.zero_stage is not None or self.offload_optimizer
+        return self.engine == "plain" or (self.engine == "auto" and not asked)
+
     @model_validator(mode="after")
     def _check_zero_stage(self) -> Resources:
         """Refuse what the pinned DeepSpeed cannot do, or where a written gradient does not reach the step."""
+        if self.engine == "plain" and (self.ranks > 1 or self.zero_stage is not None or self.offload_optimizer):
+            raise ValueError("engine=plain is for one rank, without zero_stage and offload_optimizer; use deepspeed")
         if self.zero_stage == 0 and self.precision == "bf16":
             raise ValueError(
                 "zero_stage=0 with precision=bf16 keeps no fp32 gradient to rectify; use zero_stage 1, 2 or 3"

@@ -23,7 +23,7 @@ from trainables.storage.names import META, STEPS
 from trainables.training import loop, runtime
 from trainables.training.engine import Engine
 
-LAYOUT = ("ranks", "zero_stage", "precision", "offload_optimizer")
+LAYOUT = ("ranks", "engine", "zero_stage", "precision", "offload_optimizer")
 """Shards belong to one layout; another one cannot read them."""
 
 

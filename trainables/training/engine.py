@@ -1,251 +1,213 @@
-"""The one file that knows DeepSpeed: a training engine whose gradient can be read and written before the step.
+"""Engines of a training step: they hold a model's gradient between its backward passes and the optimizer step.
 
-DeepSpeed has no public way to change a sharded gradient between backward and step that is right for every stage: its
-`safe_set_full_grad` gathers one parameter after another, and reaches the step only on some stages. What is private here
-is that of DeepSpeed 0.19.8, the pinned version. A test (tests/trainables/training/test_invariance.py) writes a constant
-gradient and steps with plain SGD for every combination of stage, precision and offloading that `Resources` allows.
+`PlainEngine` is for one rank. DeepSpeed's (deepspeed_engine.py) is for several ranks, ZeRO stages and offloading. Both
+have the same methods and give the same trajectory (tests/trainables/training/test_invariance.py).
 """
 
 from __future__ import annotations
 
-import inspect
-import os
-from functools import cached_property
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 
 from trainables.config.settings import Resources, Training
-from trainables.methods.rectifiers import Metric, Segments
-from trainables.training import memory
+from trainables.methods.rectifiers import Combination, Metric, Segments, Shard, kernels_for
 
-if not torch.cuda.is_available():
-    os.environ.setdefault("DS_ACCELERATOR", "cpu")
-os.environ.setdefault("DS_SKIP_CUDA_CHECK", "1")
+if TYPE_CHECKING:
+    from trainables.training.deepspeed_engine import DeepSpeedEngine
 
-import deepspeed
-from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
-from deepspeed.runtime.fp16.loss_scaler import LossScaler
-from deepspeed.runtime.zero.config import ZeroStageEnum
-from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
-from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
-from deepspeed.utils.tensor_fragment import fragment_address
+Engine: TypeAlias = "PlainEngine | DeepSpeedEngine"
 
-# 0.19.8: the table of native operations that can be compiled here, without a public switch for a single one. The
-# shared-memory collective of CPUs would be compiled at first use; gloo does its work.
-deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-
-SAFE_TYPES = [LossScaler, ZeroStageEnum, fragment_address]
-"""Types in DeepSpeed's checkpoints apart from tensors and built-in ones: unpickling them runs nothing."""
+ALIGNED = 64
+"""Elements: every tensor of a model begins at a multiple of it, so that matrix products find aligned memory."""
+STATES = "states.safetensors"
 
 
-class _TensorsOnly(TorchCheckpointEngine):
-    """Reads DeepSpeed's files, whose pickles may hold tensors, built-in types and SAFE_TYPES, and nothing else."""
+class PlainEngine:
+    """The engine of one rank: weights, gradient and the optimizer's states are one flat tensor each.
 
-    def load(self, path: str, map_location: Any = None) -> Any:
-        with torch.serialization.safe_globals(SAFE_TYPES):
-            return torch.load(path, map_location=map_location, weights_only=True)
+    AdamW works on fp32 weights, of which bf16 ones are a copy. After one micro-batch the gradient is kept in the
+    precision of the weights, which holds it exactly; sums of several are fp32.
+    """
 
+    stage, rank, world = 0, 0, 1
 
-class Engine:
-    """A DeepSpeed engine. `shard()` is this rank's part of the gradient, averaged over ranks."""
-
-    def __init__(self, inner: Any, resources: Resources, stage: int) -> None:
-        self.inner = inner
-        self.module = inner.module
+    def __init__(self, network: Any, training: Training, resources: Resources) -> None:
+        self.inner = self.module = network
         self.resources = resources
-        self.stage = stage
-        self.world = dist.get_world_size()
-        self.rank = dist.get_rank()
-        self.device = torch.device(inner.device)
-        self.shard_device = torch.device("cpu") if resources.offload_optimizer else self.device
-        self.whole = stage == 1 and resources.precision == "bf16" and not resources.offload_optimizer
-        """DeepSpeed's BF16_Optimizer, where every rank has the whole fp32 gradient."""
+        self.trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self.device = self.shard_device = self.trained[0].device
+        sizes = [-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in self.trained]
+        self.starts = list(accumulate(sizes, initial=0))
+        self.weights = _flatten(self.trained, self.starts)
+        self.master = torch.nn.Parameter(self.weights.float())  # of fp32 weights the very same memory
+        self.optimizer = make_optimizer([self.master], training)
+        self.flat = torch.zeros_like(self.weights)
+        self.wide: torch.Tensor | None = None
+        self.gradient: torch.Tensor | None = None
+        self.combination: tuple[float, float, torch.Tensor | None] | None = None
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
-        """Add one micro-batch's gradient; `last` ends the pass and makes `shard()` readable.
+        """Add one micro-batch's gradient to what the passes since `clear` have left."""
+        loss.backward()
+        parts = []
+        for parameter, start, end in zip(self.trained, self.starts, self.starts[1:], strict=False):
+            found = parameter.grad
+            parts.append(self.weights.new_zeros(parameter.numel()) if found is None else found.reshape(-1))
+            if end - start > parameter.numel():
+                parts.append(self.weights.new_zeros(end - start - parameter.numel()))
+            parameter.grad = None
+        if self.gradient is self.flat:
+            self.gradient = self._widen()
+        torch.cat(parts, out=self.flat)
+        self.gradient = self.flat if self.gradient is None else self.gradient.add_(self.flat)
 
-        The loss is this rank's share of a global sum; DeepSpeed averages over ranks, hence the factor.
-        """
-        self.inner.set_gradient_accumulation_boundary(last)
-        self.inner.backward(loss * self.world)
+    def _widen(self) -> torch.Tensor:
+        """Return the gradient of one micro-batch as an fp32 tensor of its own."""
+        self.wide = torch.empty_like(self.master.detach()) if self.wide is None else self.wide
+        return self.wide.copy_(self.flat)
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Return the gradient of the passes so far to be read, in the precision that holds it."""
+        self.gradient = self.flat.zero_() if self.gradient is None else self.gradient
+        return [self.gradient]
 
     def shard(self) -> list[torch.Tensor]:
-        """Views of this rank's gradient whose writes reach `step()`; flat or shaped, padding included."""
-        optimizer, stage = self.inner.optimizer, self.stage
-        if self.resources.offload_optimizer:
-            return self._offloaded()
-        if stage == 0:
-            return [p.grad for p in self.module.parameters() if p.requires_grad]
-        if stage == 3:
-            # 0.19.8: one flat buffer of all trained parameters' gradients of this rank, in the order of the optimizer's
-            # groups, each parameter padded to a multiple of the world size.
-            return [optimizer.grad_partitions_flat_buffer]
-        if self.whole:
-            # 0.19.8: an fp32 buffer a group, flattened and padded, and this rank's slice of it.
-            return list(optimizer.fp32_groups_gradient_flat_partition)
-        # 0.19.8: of each group this rank's gradients after the last micro-batch: a list of tensors, or a list whose
-        # tensors are views of one buffer, `flat_partition`, padding included. The step reads these.
-        parts: list[torch.Tensor] = []
-        for index in sorted(optimizer.averaged_gradients):
-            group = optimizer.averaged_gradients[index]
-            flat = getattr(group, "flat_partition", None)
-            parts += [flat] if flat is not None else list(group)
-        return parts
+        """Return the gradient in fp32, as `combine` changes it; what is written there reaches `step`."""
+        (self.gradient,) = self.gradients()
+        if self.gradient is self.flat and self.flat.dtype != torch.float32:
+            self.gradient = self._widen()
+        if self.combination is not None:
+            forget, retain, average = self.combination
+            if forget != 1.0:
+                self.gradient.mul_(forget)
+            if average is not None and retain != 0.0:
+                self.gradient.add_(average, alpha=retain)
+            self.combination = None
+        return [self.gradient]
 
-    @cached_property
+    def combine(self, found: Combination, average: Shard) -> None:
+        """Replace the gradient by found.forget times itself and found.retain times `average`, as `step` reads it."""
+        self.combination = (found.forget, found.retain, average[0] if average else None)
+
+    @property
     def segments(self) -> Segments:
-        """Which elements of `shard()` belong to which trained tensor, in the order of the model's parameters.
-
-        Once for all passes, of which one must be over. Ranks own other elements of the same tensors.
-        """
-        optimizer, begin = self.inner.optimizer, 0
-        parameters = trained = [p for p in self.module.parameters() if p.requires_grad]
-        sizes, starts = [p.numel() for p in trained], None
-        if self.stage == 3:  # 0.19.8: this rank's slice of each, one after another, each with padding of its own
-            parameters = list(chain.from_iterable(optimizer.fp16_groups))
-            sizes = [p.partition_numel() for p in parameters]
-        elif self.stage > 0:  # 0.19.8: this rank's range of one flat vector, at whose ends parameters are cut
-            (parameters,) = optimizer.bf16_groups if self.whole else optimizer.round_robin_bit16_groups
-            sizes = [p.numel() for p in parameters]
-            starts = None if self.whole else optimizer.round_robin_bit16_offsets[0]
-            begin = self.rank * sum(part.numel() for part in self.shard())
-        starts = starts or list(accumulate(sizes, initial=0))
-        numbers = {id(p): number for number, p in enumerate(trained)}
-        cuts: list[list[tuple[int, int, int]]] = []
-        for part in self.shard():
-            end = begin + part.numel()
-            cuts.append(
-                [
-                    (numbers[id(p)], max(start, begin) - begin, min(start + size, end) - begin)
-                    for p, start, size in zip(parameters, starts, sizes, strict=False)
-                    if start < end and start + size > begin
-                ]
-            )
-            begin = end
-        return Segments(len(numbers), cuts)
+        """Which elements of `shard()` belong to which trained tensor, in the order of the model's parameters."""
+        cuts = [
+            (number, start, start + parameter.numel())
+            for number, (parameter, start) in enumerate(zip(self.trained, self.starts, strict=False))
+        ]
+        return Segments(len(cuts), [cuts])
 
     def metric(self) -> Metric | None:
-        """Return Adam's second moments of the elements of `shard()`; None of another optimizer."""
-        optimizer = self.inner.optimizer
-        base = optimizer.optimizer if self.stage > 0 else optimizer
-        keys = self._masters() if self.stage > 0 else [p for p in self.module.parameters() if p.requires_grad]
-        moments = [base.state.get(key, {}).get("exp_avg_sq") for key in keys]
-        if any(moment is None for moment in moments):
-            return None
-        return Metric(moments, base.param_groups[0]["eps"])
-
-    def _masters(self) -> Any:
-        """Return the fp32 weights of each group, this rank's part, flat (0.19.8)."""
-        optimizer = self.inner.optimizer
-        if self.stage == 3:
-            return optimizer.fp32_partitioned_groups_flat
-        return optimizer.fp32_groups_flat_partition if self.whole else optimizer.single_partition_of_fp32_groups
-
-    def _offloaded(self) -> list[torch.Tensor]:
-        """Return the gradients on the CPU, where the last micro-batch copies the sum of all and `step()` reads it."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # those copies are asynchronous
-        return [group.grad for group in self._masters()]
-
-    def _sums(self) -> list[torch.Tensor]:
-        """Return the buffers in which the next pass with the optimizer on the CPU would go on summing."""
-        optimizer = self.inner.optimizer
-        # 0.19.8: DeepSpeed empties these in its own step only, and a retain pass has none: stage 3 sums in the flat
-        # buffer on the GPU, stages 1 and 2 in one CPU tensor a parameter, or in a group's flat partition.
-        if self.stage == 3:
-            return [optimizer.grad_partitions_flat_buffer]
-        groups = [getattr(group, "flat_partition", None) for group in optimizer.averaged_gradients.values()]
-        return [*optimizer.accumulated_grads_in_cpu.values(), *(flat for flat in groups if flat is not None)]
+        """Return Adam's second moments of the elements of `shard()`; None of another optimizer and before a step."""
+        moments = self.optimizer.state[self.master].get("exp_avg_sq")
+        return None if moments is None else Metric([moments], self.optimizer.param_groups[0]["eps"])
 
     def reduce(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the sum over the ranks that hold different shards; a replicated gradient (ZeRO 0) is whole on each."""
-        return value if self.stage == 0 else self.total(value)
-
-    def total(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the sum over ranks."""
-        value = value.to(self.device)
-        if self.world > 1:
-            dist.all_reduce(value)
+        """Return the sum over ranks, of which there is one."""
         return value
 
+    def total(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the sum over ranks, of which there is one."""
+        return value.to(self.device)
+
     def clear(self) -> None:
-        """Zero the gradient of the last pass, so that the next one starts from zero."""
-        for part in self.shard() + (self._sums() if self.resources.offload_optimizer else []):
-            part.zero_()
-        self.inner.optimizer.zero_grad()
+        """Forget the gradient of the last passes, so that the next one starts from zero."""
+        self.gradient = self.combination = None
 
     def step(self, lr: float) -> None:
-        for group in self.inner.optimizer.param_groups:
-            group["lr"] = lr
-        self.inner.step()
-        if self.resources.offload_optimizer:
-            self.clear()
+        (group,) = self.optimizer.param_groups
+        group["lr"] = lr
+        if self._kernels is not None:
+            self._step_fused(group)
+        else:
+            (self.master.grad,) = self.shard()
+            self.optimizer.step()
+            self.master.grad = None
+            if self.weights.dtype != self.master.dtype:
+                self.weights.copy_(self.master.detach())
+        self.clear()
+
+    @property
+    def _kernels(self) -> Any:
+        """Those that take AdamW's step in one reading; None on a CPU and for another optimizer."""
+        return kernels_for(self.master) if isinstance(self.optimizer, torch.optim.AdamW) else None
+
+    def _step_fused(self, group: dict[str, Any]) -> None:
+        state, master = self.optimizer.state[self.master], self.master.detach()
+        if not state:
+            moments = {name: torch.zeros_like(master) for name in ("exp_avg", "exp_avg_sq")}
+            state.update(step=torch.tensor(0.0), **moments)
+        state["step"] += 1
+        forget, retain, average = self.combination or (1.0, 0.0, None)
+        (gradient,) = self.gradients()
+        self._kernels.adamw(
+            gradient,
+            average,
+            master,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            self.weights,
+            forget=forget,
+            retain=retain,
+            step=int(state["step"]),
+            group=group,
+        )
 
     def gather(self) -> dict[str, torch.Tensor]:
-        """Return the whole model's weights on the CPU of rank 0 (nothing elsewhere), one tensor after another."""
-        state: dict[str, torch.Tensor] = {}
-        for name, parameter in self.module.named_parameters(remove_duplicate=False):
-            with deepspeed.zero.GatheredParameters([parameter], enabled=self.stage == 3):
-                if self.rank == 0:
-                    state[name] = parameter.detach().cpu().clone()
-        for name, buffer in self.module.named_buffers():
-            if self.rank == 0 and name in self.module.state_dict():
-                state[name] = buffer.detach().cpu().clone()
-        return state
+        """Return the whole model's weights on the CPU."""
+        return {name: part.detach().cpu().clone() for name, part in self.module.state_dict().items()}
 
     def save(self, folder: Path, tag: str) -> None:
-        """Write model and optimizer; every rank calls it."""
-        self.inner.save_checkpoint(str(folder), tag=tag)
+        """Write the trained weights in fp32 and the optimizer's states."""
+        (folder / tag).mkdir(parents=True, exist_ok=True)
+        save_file({"weights": self.master.detach(), **self.optimizer.state[self.master]}, folder / tag / STATES)
 
     def restore(self, folder: Path, tag: str) -> None:
-        """Load what `save` wrote. Raises pickle.UnpicklingError if a file holds more than tensors and plain values."""
-        # 0.19.8: what reads files, and the parsed configuration that it is made from; no public argument chooses it.
-        self.inner.checkpoint_engine = _TensorsOnly(self.inner._config)
-        self.inner.load_checkpoint(str(folder), tag=tag)
+        """Load what `save` wrote."""
+        states = load_file(folder / tag / STATES, device=str(self.device))
+        self.master.detach().copy_(states.pop("weights"))
+        self.weights.copy_(self.master.detach())
+        if states and self._kernels is not None:
+            states["step"] = states["step"].cpu()  # where the kernel's scalars are made from it without a look
+        self.optimizer.state[self.master] = states
 
     def close(self) -> None:
-        """End DeepSpeed's part. Its memory comes back with `runtime.release_memory`, when nobody has this engine."""
-        self.inner.destroy()
-        # 0.19.8: two places of the process that would keep a model of ZeRO 3: the stack of modules amid their forward
-        # pass, whose first is the model, and a cache of what to release after a module, behind a wrapper.
-        FWD_MODULE_STACK.clear()
-        wrapped = vars(PartitionedParameterCoordinator)["_PartitionedParameterCoordinator__params_to_release"]
-        inspect.getclosurevars(wrapped).nonlocals["func"].cache_clear()
+        """Leave the model to its owner; the engine's memory goes with it."""
+        self.clear()
 
 
 def create_engine(network: Any, training: Training, resources: Resources) -> Engine:
-    """Return a DeepSpeed engine around `network`. The process group must exist (`runtime.prepare_process`).
+    """Return an engine around `network`: DeepSpeed's where ranks, a ZeRO stage or offloading ask for it.
 
-    Accumulation, loss scaling, clipping and the schedule are this project's. Offloaded states of the optimizer lie in
-    pinned memory if there is a GPU to copy from. Without a chosen ZeRO stage it is 1.
+    Accumulation, loss scaling, clipping and the schedule are this project's.
     """
-    stage = 1 if resources.zero_stage is None else resources.zero_stage
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    bucket = min(memory.BUCKET, sum(parameter.numel() for parameter in parameters))
-    zero: dict[str, Any] = {"stage": stage, "reduce_bucket_size": bucket}
-    if resources.offload_optimizer:
-        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
-    config: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        "gradient_clipping": 0.0,
-        "zero_optimization": zero,
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "steps_per_print": 10**9,
-    }
-    if resources.precision == "bf16":
-        config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
-        if stage == 1:  # 0.19.8: it sums over ranks what was accumulated in fp32, and would round that to bf16
-            config["communication_data_type"] = "fp32"
-    chosen: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
+    if resources.is_plain:
+        dtype = torch.bfloat16 if resources.precision == "bf16" else torch.float32
+        return PlainEngine(network.to(dtype), training, resources)
+    from trainables.training.deepspeed_engine import create_deepspeed_engine
+
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    return create_deepspeed_engine(network, make_optimizer(trained, training), resources)
+
+
+def make_optimizer(parameters: list[Any], training: Training) -> torch.optim.Optimizer:
+    """Return the optimizer that the configuration asks for."""
     if training.optimizer == "sgd":
-        optimizer: Any = torch.optim.SGD(parameters, **chosen)
-    else:
-        optimizer = torch.optim.AdamW(parameters, **chosen, betas=training.betas, eps=training.eps, fused=True)
-    inner, *_ = deepspeed.initialize(model=network, optimizer=optimizer, config=config, dist_init_required=False)
-    return Engine(inner, resources, stage)
+        return torch.optim.SGD(parameters, lr=training.lr, weight_decay=training.weight_decay)
+    chosen: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}
+    return torch.optim.AdamW(parameters, **chosen, betas=training.betas, eps=training.eps, fused=True)
+
+
+def _flatten(trained: list[Any], starts: list[int]) -> torch.Tensor:
+    """Return one tensor with all of the parameters, which become views of it."""
+    whole = torch.zeros(starts[-1], dtype=trained[0].dtype, device=trained[0].device)
+    for parameter, start in zip(trained, starts, strict=False):
+        part = whole[start : start + parameter.numel()]
+        part.copy_(parameter.detach().reshape(-1))
+        parameter.data = part.view_as(parameter)
+    return whole

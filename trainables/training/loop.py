@@ -16,7 +16,7 @@ from trainables.common.tokenized_row import Example
 from trainables.config.settings import Training
 from trainables.methods import objectives, rectifiers
 from trainables.training import forward_backward, runtime, sampling
-from trainables.training.engine import Engine
+from trainables.training.engine import Engine, PlainEngine
 
 MAX_ATTEMPTS = 10
 OBSERVED = 1 << 20
@@ -202,7 +202,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
     for part in range(parts):
         loss, tokens = _retain_pass(engine, task, rows[part::parts], "retain loss", step)
         if task.rectifier.needs_retain:
-            task.rectifier.update_average(engine.shard())
+            task.rectifier.update_average(engine.gradients())
         gradient = [each.clone() for each in engine.shard()] if shared else None
         engine.clear()
         losses.append(loss)
@@ -246,13 +246,24 @@ def _rectified_gradient(
     if task.rectifier.needs_metric:
         task.rectifier.metric = engine.metric()
     try:
-        outcome = task.rectifier.apply(engine.shard(), engine.reduce)
+        outcome = _rectify(engine, task.rectifier)
     except FloatingPointError as error:
         raise TrialStopped("diverged", f"{error} at step {step + 1}", step + 1) from error
     if task.observe:
         record["observed_cos_after"] = _cosine(engine, passed.observed, step)
     _check_finite(outcome.grad_norm, "gradient norm", step)
     return record, outcome
+
+
+def _rectify(engine: Engine, rectifier: rectifiers.Rectifier) -> rectifiers.Outcome:
+    """Rectify the engine's gradient: written there, or left to the optimizer's own reading where both can."""
+    if not (isinstance(engine, PlainEngine) and rectifier.combines):
+        return rectifier.apply(engine.shard(), engine.reduce)
+    gradient = engine.gradients()
+    found = rectifier.decide(*rectifiers.products(gradient, rectifier.average or gradient).tolist())
+    if not found.outcome.degenerate:
+        engine.combine(found, rectifier.average)
+    return found.outcome
 
 
 def _is_retain_nll(term: objectives.Term) -> bool:

@@ -90,20 +90,25 @@ def shape_of(settings: Mapping[str, Any]) -> Shape | None:
         return None
 
 
-def states(trial: Trial, parameters: int, trained: int, stage: int) -> States:
+def states(trial: Trial, parameters: int, trained: int, stage: int, *, several: bool = True) -> States:
     """Return the states of a model of `parameters`, of which `trained` have a gradient, with AdamW.
 
     From ZeRO 1 on ranks share the optimizer (two fp32 moments, an fp32 copy of the weights) and an fp32 gradient, which
     is whole in bf16 at ZeRO 1; at 3 the weights, too. With offload_optimizer shards in fp32 lie on the CPU.
+    The plain engine has autograd's gradient and a flat one, as wide as the weights, with several micro-batches one in
+    fp32, and an fp32 copy of bf16 weights.
     """
     resources = trial.resources
     width, owner = WIDTH[resources.precision], resources.ranks if stage >= 1 else 1
     whole = stage == 1 and resources.precision == "bf16"
     split = 0 if resources.offload_optimizer and resources.gpus else 4 * trained / owner
+    gradients, copies = trained * (width + 4 if whole else 4 / owner), 3 if stage >= 1 else 2
+    if resources.is_plain:
+        gradients, copies = trained * (2 * width + 4 * several), 3 if resources.precision == "bf16" else 2
     return States(
         weights=parameters * width / (resources.ranks if stage == 3 else 1),
-        gradients=trained * (width + 4 if whole else 4 / owner),
-        optimizer=(3 if stage >= 1 else 2) * split,
+        gradients=gradients,
+        optimizer=copies * split,
         average=_count_retain_gradients(trial) * split,
         frozen=parameters * width if "frozen_model" in METHODS[trial.method].needs else 0,
     )
@@ -124,12 +129,12 @@ def has_retain_term(trial: Trial) -> bool:
 
 
 def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:
-    """Return the first ZeRO stage whose states fit `FILLED` of a device's `memory` (bytes), else 3; 1 for one rank.
+    """Return the first ZeRO stage whose states fit `FILLED` of a device's `memory` (bytes), else 3; of one rank 0 or 1.
 
     Of bf16 on several ranks from 2 on: at 1 DeepSpeed keeps a whole fp32 gradient on every rank. `memory` None: any.
     """
     if trial.resources.ranks == 1:
-        return 1
+        return 0 if trial.resources.is_plain else 1
     room = math.inf if memory is None else FILLED * memory
     stages = (2,) if trial.resources.precision == "bf16" else (1, 2)
     return next((stage for stage in stages if states(trial, parameters, trained, stage).total <= room), 3)
@@ -151,10 +156,11 @@ def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak
     width, trained = WIDTH[resources.precision], _count_trained(trial, shape)
     copied = stage == 3 or (trial.training.lora_rank and trial.training.eval_every)
     evaluation = _evaluation_bytes(resources, shape, width) + (width * shape.parameters if copied else 0)
-    buffers = 2 * min(BUCKET, trained)
+    buffers = 0 if resources.is_plain else 2 * min(BUCKET, trained)
     if stage == 3 and resources.ranks > 1:
         buffers += min(BUCKET, trained) + min(GATHERED, shape.parameters)
-    held = states(trial, shape.parameters, trained, stage)
+    several = rows < trial.training.batch_size // resources.ranks
+    held = states(trial, shape.parameters, trained, stage, several=several)
     return Peak(held, width * buffers if resources.gpus else 0, activations, evaluation)
 
 
@@ -207,7 +213,8 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
     length = max(longest, padded_to(trial))
     share, limit = trial.training.batch_size // resources.ranks, None if memory is None else USABLE * memory
     rows = resources.micro_batch or share
-    if resources.micro_batch is None and limit is not None:
+    whole = peak(trial, shape, stage, rows, length)
+    if resources.micro_batch is None and limit is not None and whole.training > limit:
         one = peak(trial, shape, stage, 1, length)
         parts = -(-share // max(1, int((limit - one.states.total - one.buffers) / one.activations)))
         rows = -(-share // parts)

@@ -165,7 +165,12 @@ def gpu_memory(trial: Trial, device: torch.device) -> float:
 
 
 def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoint: Path) -> Resources:
-    """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, if the user chose none."""
+    """Return the resources with a ZeRO stage: the checkpoint's or the memory plan's, if the user chose none.
+
+    The plain engine has none.
+    """
+    if trial.resources.is_plain:
+        return trial.resources.model_copy(update={"engine": "plain"})
     if trial.resources.zero_stage is not None:
         return trial.resources
     meta = checkpoints.read_meta(checkpoint)

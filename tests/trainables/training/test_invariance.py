@@ -17,7 +17,16 @@ from trainables.config.settings import Model
 from trainables.training import model_files
 
 SERIES = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "average_norm", "dot")
-ONE = [{"stage": 1}, {"stage": 0}, {"stage": 2, "micro_batch": 1}, {"stage": 3, "micro_batch": 8}]
+PLAIN: dict[str, Any] = {"stage": None}
+"""The plain engine, which one rank takes where no ZeRO stage is asked for."""
+ONE = [
+    {"stage": 1},
+    PLAIN,
+    PLAIN | {"micro_batch": 3},
+    {"stage": 0},
+    {"stage": 2, "micro_batch": 1},
+    {"stage": 3, "micro_batch": 8},
+]
 TWO = [{"stage": 0, "micro_batch": 1}, {"stage": 1}, {"stage": 2, "micro_batch": 1}, {"stage": 3, "micro_batch": 2}]
 OFFLOADED = [{"stage": stage, "micro_batch": size, "offload": True} for stage, size in ((1, 2), (2, 8), (3, 2))]
 WRITES = [
@@ -61,15 +70,24 @@ JOBS = {
     "two": TWO,
     "offloaded": OFFLOADED,
     "writes": WRITES,
-    "adapters on one": [{"stage": 1, **ADAPTERS}],
+    "adapters on one": [{"stage": 1, **ADAPTERS}, PLAIN | ADAPTERS],
     "adapters": [{"stage": stage, "micro_batch": stage, **ADAPTERS} for stage in (1, 2, 3)],
     "rules on one": [{"stage": 1, "rule": rule, **ADAM.get(rule["name"], {})} for rule in RULES],
+    "rules on the plain engine": [PLAIN | {"rule": rule, **ADAM.get(rule["name"], {})} for rule in RULES],
     "rules": RULE_JOBS,
     "bf16": [{"stage": stage, "precision": "bf16"} for stage in (1, 2, 3)],
+    "bf16 on the plain engine": [PLAIN | {"precision": "bf16", "micro_batch": size} for size in (None, 3)],
     "bf16 offloaded": [{"stage": stage, "precision": "bf16", "offload": True} for stage in (1, 2, 3)],
 }
 TOGETHER = {
-    1: ("one", "adapters on one", "rules on one", "bf16"),
+    1: (
+        "one",
+        "adapters on one",
+        "rules on one",
+        "bf16",
+        "rules on the plain engine",
+        "bf16 on the plain engine",
+    ),
     2: ("two", "offloaded", "writes", "adapters", "rules", "bf16"),
 }
 """Of these jobs each world is started once, because that takes longer than they do."""
@@ -122,6 +140,7 @@ def pinned(found: Found) -> dict[str, Any]:
         (2, "two", 1e-4),
         pytest.param(1, "offloaded", 1e-4, marks=pytest.mark.slow),
         (2, "offloaded", 1e-4),
+        (1, "bf16 on the plain engine", 0.08),
         (1, "bf16", 0.08),  # as far as its rounding lets it
         (2, "bf16", 0.08),
         *(pytest.param(world, "bf16 offloaded", 0.08, marks=pytest.mark.slow) for world in (1, 2)),
@@ -145,9 +164,9 @@ def test_stages_agree_in_bf16_on_two_ranks(trial_inputs: Any, found: Found) -> N
 
 def test_two_ranks_are_one_with_adapters(trial_inputs: Any, found: Found, pinned: dict[str, Any]) -> None:
     """Only adapters have a gradient."""
-    one = found(1, "adapters on one")[0]
+    one, plain = found(1, "adapters on one")
     differ(one, pinned)
-    for other in found(2, "adapters"):
+    for other in [plain, *found(2, "adapters")]:
         agree(other, one, start(trial_inputs, **ADAPTERS))
 
 
@@ -156,6 +175,8 @@ def test_rules_of_two_gradients_decide_alike_on_every_stage(trial_inputs: Any, f
     ones = found(1, "rules on one")
     for one, other in combinations(ones, 2):
         differ(one, other, "rectified_norm")
+    for one, other in zip(ones, found(1, "rules on the plain engine"), strict=True):
+        agree(other, one, start(trial_inputs), 2e-3 if one is ones[3] else 1e-4)  # SAGO's signs near zero
     for job, other in zip(RULE_JOBS, found(2, "rules"), strict=True):
         one = ones[RULES.index(job["rule"])]
         agree(other, one, start(trial_inputs), 2e-3 if job["rule"]["name"] == "sago" else 1e-4)  # its signs near zero

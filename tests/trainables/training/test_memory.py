@@ -48,7 +48,10 @@ def test_a_7b_model_on_eight_ranks_by_hand() -> None:
     assert states(2, 8, method="idk_dpo", rectifier="none").average == 0
     adapters = states(1, 1, trained=10**7)
     assert adapters.weights == 14 * GB
-    assert adapters.total - adapters.weights == 10**7 * (2 + 4 + 12 + 4)
+    assert adapters.total - adapters.weights == 10**7 * (2 + 2 + 4 + 12 + 4), (
+        "the plain engine's, several micro-batches"
+    )
+    assert states(1, 1, engine="deepspeed").gradients == SEVEN * (2 + 4)
 
 
 @settings(deadline=None)
@@ -61,16 +64,17 @@ def test_a_higher_stage_never_needs_more(ranks: int, precision: str, method: str
 @pytest.mark.parametrize(
     ("parameters", "ranks", "memory_bytes", "stage"),
     [
-        (1_400_000, 1, 24 * GB, 1),
+        (1_400_000, 1, 24 * GB, 0),
         (SEVEN, 8, 80 * GB, 2),  # ZeRO 1 keeps a whole fp32 gradient on every rank in bf16
         (SEVEN, 2, None, 2),
         (SEVEN, 4, 80 * GB, 2),
         (SEVEN, 4, 64 * GB, 3),
-        (SEVEN, 1, 80 * GB, 1),
+        (SEVEN, 1, 80 * GB, 0),
     ],
 )
 def test_first_stage_that_fits(parameters: int, ranks: int, memory_bytes: float | None, stage: int) -> None:
     assert memory.choose_stage(trial(ranks), parameters, parameters, memory_bytes) == stage
+    assert memory.choose_stage(trial(1, engine="deepspeed"), parameters, parameters, None) == 1
     assert memory.choose_stage(trial(8, precision="fp32"), parameters, parameters, None) == 1
 
 

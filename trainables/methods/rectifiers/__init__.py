@@ -7,6 +7,7 @@ from typing import Any
 from trainables.methods import custom
 from trainables.methods.rectifiers.base import (
     DEGENERATE,
+    Combination,
     Metric,
     Outcome,
     Rectifier,
@@ -14,6 +15,7 @@ from trainables.methods.rectifiers.base import (
     Segments,
     Shard,
     inner,
+    kernels_for,
     products,
 )
 from trainables.methods.rectifiers.gru import AGEM, GRU
@@ -29,8 +31,20 @@ from trainables.methods.rectifiers.two_gradients.mgda import MGDA
 from trainables.methods.rectifiers.two_gradients.pcgrad import PCGrad, SymmetricPCGrad
 from trainables.methods.rectifiers.two_gradients.sago import SAGO
 
-__all__ = ["AGEM", "DEGENERATE", "GRU", "Metric", "Outcome", "Plain", "Rectifier", "Reduce", "Segments", "Shard"]
-__all__ += ["TwoGradients", "inner", "make_rectifier", "products"]
+__all__ = [
+    "AGEM",
+    "DEGENERATE",
+    "GRU",
+    "Combination",
+    "Metric",
+    "Outcome",
+    "Plain",
+    "Rectifier",
+    "Reduce",
+    "Segments",
+    "Shard",
+]
+__all__ += ["TwoGradients", "inner", "kernels_for", "make_rectifier", "products"]
 
 PUBLISHED: dict[str, Any] = {
     "none": Plain,

@@ -68,6 +68,14 @@ class Outcome:
     forget_share: float = math.nan
 
 
+class Combination(NamedTuple):
+    """A rectified gradient as forget * g + retain * m, and its record."""
+
+    forget: float
+    retain: float
+    outcome: Outcome
+
+
 class Rectifier(Protocol):
     """The part that the training loop calls; a published one is made with `gamma` and `tau`, in this order."""
 
@@ -84,8 +92,19 @@ class Rectifier(Protocol):
     """It works in the metric of Adam, which it finds in `metric`."""
     metric: Metric | None = None
 
+    combines: bool = False
+    """The result is a combination of the gradient and `average`, which `decide` finds from their three products."""
+    average: Shard = ()
+
     def update_average(self, retain: Shard) -> None:
         """Take the retain gradient of this step."""
+
+    def decide(self, dot: float, average_square: float, square: float) -> Combination:
+        """Return what to do with a gradient, from <g, m>, ||m||^2 and ||g||^2 over all parameters.
+
+        Raises FloatingPointError if the average is not finite.
+        """
+        raise NotImplementedError
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Change the objective's gradient in place. Raise FloatingPointError if a gradient is not finite."""
@@ -111,21 +130,33 @@ class Averaging(Rectifier):
     def __init__(self, gamma: float | None = None, tau: float | None = None) -> None:
         self.gamma = 1.0 if gamma is None else gamma
         self.tau = tau
-        self.average: list[torch.Tensor] = []
+        self.average: Shard = []
 
     def update_average(self, retain: Shard) -> None:
         """Take the retain gradient of this step into the moving average."""
         if not self.average:
             self.average = [torch.zeros_like(part, dtype=torch.float32) for part in retain]
         for mean, part in zip(self.average, retain, strict=True):
-            mean.lerp_(part.to(mean.dtype), self.gamma)
+            if kernels := kernels_for(mean):
+                kernels.lerp(mean, part, self.gamma)
+            else:
+                mean.lerp_(part.to(mean.dtype), self.gamma)
 
     def state(self) -> list[torch.Tensor]:
-        return self.average
+        return list(self.average)
 
     def restore(self, state: list[torch.Tensor]) -> None:
         """Take copies, because a dot product's rounding depends on how memory is aligned."""
         self.average = [part.clone() for part in state]
+
+
+def kernels_for(part: torch.Tensor) -> Any:
+    """Return the Triton kernels where a tensor is on a GPU; None elsewhere."""
+    if not part.is_cuda:
+        return None
+    from trainables.methods import triton_kernels
+
+    return triton_kernels
 
 
 def check_finite(square: float) -> None:
@@ -150,6 +181,9 @@ def products(gradient: Shard, average: Shard) -> torch.Tensor:
     """Return <g, m>, <m, m>, <g, g> of this shard in one pass over both: (3,) in fp64, summed chunk by chunk."""
     total = torch.zeros(3, dtype=torch.float64, device=gradient[0].device if gradient else None)
     for part, mean in zip(gradient, average, strict=True):
+        if kernels := kernels_for(part):
+            total += kernels.products(part.reshape(-1), mean.reshape(-1))
+            continue
         for g, m in zip(chunks(part), chunks(mean), strict=True):
             g = g.to(m.dtype)
             total += torch.stack((torch.dot(g, m), torch.dot(m, m), torch.dot(g, g))).double()

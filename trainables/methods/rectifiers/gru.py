@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from trainables.methods.rectifiers import base
-from trainables.methods.rectifiers.base import Averaging, Outcome, Reduce, Shard
+from trainables.methods.rectifiers.base import Averaging, Combination, Outcome, Reduce, Shard
 
 
 class GRU(Averaging):
@@ -15,12 +16,13 @@ class GRU(Averaging):
     (eq. 10).
     """
 
-    def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
-        """Rectify and clip in place; leave a degenerate gradient as it is, for its step is skipped.
+    combines = True
+
+    def decide(self, dot: float, average_square: float, square: float) -> Combination:
+        """Return how to rectify and clip; a degenerate gradient's step is skipped.
 
         Raises FloatingPointError where the moving average is not finite: no conflict would ever show again.
         """
-        dot, average_square, square = (float(x) for x in reduce(base.products(gradient, self.average)))
         if not math.isfinite(average_square):
             raise FloatingPointError(f"squared norm of the averaged retain gradient is {average_square}")
         norm, average_norm = math.sqrt(square), math.sqrt(average_square)
@@ -28,21 +30,31 @@ class GRU(Averaging):
         coefficient = -dot / average_square if conflict else 0.0
         cos = dot / (norm * average_norm) if norm > 0 and average_norm > 0 else 0.0
         if conflict and abs(1 + cos) < base.DEGENERATE:
-            return Outcome(norm, 0.0, average_norm, dot, cos, 0.0, coefficient, rectified=True, degenerate=True)
+            found = Outcome(norm, 0.0, average_norm, dot, cos, 0.0, coefficient, rectified=True, degenerate=True)
+            return Combination(1.0, 0.0, found)
         rectified_norm = math.sqrt(max(square - dot * dot / average_square, 0.0)) if conflict else norm
         scale = base.clip_scale(rectified_norm, self.tau)
-        for part, mean in zip(gradient, self.average, strict=True):
-            if conflict:
-                part.add_(mean.to(part.dtype), alpha=coefficient)
-            if scale != 1.0:
-                part.mul_(scale)
-        cos_after = cos
-        if conflict:  # measured, so that a write that is lost shows
-            lengths = rectified_norm * scale * average_norm
-            cos_after = float(reduce(base.inner(gradient, self.average))) / lengths if lengths > 0 else 0.0
-        return Outcome(
+        cos_after = 0.0 if conflict else cos
+        found = Outcome(
             norm, rectified_norm * scale, average_norm, dot, cos, cos_after, coefficient, scale, rectified=conflict
         )
+        return Combination(scale, scale * coefficient, found)
+
+    def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
+        """Rectify and clip in place, as `decide` says; leave a degenerate gradient as it is."""
+        found = self.decide(*reduce(base.products(gradient, self.average)).tolist()).outcome
+        if found.degenerate:
+            return found
+        for part, mean in zip(gradient, self.average, strict=True):
+            if found.rectified:
+                part.add_(mean.to(part.dtype), alpha=found.coefficient)
+            if found.clip_scale != 1.0:
+                part.mul_(found.clip_scale)
+        lengths = found.rectified_norm * found.average_norm
+        if not found.rectified or not lengths > 0:
+            return found
+        # measured, so that a write that is lost shows
+        return replace(found, cos_after=float(reduce(base.inner(gradient, self.average))) / lengths)
 
 
 class AGEM(GRU):

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from trainables.methods.rectifiers import base
-from trainables.methods.rectifiers.base import Averaging, Outcome, Reduce, Shard
+from trainables.methods.rectifiers.base import Averaging, Combination, Outcome, Reduce, Shard
 
 Scope = Literal["global", "tensor"]
 Weights = tuple[torch.Tensor, torch.Tensor]
@@ -32,10 +32,32 @@ class TwoGradients(Averaging):
     def __init__(self, gamma: float | None = None, tau: None = None, *, scope: Scope = "global") -> None:
         super().__init__(gamma)
         self.by_tensor = scope == "tensor"
+        self.combines = not self.by_tensor
 
     @abstractmethod
     def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         """Return a and b from ||g_u||^2, ||g_r||^2 and <g_u, g_r>: all (T,) in fp64, T tensors, or 1 for the whole."""
+
+    def decide(self, dot: float, average_square: float, square: float) -> Combination:
+        """Return both weights of the whole gradient; the step of one whose two parts cancel is skipped."""
+        before = (dot, average_square, square)
+        base.check_finite(average_square)
+        table = torch.tensor([square, average_square, dot], dtype=torch.float64).view(3, 1)
+        forget, retain = (float(weight) for weight in self.weights(*table))
+        parts = forget * forget * square + retain * retain * average_square
+        whole = parts + 2 * forget * retain * dot
+        if whole < base.DEGENERATE * parts:
+            found = base.describe(before, (0.0, average_square, 0.0), rectified=True, degenerate=True)
+            return Combination(1.0, 0.0, found)
+        found = base.describe(
+            before,
+            (forget * dot + retain * average_square, average_square, whole),
+            coefficient=retain,
+            rectified=dot < 0,
+            conflict_share=float(dot < 0),
+            forget_share=forget * forget * square / whole if whole > 0 else math.nan,
+        )
+        return Combination(forget, retain, found)
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Combine in place; leave a degenerate gradient, whose two parts cancel, as it is: its step is skipped.
