@@ -7,6 +7,7 @@ in fp32, so that the sign of a dot product is never a matter of rounding.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ def normal(seed: int, sizes: tuple[int, ...] = (5, 70_000, 1300)) -> Pair:
     return Pair([torch.randn(part.shape, generator=generator) * 0.1 - part for part in retain], retain)
 
 
-def whole(shard: list[torch.Tensor]) -> Array:
+def whole(shard: Sequence[torch.Tensor]) -> Array:
     return np.concatenate([part.double().numpy() for part in shard])
 
 
