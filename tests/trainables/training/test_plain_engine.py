@@ -11,7 +11,8 @@ import torch
 
 from tests.support import tiny
 from trainables.config.settings import Resources, Training
-from trainables.methods.rectifiers import Combination, Outcome, make_rectifier
+from trainables.methods.rectifiers import GRU, Combination, Outcome, make_rectifier
+from trainables.methods.rectifiers.two_gradients.bisector import Bisector
 from trainables.training import engine
 
 COMBINING = [
@@ -97,6 +98,19 @@ def test_what_is_combined_is_what_the_rule_writes(name: str, gamma: float | None
         for runner in engines:
             runner.step(1e-2)
     assert torch.allclose(engines[0].weights, engines[1].weights, atol=1e-6)
+
+
+def test_a_rule_that_overrides_apply_is_applied() -> None:
+    class Mine(GRU):
+        def apply(self, gradient: Any, reduce: Any) -> Outcome:
+            return Outcome(0.0, 0.0)
+
+    class Other(Bisector):
+        def weights(self, square: Any, retain_square: Any, dot: Any) -> Any:
+            return square * 0 + 1, square * 0
+
+    assert (GRU().combines, Mine().combines) == (True, False)
+    assert (Bisector().combines, Bisector(scope="tensor").combines, Other().combines) == (True, False, True)
 
 
 def test_tensors_are_aligned_and_padding_stays_zero() -> None:

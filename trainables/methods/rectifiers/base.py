@@ -96,6 +96,12 @@ class Rectifier(Protocol):
     """The result is a combination of the gradient and `average`, which `decide` finds from their three products."""
     average: Shard = ()
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let a rule that overrides `apply` alone be applied, whatever its base class combines."""
+        super().__init_subclass__(**options)
+        if "decide" in vars(cls) or "apply" in vars(cls):
+            cls.combines = "decide" in vars(cls)
+
     def update_average(self, retain: Shard) -> None:
         """Take the retain gradient of this step."""
 

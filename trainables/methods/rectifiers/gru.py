@@ -16,8 +16,6 @@ class GRU(Averaging):
     (eq. 10).
     """
 
-    combines = True
-
     def decide(self, dot: float, average_square: float, square: float) -> Combination:
         """Return how to rectify and clip; a degenerate gradient's step is skipped.
 

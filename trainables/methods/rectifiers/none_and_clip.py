@@ -10,8 +10,6 @@ from trainables.methods.rectifiers.base import Combination, Outcome, Rectifier, 
 class Plain(Rectifier):
     """No rectification; with `tau`, gradient clipping alone (the paper's ablation "w/ GC")."""
 
-    combines = True
-
     def __init__(self, gamma: None = None, tau: float | None = None) -> None:
         self.tau = tau
 

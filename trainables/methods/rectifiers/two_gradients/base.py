@@ -32,7 +32,7 @@ class TwoGradients(Averaging):
     def __init__(self, gamma: float | None = None, tau: None = None, *, scope: Scope = "global") -> None:
         super().__init__(gamma)
         self.by_tensor = scope == "tensor"
-        self.combines = not self.by_tensor
+        self.combines = self.combines and not self.by_tensor
 
     @abstractmethod
     def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
