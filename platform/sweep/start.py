@@ -62,7 +62,8 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
         sweep = manifest.write_manifest(state, store, command)
         mirror = start_mirror(sweep, store)
         mirror.close(count_outcomes(sweep, store))
-    store.sync_trials(trial.id() for trial in plan.trials)  # results that could not be sent are sent now
+    store.push_unsent(trial.id() for trial in plan.trials)
+    store.sync_trials(trial.id() for trial in plan.trials)
     plan = add_recorded(plan, store)
     ended, total = sum(store.has(trial.id()) for trial in replace(state, plan=plan).left), len(state.done)
     minutes = (time.monotonic() - started) / 60

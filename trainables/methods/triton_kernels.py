@@ -68,7 +68,8 @@ def _adamw(
     v = tl.load(second + places, mask=inside)
     m += (1 - beta1) * (g - m)
     v = beta2 * v + (1 - beta2) * g * g
-    weight = tl.load(weights + places, mask=inside) * decay
+    weight = tl.load(weights + places, mask=inside)
+    weight -= decay * weight
     weight -= rate * m / (tl.sqrt(v) / root + eps)
     tl.store(first + places, m, mask=inside)
     tl.store(second + places, v, mask=inside)
@@ -119,7 +120,7 @@ def adamw(
         forget,
         retain,
         group["lr"] / (1 - beta1**step),
-        1 - group["lr"] * group["weight_decay"],
+        group["lr"] * group["weight_decay"],
         beta1,
         beta2,
         math.sqrt(1 - beta2**step),

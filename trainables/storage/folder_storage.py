@@ -108,6 +108,9 @@ class Storage:
         """Send a trial that has ended, its result last; whether the storage took it."""
         return True
 
+    def push_unsent(self, trial_ids: Iterable[str]) -> None:
+        """Send results that were made here and could not be sent."""
+
     def try_sync_trial(self, trial_id: str) -> bool:
         """Download a trial that has ended on some machine; whether the storage answered."""
         return True

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ CACHE = Path("~/.cache/unlearning/storages")
 COMPLETE = ".complete"
 """An empty object that is sent after all others of a folder, and in the copies of it."""
 MARKS = (RESULT, META, COMPLETE)
+FLAT = ("s3", "gcs", "abfs")
+"""Stores without folders."""
+SENT = ".sent"
+"""Beside a result of this machine's copy: the store has had it."""
 """Names of the objects that are sent after all others and deleted first: with them the others count."""
 SMALL_FILES = (CONFIG, ERROR, PROGRESS, RETRY, RESULT)
 """The files of a trial that plans, status and reports read."""
@@ -84,7 +89,7 @@ class ObjectStorage(Storage):
         bucket = self.base.split("/")[0]
         with self._errors():
             found = self.files.get_file_info(bucket)
-        if self.files.type_name in ("s3", "gcs", "abfs") and found.type == FileType.NotFound:
+        if self.files.type_name in FLAT and found.type == FileType.NotFound:
             raise InputError(f"--storage: there is no bucket '{bucket}' for '{self.address}'; make it, or name another")
         if writable:
             probe = f".probe-{uuid.uuid4().hex}"
@@ -107,22 +112,45 @@ class ObjectStorage(Storage):
         return warn_if_unreachable(sync)
 
     def _sync_trial(self, trial_id: str) -> None:
-        """Download a trial's small files; what is here of another run of it, or was set aside elsewhere, goes."""
+        """Download a trial's small files; what is here of another run of it, or was set aside elsewhere, goes.
+
+        A result that the store never had stays: it is being sent, or could not be.
+        """
         folder, result = self.trial(trial_id), f"trials/{trial_id}/{RESULT}"
         known = result in self.listed and self.downloaded.get(result) == self.listed[result]
-        if self.has(trial_id) and not known and self._read(result) != (folder / RESULT).read_bytes():
-            shutil.rmtree(folder, ignore_errors=True)
+        if self.has(trial_id) and not known:
+            there = self._read(result)
+            if there is None and not (folder / SENT).exists():
+                return
+            if there != (folder / RESULT).read_bytes():
+                shutil.rmtree(folder, ignore_errors=True)
         for name in SMALL_FILES:
             self._refresh(f"trials/{trial_id}/{name}")
+        if result in self.listed and self.has(trial_id):
+            (folder / SENT).touch()
+
+    def push_unsent(self, trial_ids: Iterable[str]) -> None:
+        for trial_id in trial_ids:
+            if self._is_unsent(trial_id):
+                warn_if_unreachable(partial(self._send_trial, trial_id))
+
+    def _is_unsent(self, trial_id: str) -> bool:
+        """Return whether a trial's result was made here and the store never had it."""
+        folder = self.trial(trial_id)
+        return self.has(trial_id) and not (folder / SENT).exists() and self._read(self._name(folder / RESULT)) is None
 
     def fetch_trial(self, trial_id: str) -> None:
         name = f"trials/{trial_id}"
+        if self._is_unsent(trial_id):
+            self._send_trial(trial_id)
+            return
         found = self._list(name)
         shutil.rmtree(self.trial(trial_id), ignore_errors=True)
         _for_each(self._get, [each for each in found if not each.startswith(f"{name}/{WEIGHTS}/")])
 
     def start_trial(self, trial_id: str, config: dict[str, Any]) -> None:
         super().start_trial(trial_id, config)
+        (self.trial(trial_id) / SENT).unlink(missing_ok=True)
         self.try_push(self.trial(trial_id) / CONFIG)
 
     def push_trial(self, trial_id: str) -> bool:
@@ -140,6 +168,7 @@ class ObjectStorage(Storage):
             self.push(folder / WEIGHTS)
         _for_each(self._put, files)
         self._put(folder / RESULT)
+        (folder / SENT).touch()
         if (self.result(trial_id) or {}).get("status") != LOST:
             kept = tuple(self._name(path) for path in (*files, folder / RESULT, folder / WEIGHTS))
             self._delete(each for each in self._list(self._name(folder)) if not each.startswith(kept))
@@ -184,7 +213,9 @@ class ObjectStorage(Storage):
         self.listed[mark] = (0, None)
 
     def push_parts(self, path: Path) -> None:
-        _for_each(self._put, _shown_files(path) if path.is_dir() else [path])
+        files = _shown_files(path) if path.is_dir() else [path]
+        for marks in (False, True):
+            _for_each(self._put, [file for file in files if file.name.endswith(MARKS) == marks])
 
     def try_push(self, path: Path) -> bool:
         return warn_if_unreachable(lambda: self.push_parts(path))
@@ -202,6 +233,7 @@ class ObjectStorage(Storage):
         def move(each: str) -> None:
             self.listed.pop(each, None)
             with self._errors(), contextlib.suppress(FileNotFoundError):
+                self._make_folder(to + each.removeprefix(name))
                 self.files.move(self._path(each), self._path(to + each.removeprefix(name)))
 
         _marks_first(move, found)
@@ -250,8 +282,10 @@ class ObjectStorage(Storage):
             return None
 
     def _write(self, name: str, content: bytes) -> None:
-        with self._errors(), self.files.open_output_stream(self._path(name)) as stream:
-            stream.write(content)
+        with self._errors():
+            self._make_folder(name)
+            with self.files.open_output_stream(self._path(name)) as stream:
+                stream.write(content)
 
     def _refresh(self, name: str) -> None:
         """Download an object if there is one, and it has changed since this process downloaded it."""
@@ -277,10 +311,20 @@ class ObjectStorage(Storage):
     def _put(self, file: Path) -> None:
         """Send a file; nothing if it is gone meanwhile."""
         name = self._name(file)
-        with contextlib.suppress(FileNotFoundError), self._errors(), file.open("rb") as stream:
+        try:
+            stream = file.open("rb")
+        except FileNotFoundError:
+            return
+        with stream, self._errors():
+            self._make_folder(name)
             with self.files.open_output_stream(self._path(name)) as written:
                 shutil.copyfileobj(stream, written, PIECE)
             self.listed[name] = (stream.tell(), None)
+
+    def _make_folder(self, name: str) -> None:
+        """Make an object's folder in a store that is a tree of folders."""
+        if self.files.type_name not in FLAT:
+            self.files.create_dir(self._path(name).rpartition("/")[0], recursive=True)
 
     def _delete(self, names: Iterable[str]) -> None:
         """Delete objects; one that does not exist is no error."""
@@ -306,7 +350,8 @@ class ObjectStorage(Storage):
 def open_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
     """Open the working copy of a storage. Raises InputError if its address, or the copy's folder, cannot be used."""
     files, base = connect(uri)
-    key = hashlib.sha256(uri.rstrip("/").encode()).hexdigest()[:16]
+    server = os.environ.get("AWS_ENDPOINT_URL", "")  # the same address is another store there
+    key = hashlib.sha256(f"{uri.rstrip('/')} {server}".strip().encode()).hexdigest()[:16]
     copy = Path(os.environ.get("UNLEARN_CACHE") or CACHE).expanduser().absolute() / key
     store = ObjectStorage(usable_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base)
     if check:

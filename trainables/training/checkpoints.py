@@ -84,7 +84,7 @@ def check_layout(folder: Path, resources: Resources) -> None:
     """Raise InputError if a checkpoint was written with another layout than the trial has."""
     meta = read_meta(folder)
     for name in LAYOUT if meta else ():
-        kept, asked = meta["layout"][name], getattr(resources, name)
+        kept, asked = meta["layout"].get(name), getattr(resources, name)
         if kept != asked:
             raise InputError(
                 f"resources.{name}: the checkpoint in {folder} was written with {name}={kept}, this trial has {asked}; "

@@ -188,7 +188,9 @@ def create_engine(network: Any, training: Training, resources: Resources) -> Eng
     """
     if resources.is_plain:
         dtype = torch.bfloat16 if resources.precision == "bf16" else torch.float32
-        return PlainEngine(network.to(dtype), training, resources)
+        for parameter in network.parameters():  # and no buffer: positions of rotary embeddings stay exact
+            parameter.data = parameter.data.to(dtype)
+        return PlainEngine(network, training, resources)
     from trainables.training.deepspeed_engine import create_deepspeed_engine
 
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]

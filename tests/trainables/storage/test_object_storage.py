@@ -52,7 +52,32 @@ def test_a_trial_is_seen_elsewhere_when_its_result_is_there(machine: Machine) ->
     assert {name for name in names(here) if "weights" in name} == set()
 
 
-def test_a_trial_cut_off_while_it_is_sent_has_no_result_and_begins_again(
+def test_a_result_that_the_store_never_had_stays_and_is_sent_later(machine: Machine) -> None:
+    """Another process of the machine looks while it is sent, or after it could not be sent."""
+    here = machine("here")
+    folder = write_trial(here, "a1")
+    machine("here", writable=False).sync_trials(["a1"])
+    assert (folder / RESULT).exists()
+    here.push_unsent(["a1"])
+    assert f"trials/a1/{RESULT}" in names(here)
+    delete(here, f"trials/a1/{RESULT}")
+    machine("here", writable=False).sync_trials(["a1"])
+    assert not (folder / RESULT).exists(), "it was there, and somebody took it away"
+    write_trial(here, "a2")
+    here.fetch_trial("a2")
+    assert f"trials/a2/{RESULT}" in names(here), "a start sends it before it asks what is there"
+
+
+def test_a_store_with_folders_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "copy"))
+    (tmp_path / "bucket").mkdir()
+    store = open_storage(f"local://{tmp_path / 'bucket'}")
+    write_trial(store, "a1")
+    assert store.push_trial("a1")
+    assert (tmp_path / "bucket" / "trials" / "a1" / RESULT).is_file()
+
+
+def test_a_trial_cut_off_while_it_is_sent_has_no_result_elsewhere(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = machine("here"), machine("there")
@@ -65,7 +90,7 @@ def test_a_trial_cut_off_while_it_is_sent_has_no_result_and_begins_again(
     here.files = files
     for store in (here, there):
         store.sync_trials(["a1"])
-        assert not store.has("a1")
+    assert (here.has("a1"), there.has("a1")) == (True, False)
 
 
 def test_a_folder_appears_whole(machine: Machine) -> None:

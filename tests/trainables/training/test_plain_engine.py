@@ -43,7 +43,8 @@ def test_the_gradient_is_autograds_and_weights_are_adamws(precision: Any) -> Non
     runner = make(precision=precision, lr=1e-2)
     other = tiny.network(layers=1)
     other.load_state_dict(runner.gather())
-    other = other.to(runner.weights.dtype)
+    for part in other.parameters():
+        part.data = part.data.to(runner.weights.dtype)
     masters = [part.detach().float().requires_grad_() for part in other.parameters()]
     optimizer = torch.optim.AdamW(masters, lr=1e-2, betas=(0.9, 0.999), eps=1e-8, weight_decay=Training().weight_decay)
     for step in range(3):
@@ -60,6 +61,13 @@ def test_the_gradient_is_autograds_and_weights_are_adamws(precision: Any) -> Non
                 part.copy_(master)
     for one, two in zip(runner.module.parameters(), other.parameters(), strict=True):
         assert torch.allclose(one, two, atol=1e-6)
+
+
+def test_buffers_keep_their_precision() -> None:
+    """Rotary embeddings' frequencies in bf16 would put late tokens elsewhere."""
+    runner = make(precision="bf16")
+    assert {part.dtype for part in runner.module.parameters()} == {torch.bfloat16}
+    assert {part.dtype for name, part in runner.module.named_buffers() if "inv_freq" in name} == {torch.float32}
 
 
 def test_micro_batches_of_bf16_are_summed_in_fp32() -> None:

@@ -50,6 +50,8 @@ def load_measures() -> dict[str, Measure]:
     """Return every measure by its name. Raises InputError if a file is wrong."""
     found: dict[str, Measure] = {}
     for module in pkgutil.iter_modules(__path__):
+        if module.name.startswith("_"):  # what measures share
+            continue
         try:
             loaded = importlib.import_module(f"{__name__}.{module.name}")
             found |= loaded.MEASURES if module.name == "published" else {module.name: loaded.MEASURE}

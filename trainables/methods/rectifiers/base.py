@@ -47,8 +47,9 @@ class Metric(NamedTuple):
 class Outcome:
     """The record of one rectification. Norms are Euclidean, over all trainable parameters.
 
-    `cos_before` and `cos_after`, both measured, are against the moving average of the retain gradient; `coefficient` is
-    what multiplied it; `clip_scale` is 1 where nothing was clipped. NaN where there is no moving average.
+    `cos_before` and `cos_after` are against the moving average of the retain gradient, NaN where there is none; after
+    `decide`, which writes nothing, `cos_after` is what follows from the products, after `apply` it is measured.
+    `coefficient` is what multiplied the average; `clip_scale` is 1 where nothing was clipped.
 
     `rectified`: there was a conflict, of a rule by tensor in at least one; `conflict_share`: in what share of tensors
     (SAGO: of elements). `forget_share`: squared norm of the forget gradient's part of the result, over the result's.
@@ -191,7 +192,7 @@ def products(gradient: Shard, average: Shard) -> torch.Tensor:
             total += kernels.products(part.reshape(-1), mean.reshape(-1))
             continue
         for g, m in zip(chunks(part), chunks(mean), strict=True):
-            g = g.to(m.dtype)
+            g, m = g.float(), m.float()
             total += torch.stack((torch.dot(g, m), torch.dot(m, m), torch.dot(g, g))).double()
     return total
 
