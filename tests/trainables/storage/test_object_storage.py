@@ -72,6 +72,7 @@ def test_a_store_with_folders_gets_them(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("UNLEARN_CACHE", str(tmp_path / "copy"))
     (tmp_path / "bucket").mkdir()
     store = open_storage(f"local://{tmp_path / 'bucket'}")
+    assert isinstance(store, ObjectStorage)
     write_trial(store, "a1")
     assert store.push_trial("a1")
     assert (tmp_path / "bucket" / "trials" / "a1" / RESULT).is_file()
