@@ -32,11 +32,11 @@ CACHE = Path("~/.cache/unlearning/storages")
 COMPLETE = ".complete"
 """An empty object that is sent after all others of a folder, and in the copies of it."""
 MARKS = (RESULT, META, COMPLETE)
-FLAT = ("s3", "gcs", "abfs")
-"""Stores without folders."""
-SENT = ".sent"
-"""Beside a result of this machine's copy: the store has had it."""
 """Names of the objects that are sent after all others and deleted first: with them the others count."""
+FLAT = ("s3", "gcs", "abfs")
+"""Stores without folders, by pyarrow's names."""
+SENT = ".sent"
+"""An empty file beside a result in this machine's copy: the store has had the result."""
 SMALL_FILES = (CONFIG, ERROR, PROGRESS, RETRY, RESULT)
 """The files of a trial that plans, status and reports read."""
 LOGIN = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), AWS_DEFAULT_REGION, and AWS_ENDPOINT_URL "

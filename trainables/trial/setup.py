@@ -62,16 +62,24 @@ def load_retain_evaluation(trial: Trial) -> Any:
 
 
 def load_examples(trial: Trial) -> tuple[benchmarks.Examples, benchmarks.Examples]:
-    """Return forget rows and retain rows as tokens; the process's next trials on the same rows take these."""
-    return _load_examples(trial.benchmark, trial.target, trial.training.max_length)  # type: ignore[arg-type]
+    """Return forget rows and retain rows as tokens; kept for the process's next trials if known by their content.
+
+    Not on many ranks, which would have to agree on what each of them still has.
+    """
+    target, benchmark = trial.target, trial.benchmark
+    known = target.fingerprint is not None and benchmark.fingerprint is not None and trial.resources.ranks == 1
+    load = _keep_examples if known else _load_examples
+    return load(benchmark, target, trial.training.max_length)  # type: ignore[arg-type]  # frozen, and so hashable
 
 
-@lru_cache(maxsize=4)
 def _load_examples(
     benchmark: Benchmark, target: Model, max_length: int
 ) -> tuple[benchmarks.Examples, benchmarks.Examples]:
     tokenizer = model_files.load_tokenizer(target)
     return benchmarks.find(benchmark.name).training_examples(benchmark, tokenizer, max_length)
+
+
+_keep_examples = lru_cache(maxsize=4)(_load_examples)
 
 
 def make_task(
