@@ -122,12 +122,14 @@ def _count_retain_gradients(trial: Trial) -> int:
     return kept + bool(trial.observe) + shared
 
 
-def _writes_gradient(trial: Trial) -> bool:
-    """Return whether a step of the plain engine needs an fp32 gradient even with one micro-batch.
+def _needs_wide_gradient(trial: Trial) -> bool:
+    """Return whether a step of the plain engine may need an fp32 gradient even with one micro-batch.
 
-    Sums of terms, what is observed, and rules that write the gradient do; rules of two gradients count among them.
+    It does where terms on forget and retain rows are summed, where a gradient is observed, and where a rule writes it.
+    Rules other than these four are counted among those that write, which bounds the rules of two gradients.
     """
-    return has_retain_term(trial) or bool(trial.observe) or trial.rectifier.name not in ("none", "clip", "agem", "gru")
+    summed = has_retain_term(trial) or "frozen_model" in METHODS[trial.method].needs
+    return summed or bool(trial.observe) or trial.rectifier.name not in ("none", "clip", "agem", "gru")
 
 
 def has_retain_term(trial: Trial) -> bool:
@@ -167,7 +169,7 @@ def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak
     buffers = 0 if resources.is_plain else 2 * min(BUCKET, trained)
     if stage == 3 and resources.ranks > 1:
         buffers += min(BUCKET, trained) + min(GATHERED, shape.parameters)
-    several = rows < trial.training.batch_size // resources.ranks or _writes_gradient(trial)
+    several = rows < trial.training.batch_size // resources.ranks or _needs_wide_gradient(trial)
     held = states(trial, shape.parameters, trained, stage, several=several)
     return Peak(held, width * buffers if resources.gpus else 0, activations, evaluation)
 
