@@ -16,9 +16,8 @@ from analysis.load.goal_columns import Goals, find_goals
 from analysis.load.opening import find_sweep, open_storage
 from analysis.number_format import setting_text
 from trainables.benchmarks import selection
-from trainables.config.ids import drop_planning, without_paths
 from trainables.config.settings import Benchmark, Selection
-from trainables.config.trial import FOLLOWS
+from trainables.config.trial import FOLLOWS, drop_planning, without_paths
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATED, RESULT
 from trainables.storage.result_file import read_config

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform.plan import hub_requirements, overrides, resolve_benchmark
+from platform.plan import hub_requirements, overrides
 from platform.plan.costs import Budget, estimate_budget
-from platform.plan.models import ModelRecipes, Reference, absolute_path, find_shape
+from platform.plan.models import (
+    ModelRecipes,
+    Reference,
+    absolute_path,
+    find_shape,
+    read_architecture,
+    resolve_benchmark,
+)
 from platform.plan.plan import Plan
-from platform.plan.space import Space
-from platform.plan.strategies import STRATEGIES, check_steered_layer, list_spaces, list_trials
+from platform.plan.spaces import STRATEGIES, Space, list_spaces, list_trials
 from search_spaces.schema.axes import STUDY, Range
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks import model_checks, own
 from trainables.benchmarks.own import row_files
 from trainables.common.errors import InputError, closest
-from trainables.config.ids import digest, drop_planning, hashed_part
+from trainables.common.fingerprints import hash_json
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
-from trainables.config.trial import FOLLOWS, Trial
+from trainables.config.shared_artifacts import Recipe
+from trainables.config.trial import FOLLOWS, Trial, drop_planning, hashed_part
 from trainables.data import idk_answers, templates
-from trainables.methods import custom
+from trainables.methods import custom, method_constants
 from trainables.robustness import attacks
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, WEIGHTS
@@ -160,9 +168,7 @@ def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Be
     """Return rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
     problems.collect(templates.check_template, sweep.benchmark.template)
-    benchmarks = {
-        split: problems.collect(resolve_benchmark.resolve_benchmark, sweep, split, store) for split in sweep.splits
-    }
+    benchmarks = {split: problems.collect(resolve_benchmark, sweep, split, store) for split in sweep.splits}
     for name in ("target", "baseline", "models"):
         problems.collect(ModelRecipes(sweep, store, sweep.benchmark).check_given, name)
     problems.stop()
@@ -190,7 +196,7 @@ def _check_trials(
 ) -> tuple[Shape | None, Budget]:
     """Return the trials' model's sizes and their costs. Raises InputError with every problem."""
     for trial in trials:
-        problems.collect(check_steered_layer, trial, models.recipes)
+        problems.collect(_check_steered_layer, trial, models.recipes)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if "idk" in METHODS[trial.method].reads):
         problems.collect(kinds.find(benchmark.name).check_questions, benchmark)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
@@ -240,7 +246,7 @@ def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Refe
     if not benchmark.is_fictional:
         fixed["data"] = kinds.find(benchmark.name).shared_fingerprint(benchmark)
     fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
-    return digest(fixed)[:8]
+    return hash_json(fixed)[:8]
 
 
 def _without_axes(sweep: Sweep) -> Sweep:
@@ -254,3 +260,11 @@ def _without_axes(sweep: Sweep) -> Sweep:
         value = axis.low if isinstance(axis, Range) else axis[0]
         changed |= {section: own.model_copy(update={name: value})} if section else {name: value}
     return sweep.model_copy(update=changed)
+
+
+def _check_steered_layer(trial: Trial, recipes: Mapping[str, Recipe]) -> None:
+    """Raise InputError on a layer that RMU cannot steer, if the depth of the target is known before it is fetched."""
+    depth = read_architecture(trial.target, recipes).get("num_hidden_layers") if METHODS[trial.method].steers else None
+    if isinstance(depth, int):
+        settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
+        method_constants.check_layer(settings.layer, depth)

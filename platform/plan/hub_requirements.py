@@ -8,7 +8,7 @@ from platform.plan.models import BASE, Reference
 from search_spaces.schema import backbones
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
-from trainables.config.settings import Benchmark, Model
+from trainables.config.settings import Benchmark
 from trainables.config.shared_artifacts import Recipe
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, is_here
@@ -31,20 +31,15 @@ def list_hub_requirements(
     loaded += [(BASE, recipe.base) for recipe in recipes if recipe.base is not None]
     for role, model in loaded:
         if (model.fingerprint or "").startswith("hub:"):
-            found.append(_require_model(sweep, role, model))
+            given = [name for name in ("target", "baseline") if model.path == getattr(sweep, name)]
+            option, folder = (f"{given[0]}=DIR", "") if given else ("models=DIR", role)
+            found.append(HubRequirement("models", model.path, model.revision, "", option, folder=folder))
         if model.tokenizer and not check_tokenizer(model.tokenizer):
             found.append(HubRequirement("tokenizers", model.tokenizer, None, "", "tokenizer=DIR"))
     once: dict[str, HubRequirement] = {}
     for requirement in found:
         once.setdefault(requirement.key, requirement)
     return tuple(once.values())
-
-
-def _require_model(sweep: Sweep, role: str, model: Model) -> HubRequirement:
-    for name in ("target", "baseline"):
-        if model.path == getattr(sweep, name):
-            return HubRequirement("models", model.path, model.revision, "", f"{name}=DIR")
-    return HubRequirement("models", model.path, model.revision, "", "models=DIR", folder=role)
 
 
 def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The models of a sweep: from a folder, published ones, or ones that a recipe makes."""
+"""The rows of a sweep's splits, and its models: from a folder, published ones, or ones that a recipe makes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search_spaces.schema.sweep import ModelTraining, Sweep
+from search_spaces.schema.sweep import FILES, ModelTraining, Sweep
 from trainables import benchmarks as kinds
-from trainables.common.errors import InputError
-from trainables.common.typed_paths import describe_path, expand, is_file, is_folder, list_folder
-from trainables.config.settings import Benchmark, Model, Shape, Training
+from trainables.benchmarks.own import row_files
+from trainables.common.errors import InputError, closest
+from trainables.common.fingerprints import hash_json
+from trainables.common.typed_paths import describe_path, exists, expand, is_file, is_folder, list_folder
+from trainables.config.settings import FICTIONAL, Benchmark, Model, Shape, Training
 from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.config.trial import Trial
 from trainables.data import raw_rows
@@ -23,6 +25,10 @@ from trainables.training.model_files import check_model, check_tokenizer, finger
 
 FINETUNED = "tofu"
 """The benchmark whose models are fine-tuned here: their roles are configurations of its data."""
+OWN = (
+    "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
+)
+"""What to type for a model and rows of your own."""
 BASE = "base"
 """The folder in `models` of the model that the others are fine-tuned from."""
 
@@ -194,3 +200,40 @@ def find_shape(sweep: Sweep, trials: Sequence[Trial], recipes: Mapping[str, Reci
     if found:
         return memory.shape_of(found)
     return sweep.backbone.shape if sweep.backbone else None
+
+
+def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
+    """Return the benchmark of one split, its rows checked and fingerprinted. Raises InputError."""
+    kind = kinds.find(sweep.benchmark.name)
+    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _list_sources(sweep, split)})
+    kind.check_settings(chosen)
+    if sweep.fictional is not None and chosen.data == Benchmark().data:
+        made = [f"forget{percent:02d}" for percent in sweep.fictional.forget_percent]
+        if split not in made:
+            raise InputError(f"benchmark.split: the fictional authors have no '{split}'; {closest(split, made)}")
+        from trainables.data.fictional import VERSION
+
+        key = hash_json({"version": VERSION, **sweep.fictional.model_dump(mode="json")})[:12]
+        return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"{FICTIONAL}{key}"})
+    if is_folder(chosen.data):
+        chosen = chosen.model_copy(update={"data": absolute_path(chosen.data)})
+    kind.check_rows(chosen)
+    return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
+
+
+def _list_sources(sweep: Sweep, split: str) -> tuple[str, ...]:
+    """Return where further parts of the data are, local ones as absolute paths. Raises InputError."""
+    at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
+    given = {name: place for name in FILES if (place := getattr(sweep, name)) is not None}
+    if sweep.benchmark.name == "own":
+        if place := given.pop("requests", None):
+            given |= row_files.list_requests(place)[split]
+        at |= given
+        known = {"target": sweep.target or sweep.models, **at}
+        missing = [name for name in ("target", "forget", "retain") if not known.get(name)]
+        if missing:
+            raise InputError(f"{', '.join(missing)}: not given; {OWN}")
+    elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
+        raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
+    here = {part: absolute_path(place) if exists(place) else place for part, place in at.items()}
+    return tuple(f"{part}={place}" for part, place in sorted(here.items()))

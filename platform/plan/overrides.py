@@ -13,10 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 import search_spaces.backbones
-from platform.plan.space import Space, nearest, spell_setting
-from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis
+from platform.plan.spaces import Space, nearest, spell_setting
+from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis, has_effect
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.settings_with_effect import has_effect
 from search_spaces.schema.sweep import Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest

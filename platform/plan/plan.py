@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from platform.plan.costs import Budget
 from platform.plan.models import Reference
-from platform.plan.space import Space
-from search_spaces.schema.axes import Range
-from search_spaces.schema.settings_with_effect import name_trial
+from platform.plan.spaces import Space
+from search_spaces.schema.axes import Range, name_trial
 from search_spaces.schema.sweep import Sweep
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.shared_artifacts import Recipe

@@ -10,7 +10,7 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.distributions import CategoricalDistribution as Unordered
 
-from platform.plan.space import Space, nearest, read_setting
+from platform.plan.spaces import Space, nearest, read_setting
 from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search
 from trainables import benchmarks

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from platform.state import lock
 from platform.state.trial_outcomes import Results, describe_cause, read_trial_results
 from platform.state.typed_commands import resume_command, storage_option
-from search_spaces.schema.settings_with_effect import name_trial
+from search_spaces.schema.axes import name_trial
 from trainables.common import process_identity
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files

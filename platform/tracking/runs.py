@@ -21,7 +21,7 @@ from filelock import FileLock
 
 from platform.plan.overrides import flatten_settings
 from platform.state.trial_outcomes import is_unfinished
-from search_spaces.schema.settings_with_effect import has_effect, name_trial
+from search_spaces.schema.axes import has_effect, name_trial
 from trainables import benchmarks
 from trainables.config.trial import Trial
 from trainables.methods.method_constants import constants

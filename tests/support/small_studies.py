@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from platform.plan.space import Space
+from platform.plan.spaces import Space
 from platform.schedule.study import Study
 from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search

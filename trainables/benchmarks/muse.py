@@ -17,8 +17,8 @@ import numpy as np
 from trainables.benchmarks import base, measures, metrics, rouge_words
 from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.common.errors import InputError, TrialStopped
+from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
-from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
 
@@ -151,12 +151,12 @@ class MuseBenchmark(base.BenchmarkBase):
 
     def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
         """Return the AUC that another model's PrivLeak is measured against, and a digest of the texts it is of."""
-        return {AUC: aggregate(records, benchmark)[AUC], ROWS_DIGEST: digest(_texts(benchmark))}
+        return {AUC: aggregate(records, benchmark)[AUC], ROWS_DIGEST: hash_json(_texts(benchmark))}
 
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> float:
         """Return the retain model's AUC. Raises InputError if it is of another split, dialect or other texts."""
         kept = base.check_reference(kept, benchmark, where, ("split", "dialect"), ROWS_DIGEST)
-        if kept[ROWS_DIGEST] != digest(_texts(benchmark)):
+        if kept[ROWS_DIGEST] != hash_json(_texts(benchmark)):
             raise InputError(f"{where} was made on other texts than {benchmark.data} holds")
         return float(kept[AUC])
 

@@ -18,7 +18,7 @@ from trainables.benchmarks import base, lm_eval_adapter
 from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
-from trainables.config.ids import digest
+from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
 from trainables.data.hub_folders import HubRequirement, is_given_folder
@@ -185,5 +185,5 @@ def _question_fingerprints(benchmark: Benchmark) -> list[str]:
 
 def _combine(fingerprints: list[str]) -> str:
     if any(found.startswith("files:") for found in fingerprints):
-        return "files:" + digest(fingerprints)[:16]
+        return "files:" + hash_json(fingerprints)[:16]
     return "hub:" + "+".join(dict.fromkeys(found.removeprefix("hub:") for found in fingerprints))

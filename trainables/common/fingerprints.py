@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 SAMPLED_ABOVE = 256 * 2**20
 CHUNK = 2**20
 SAMPLES = 64
 RECIPE = "recipe.json"
 """Our own note in a model folder: how it was made."""
+
+
+def hash_json(value: Any) -> str:
+    """Return SHA-256 of a JSON value in canonical form."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def hash_files(files: Iterable[Path]) -> str:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainables.config.ids import digest, hashed_part
+from trainables.common.fingerprints import hash_json
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Dialect, Model, Precision, TaskVector, Training, Value
-from trainables.config.trial import Trial
+from trainables.config.trial import Trial, hashed_part
 
 
 class Artifact(Value):
     """Something that trials share."""
 
     def id(self) -> str:
-        return digest(hashed_part(self))[:12]
+        return hash_json(hashed_part(self))[:12]
 
 
 class Recipe(Artifact):
@@ -75,4 +75,4 @@ def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None,
     parts = {"model": hashed_part(model), "benchmark": hashed_part(benchmark), "retain": retain}
     if precision != "fp32":
         parts["precision"] = precision
-    return digest(parts)[:12]
+    return hash_json(parts)[:12]

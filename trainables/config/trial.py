@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 from pydantic import model_validator
 
 from trainables.common.errors import InputError
+from trainables.common.fingerprints import hash_json
 from trainables.config import settings
-from trainables.config.ids import digest, drop_planning, hashed_part
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS, SETTINGS, MethodName
 from trainables.config.settings import Value
 from trainables.config.types import Count, Seed
@@ -19,6 +20,8 @@ NAMED += ("task_vector.stg", "task_vector.strength", "task_vector.normalise")
 """Settings that every trial's name tells."""
 FOLLOWS = "trial:"
 """Start of the fingerprint of a model that another trial leaves; its id comes after it."""
+PLANNING = ("checkpoint_every", "gpu_memory", "gpu_name")
+"""Resources that change no number, and so no id."""
 
 
 class Trial(Value):
@@ -147,4 +150,31 @@ def _trial_id(trial: Trial) -> str:
         chosen.pop("calibration", None)
     if trial.training.eval_every is None:
         chosen.pop("selection", None)
-    return digest(chosen)[:12]
+    return hash_json(chosen)[:12]
+
+
+def drop_planning(identified: dict[str, Any]) -> None:
+    """Remove resources that change no number from what `hashed_part` returned, and `resources` if none are left."""
+    for name in PLANNING:
+        identified.get("resources", {}).pop(name, None)
+    if not identified.get("resources", True):
+        del identified["resources"]
+
+
+def hashed_part(value: Value) -> dict[str, Any]:
+    """Return the chosen settings, without paths if a fingerprint names the content; a default is never changed."""
+    chosen: dict[str, Any] = value.model_dump(mode="json", exclude_defaults=True)
+    return without_paths(chosen)
+
+
+def without_paths(node: Any) -> Any:
+    """Return a JSON value without the paths that have a fingerprint beside them."""
+    if not isinstance(node, dict):
+        return node
+    kept = {key: without_paths(item) for key, item in node.items()}
+    places = {"fingerprint": ("path", "data", "sources", "tokenizer"), "data_fingerprint": ("data",)}
+    places["idk_fingerprint"] = ("idk",)
+    for fingerprint, paths in places.items():
+        for path in paths if kept.get(fingerprint) else ():
+            kept.pop(path, None)
+    return kept

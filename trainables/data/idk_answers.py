@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainables.common import typed_paths
 from trainables.common.errors import InputError
-from trainables.config.ids import digest
+from trainables.common.fingerprints import hash_json
 
 DEFAULT = Path(__file__).with_name("idk.txt")
 
@@ -32,4 +32,4 @@ def read_answers(place: str | None) -> tuple[str, ...]:
 
 def fingerprint_answers(place: str | None) -> str:
     """Name the answers, wherever their file lies. Raises InputError."""
-    return f"lines:{digest(read_answers(place))[:16]}"
+    return f"lines:{hash_json(read_answers(place))[:16]}"

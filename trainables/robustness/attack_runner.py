@@ -19,8 +19,9 @@ from trainables.benchmarks import Metrics, Records, Row
 from trainables.benchmarks.tofu import aggregates, row_scores, rows
 from trainables.common import provenance
 from trainables.common.errors import TrialStopped
-from trainables.config.ids import digest, hashed_part
+from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Benchmark, Model, Resources
+from trainables.config.trial import hashed_part
 from trainables.data.conversations import Encoder, make_encoder
 from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SECOND_HALF, STEPS, is_relearning
 from trainables.robustness.quantization import quantize
@@ -63,7 +64,7 @@ class AttackRunner:
 
     def key(self, model: Model) -> str:
         """Return the name under which a model's results lie that is no trial's."""
-        return digest([hashed_part(model), hashed_part(self.benchmark)])[:12]
+        return hash_json([hashed_part(model), hashed_part(self.benchmark)])[:12]
 
     def settings(self, name: str) -> dict[str, Any]:
         """Return what the numbers of an attack depend on beside the model."""
@@ -79,7 +80,7 @@ class AttackRunner:
         `points`: metrics by the relearning's step, else `0`. `failure`: why there are none; then nothing is kept.
         """
         settings, began = self.settings(name), time.monotonic()
-        path = self.store.stress(key) / f"{name}-{digest(settings)[:8]}.json"
+        path = self.store.stress(key) / f"{name}-{hash_json(settings)[:8]}.json"
         kept = atomic_files.parse_object(self.store.read_newest(path) or b"")
         if kept and kept["model"]["fingerprint"] == model.fingerprint:
             return kept

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from platform.plan.plan import Plan
-from platform.plan.strategies import list_spaces, list_trials
+from platform.plan.spaces import list_spaces, list_trials
 from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.sweep import Published, Sweep
 from search_spaces.tofu_tiny import SWEEP

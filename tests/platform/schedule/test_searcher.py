@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 from ray.tune.search import Searcher
 
-from platform.plan.space import Space
+from platform.plan.spaces import Space
 from platform.schedule import searcher
 from platform.schedule.ray_session import Placement
 from platform.schedule.study import FLOOR, Study, read_goals

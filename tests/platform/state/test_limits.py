@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from platform.plan.space import Space
+from platform.plan.spaces import Space
 from platform.schedule import capacity
 from platform.schedule.searcher import Queue, Searcher, Studies, Study
 from platform.state import limits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from platform.plan.space import Space
+from platform.plan.spaces import Space
 from platform.state import manifest
 from platform.state.trial_outcomes import SweepState
 from tests.support.small_sweep import Small

@@ -12,8 +12,8 @@ from tests.support.hub_server import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, TARG
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter
 from trainables.benchmarks.local_paths import localize
-from trainables.config.ids import hashed_part
 from trainables.config.settings import Benchmark, Model
+from trainables.config.trial import hashed_part
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, find_commits
 

@@ -26,8 +26,8 @@ from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, 
 from trainables.benchmarks.own import row_files, row_scores
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, closest
+from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
-from trainables.config.ids import digest
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
 from trainables.data.hub_folders import HubRequirement, hub_id_of
@@ -110,7 +110,7 @@ class OwnBenchmark(base.BenchmarkBase):
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
             marks[task] = hub_id_of(place) if files is None else fingerprints.hash_files(files)
-        return "files:" + digest(marks)[:16]
+        return "files:" + hash_json(marks)[:16]
 
     def evaluation_fingerprint(self, benchmark: Benchmark) -> str:
         return self.fingerprint(benchmark)

@@ -14,8 +14,8 @@ from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.own.row_files import Row, is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
+from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
-from trainables.config.ids import digest
 from trainables.config.settings import CACHED_PER_PASS, Benchmark
 from trainables.data import text_blocks
 from trainables.data.conversations import Encoder
@@ -103,7 +103,7 @@ def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str,
         "index": item.index,
         "row": item.number,
         "block": item.block,
-        "digest": digest([item.row.question, item.row.answer])[:16],
+        "digest": hash_json([item.row.question, item.row.answer])[:16],
         "tokens": len(losses),
         "loss": float(np.mean(losses)),
         "min_k": metrics.min_k_mean([-value for value in losses]),

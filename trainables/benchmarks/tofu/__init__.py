@@ -15,7 +15,7 @@ from trainables.benchmarks.tofu import aggregates, open_unlearning_files, row_sc
 from trainables.benchmarks.tofu.aggregates import Reference
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
-from trainables.config.ids import digest
+from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.conversations import Encoder
@@ -166,4 +166,4 @@ def _metrics(benchmark: Benchmark, records: Records, reference: Reference | None
 
 
 def _digest(records: Records, task: str) -> str:
-    return digest([[row["question"], row["answer"]] for row in records if row["task"] == task])
+    return hash_json([[row["question"], row["answer"]] for row in records if row["task"] == task])

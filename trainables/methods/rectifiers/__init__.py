@@ -18,8 +18,7 @@ from trainables.methods.rectifiers.base import (
     kernels_for,
     products,
 )
-from trainables.methods.rectifiers.gru import AGEM, GRU
-from trainables.methods.rectifiers.none_and_clip import Plain
+from trainables.methods.rectifiers.gru import AGEM, GRU, Plain
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
 from trainables.methods.rectifiers.two_gradients.base import TwoGradients
 from trainables.methods.rectifiers.two_gradients.bisector import Bisector
@@ -31,20 +30,8 @@ from trainables.methods.rectifiers.two_gradients.mgda import MGDA
 from trainables.methods.rectifiers.two_gradients.pcgrad import PCGrad, SymmetricPCGrad
 from trainables.methods.rectifiers.two_gradients.sago import SAGO
 
-__all__ = [
-    "AGEM",
-    "DEGENERATE",
-    "GRU",
-    "Combination",
-    "Metric",
-    "Outcome",
-    "Plain",
-    "Rectifier",
-    "Reduce",
-    "Segments",
-    "Shard",
-]
-__all__ += ["TwoGradients", "inner", "kernels_for", "make_rectifier", "products"]
+__all__ = ["DEGENERATE", "GRU", "Combination", "Metric", "Outcome", "Plain", "Rectifier", "Reduce", "Segments"]
+__all__ += ["Shard", "TwoGradients", "inner", "kernels_for", "make_rectifier", "products"]
 
 PUBLISHED: dict[str, Any] = {
     "none": Plain,

@@ -1,4 +1,4 @@
-"""The interface of a rectifier, and the products and scales that rectifiers are made of.
+"""The interface of a rectifier, and the products that rectifiers are made of.
 
 Everything works in place on this rank's shard of the gradient, a list of flat tensors, with one global dot product
 over all trainable parameters. Only `Reduce` knows that there are other ranks.
@@ -125,38 +125,6 @@ class Rectifier(Protocol):
         """Take what a checkpoint holds."""
 
 
-class Averaging(Rectifier):
-    """Keeps the moving average of the retain gradient: this rank's shard in fp32, the only state that lasts.
-
-    m <- (1 - gamma) m + gamma g_r with m = 0 at the start (eq. 9, no bias correction; gamma None keeps g_r alone).
-    `tau` is for those that clip.
-    """
-
-    needs_retain = True
-
-    def __init__(self, gamma: float | None = None, tau: float | None = None) -> None:
-        self.gamma = 1.0 if gamma is None else gamma
-        self.tau = tau
-        self.average: Shard = []
-
-    def update_average(self, retain: Shard) -> None:
-        """Take the retain gradient of this step into the moving average."""
-        if not self.average:
-            self.average = [torch.zeros_like(part, dtype=torch.float32) for part in retain]
-        for mean, part in zip(self.average, retain, strict=True):
-            if kernels := kernels_for(mean):
-                kernels.lerp(mean, part, self.gamma)
-            else:
-                mean.lerp_(part.to(mean.dtype), self.gamma)
-
-    def state(self) -> list[torch.Tensor]:
-        return list(self.average)
-
-    def restore(self, state: list[torch.Tensor]) -> None:
-        """Take copies, because a dot product's rounding depends on how memory is aligned."""
-        self.average = [part.clone() for part in state]
-
-
 def kernels_for(part: torch.Tensor) -> Any:
     """Return the Triton kernels where a tensor is on a GPU; None elsewhere."""
     if not part.is_cuda:
@@ -177,11 +145,6 @@ def describe(before: Sequence[float], after: Sequence[float], **more: Any) -> Ou
     cos_before, cos_after = (dot / math.sqrt(m * g) if m * g > 0 else 0.0 for dot, m, g in (before, after))
     norm, average_norm, rectified_norm = math.sqrt(before[2]), math.sqrt(before[1]), math.sqrt(after[2])
     return Outcome(norm, rectified_norm, average_norm, before[0], cos_before, cos_after, **more)
-
-
-def clip_scale(norm: float, tau: float | None) -> float:
-    """Return the factor that brings `norm` to at most `tau`."""
-    return tau / norm if tau is not None and norm > tau else 1.0
 
 
 def products(gradient: Shard, average: Shard) -> torch.Tensor:

@@ -1,12 +1,46 @@
-"""Gradient rectified unlearning: a gradient in conflict with the retain gradient is projected onto its normal plane."""
+"""Gradient rectified unlearning and its parts: the moving average (eq. 9), the projection (5), the clipping (10)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
+import torch
+
 from trainables.methods.rectifiers import base
-from trainables.methods.rectifiers.base import Averaging, Combination, Outcome, Reduce, Shard
+from trainables.methods.rectifiers.base import Combination, Outcome, Rectifier, Reduce, Shard
+
+
+class Averaging(Rectifier):
+    """Keeps the moving average of the retain gradient: this rank's shard in fp32, the only state that lasts.
+
+    m <- (1 - gamma) m + gamma g_r with m = 0 at the start (eq. 9, no bias correction; gamma None keeps g_r alone).
+    `tau` is for those that clip.
+    """
+
+    needs_retain = True
+
+    def __init__(self, gamma: float | None = None, tau: float | None = None) -> None:
+        self.gamma = 1.0 if gamma is None else gamma
+        self.tau = tau
+        self.average: Shard = []
+
+    def update_average(self, retain: Shard) -> None:
+        """Take the retain gradient of this step into the moving average."""
+        if not self.average:
+            self.average = [torch.zeros_like(part, dtype=torch.float32) for part in retain]
+        for mean, part in zip(self.average, retain, strict=True):
+            if kernels := base.kernels_for(mean):
+                kernels.lerp(mean, part, self.gamma)
+            else:
+                mean.lerp_(part.to(mean.dtype), self.gamma)
+
+    def state(self) -> list[torch.Tensor]:
+        return list(self.average)
+
+    def restore(self, state: list[torch.Tensor]) -> None:
+        """Take copies, because a dot product's rounding depends on how memory is aligned."""
+        self.average = [part.clone() for part in state]
 
 
 class GRU(Averaging):
@@ -31,7 +65,7 @@ class GRU(Averaging):
             found = Outcome(norm, 0.0, average_norm, dot, cos, 0.0, coefficient, rectified=True, degenerate=True)
             return Combination(1.0, 0.0, found)
         rectified_norm = math.sqrt(max(square - dot * dot / average_square, 0.0)) if conflict else norm
-        scale = base.clip_scale(rectified_norm, self.tau)
+        scale = clip_scale(rectified_norm, self.tau)
         cos_after = 0.0 if conflict else cos
         found = Outcome(
             norm, rectified_norm * scale, average_norm, dot, cos, cos_after, coefficient, scale, rectified=conflict
@@ -60,3 +94,29 @@ class AGEM(GRU):
 
     GRU without moving average and clipping.
     """
+
+
+class Plain(Rectifier):
+    """No rectification; with `tau`, gradient clipping alone (the paper's ablation "w/ GC")."""
+
+    def __init__(self, gamma: None = None, tau: float | None = None) -> None:
+        self.tau = tau
+
+    def decide(self, dot: float, average_square: float, square: float) -> Combination:
+        """Return how to clip to `tau` (eq. 10). There is no average: only ||g||^2 is read."""
+        norm = math.sqrt(square)
+        scale = clip_scale(norm, self.tau)
+        return Combination(scale, 0.0, Outcome(grad_norm=norm, rectified_norm=norm * scale, clip_scale=scale))
+
+    def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
+        """Clip in place, as `decide` says."""
+        square = float(reduce(base.inner(gradient, gradient)))
+        scale, _, found = self.decide(math.nan, math.nan, square)
+        for part in gradient if scale != 1.0 else ():
+            part.mul_(scale)
+        return found
+
+
+def clip_scale(norm: float, tau: float | None) -> float:
+    """Return the factor that brings `norm` to at most `tau`."""
+    return tau / norm if tau is not None and norm > tau else 1.0

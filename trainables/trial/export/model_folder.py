@@ -16,9 +16,9 @@ from trainables.benchmarks import evaluation, selection
 from trainables.benchmarks.local_paths import localize
 from trainables.common import cli, fingerprints, provenance
 from trainables.common.errors import InputError
-from trainables.config.ids import digest, hashed_part
+from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model, Selection
-from trainables.config.trial import Trial
+from trainables.config.trial import Trial, hashed_part
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATED, WEIGHTS
@@ -168,4 +168,4 @@ def _without_places(node: Any) -> Any:
 
 def _describe_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return how many rows there are, and a SHA-256 of them that does not depend on the file's format."""
-    return {"rows": len(rows), "sha256": digest(rows)}
+    return {"rows": len(rows), "sha256": hash_json(rows)}

@@ -14,7 +14,8 @@ from typing import Literal
 import torch
 
 from trainables.methods.rectifiers import base
-from trainables.methods.rectifiers.base import Averaging, Combination, Outcome, Reduce, Shard
+from trainables.methods.rectifiers.base import Combination, Outcome, Reduce, Shard
+from trainables.methods.rectifiers.gru import Averaging
 
 Scope = Literal["global", "tensor"]
 Weights = tuple[torch.Tensor, torch.Tensor]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from trainables.methods.rectifiers import base
-from trainables.methods.rectifiers.base import Averaging, Outcome, Reduce, Shard
+from trainables.methods.rectifiers.base import Outcome, Reduce, Shard
+from trainables.methods.rectifiers.gru import Averaging
 
 
 class GU(Averaging):

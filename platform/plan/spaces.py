@@ -1,20 +1,22 @@
-"""The trials of each strategy. A study is a split, a method and a rectifier; its space holds the other axes."""
+"""The spaces of a sweep's studies, and their trials by strategy. A study is a split, a method and a rectifier."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from platform.plan.models import read_architecture
-from platform.plan.space import Space, nearest
-from search_spaces.schema.axes import STUDY, Axis, Range
-from search_spaces.schema.settings_with_effect import has_effect, requires_value
+from pydantic import ValidationError
+
+from search_spaces.schema.axes import SECTIONS, STUDY, Axis, Range, has_effect, requires_value
 from search_spaces.schema.sweep import Sweep
+from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
-from trainables.config.shared_artifacts import Recipe
-from trainables.config.trial import Trial
+from trainables.config.trial import Trial, check_runnable
 from trainables.data import idk_answers
 from trainables.methods import method_constants
 
@@ -22,6 +24,107 @@ STRATEGIES = ("grid", "paper", "optuna")
 NORMALISE = "task_vector.normalise"
 Models = Mapping[str, tuple[Model, RetainEvaluation | None]]
 """Target model and retain evaluation of each split, None where the benchmark has no retain model."""
+Point = Mapping[str, Any]
+"""The value of each axis by its path."""
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """The points of one study: `fixed` settings, sections as mappings, and axes.
+
+    `published` is the point of the sweep's source, or else what is nearest to the sweep's own; it may be on no axis.
+    """
+
+    sweep: str
+    fixed: Mapping[str, Any]
+    axes: Mapping[str, Axis]
+    published: Point
+
+    @property
+    def study(self) -> str:
+        """Return the name of the study, as Trial.study."""
+        fixed = self.fixed
+        return f"{fixed['benchmark'].split}/{fixed['method']}/{fixed['rectifier']['name']}"
+
+    @property
+    def size(self) -> int | None:
+        """Return how many points there are, None of a range of real numbers."""
+        counts = [_count(axis) for axis in self.axes.values()]
+        return None if None in counts else math.prod(count for count in counts if count is not None)
+
+    @property
+    def varied(self) -> list[str]:
+        """Return the axes by which its trials differ other than by their seed."""
+        return [path for path, axis in self.axes.items() if path != "seed" and _count(axis) != 1]
+
+    @property
+    def has_ranges(self) -> bool:
+        return any(isinstance(axis, Range) for axis in self.axes.values())
+
+    def make(self, point: Point) -> Trial:
+        """Return the trial at a point. Raises InputError if its settings exclude each other."""
+        chosen: dict[str, Any] = {
+            name: dict(value) if name in SECTIONS and value is not None else value for name, value in self.fixed.items()
+        }
+        for path, value in point.items():
+            section, _, name = path.rpartition(".")
+            (chosen[section] if section else chosen)[name] = value
+        try:
+            trial = Trial.model_validate(chosen)
+        except ValidationError as error:
+            raise InputError(f"sweep {self.sweep}: {describe_invalid(error)}") from error
+        check_runnable(trial)
+        method_constants.check_counted_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
+        return trial
+
+    def list_points(self) -> Iterator[dict[str, Any]]:
+        """Yield every point of axes without ranges, the last axis the fastest."""
+        for values in itertools.product(*(dict.fromkeys(axis) for axis in self.axes.values())):  # type: ignore[arg-type]
+            yield dict(zip(self.axes, values, strict=True))
+
+    def find_point(self, trial: Trial) -> dict[str, Any] | None:
+        """Return the point of a trial, None if the trial is not in this space."""
+        point = {path: read_setting(trial, path) for path in self.axes}
+        if not all(point[path] in axis for path, axis in self.axes.items()):
+            return None
+        try:
+            return point if self.make(point).id() == trial.id() else None
+        except InputError:
+            return None
+
+
+def read_setting(value: Any, path: str) -> Any:
+    """Return a setting of a trial or sweep by its path, None where the section is not there."""
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value
+
+
+def spell_setting(value: Any) -> str:
+    """Return a setting's value as it is typed: `none`, `true`, `0.1,0.5`."""
+    if isinstance(value, tuple):
+        return ",".join(map(spell_setting, value)) or "none"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _count(axis: Axis) -> int | None:
+    if isinstance(axis, Range):
+        return int(axis.high - axis.low) + 1 if axis.whole else None
+    return len(set(axis))
+
+
+def nearest(axis: Axis, value: Any) -> Any:
+    """Return the value of an axis that is nearest to `value`; of words the first, where it is not among them."""
+    if value in axis:
+        return value
+    if isinstance(axis, Range):
+        middle = math.sqrt(axis.low * axis.high) if axis.log else (axis.low + axis.high) / 2
+        near = min(max(middle if value is None else value, axis.low), axis.high)
+        return round(near) if axis.whole else near
+    numbers = [one for one in axis if isinstance(one, int | float)]
+    if isinstance(value, int | float) and numbers:
+        return min(numbers, key=lambda one: abs(one - value))
+    return axis[0]
 
 
 def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: Models) -> list[Space]:
@@ -56,14 +159,6 @@ def list_trials(spaces: Iterable[Space], sweep: Sweep, strategy: str) -> list[Tr
         trials.values(),
         key=lambda one: (splits.index(one.benchmark.split), known.index(one.seed) if one.seed in known else 0),
     )
-
-
-def check_steered_layer(trial: Trial, recipes: dict[str, Recipe]) -> None:
-    """Raise InputError on a layer that RMU cannot steer, if the depth of the target is known before it is fetched."""
-    depth = read_architecture(trial.target, recipes).get("num_hidden_layers") if METHODS[trial.method].steers else None
-    if isinstance(depth, int):
-        settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
-        method_constants.check_layer(settings.layer, depth)
 
 
 def _is_left_out(sweep: Sweep, split: str, method: str, rectifier: str) -> bool:
