@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from platform.plan import hub_requirements, overrides
 from platform.plan.costs import Budget, estimate_budget
-from platform.plan.models import (
-    ModelRecipes,
-    Reference,
-    absolute_path,
-    find_shape,
-    read_architecture,
-    resolve_benchmark,
-)
+from platform.plan.models import ModelRecipes, Reference, absolute_path, read_architecture, resolve_benchmark
 from platform.plan.plan import Plan
 from platform.plan.spaces import STRATEGIES, Space, list_spaces, list_trials
 from search_spaces.schema.axes import STUDY, Range
@@ -27,13 +19,13 @@ from trainables.common.errors import InputError, closest
 from trainables.common.fingerprints import hash_json
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
-from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import FOLLOWS, Trial, drop_planning, hashed_part
 from trainables.data import idk_answers, templates
 from trainables.methods import custom, method_constants
 from trainables.robustness import attacks
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, WEIGHTS
+from trainables.training import memory
 from trainables.training.task_vectors import forget_batches
 
 NAMING = ("name", "searched", "benchmark", "objective", "training", "export", "resources", "fictional")
@@ -195,15 +187,19 @@ def _check_trials(
     sweep: Sweep, trials: list[Trial], models: ModelRecipes, problems: Problems, planned: dict[str, int]
 ) -> tuple[Shape | None, Budget]:
     """Return the trials' model's sizes and their costs. Raises InputError with every problem."""
-    for trial in trials:
-        problems.collect(_check_steered_layer, trial, models.recipes)
+    for trial in (trial for trial in trials if METHODS[trial.method].steers):
+        depth = read_architecture(trial.target, models.recipes).get("num_hidden_layers")
+        settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
+        if isinstance(depth, int):  # which is not known of a model that is not fetched
+            problems.collect(method_constants.check_layer, settings.layer, depth)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if "idk" in METHODS[trial.method].reads):
         problems.collect(kinds.find(benchmark.name).check_questions, benchmark)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
         problems.collect(custom.load_part, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
         problems.collect(custom.load_part, name, "Rectifier")
-    shape = find_shape(sweep, trials, models.recipes)
+    sizes = read_architecture(trials[0].target, models.recipes) if trials else {}
+    shape = memory.shape_of(sizes) if sizes else sweep.backbone.shape if sweep.backbone else None
     costs = estimate_budget(sweep, trials, shape, planned)
     problems.collect(costs.check_fits)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
@@ -260,11 +256,3 @@ def _without_axes(sweep: Sweep) -> Sweep:
         value = axis.low if isinstance(axis, Range) else axis[0]
         changed |= {section: own.model_copy(update={name: value})} if section else {name: value}
     return sweep.model_copy(update=changed)
-
-
-def _check_steered_layer(trial: Trial, recipes: Mapping[str, Recipe]) -> None:
-    """Raise InputError on a layer that RMU cannot steer, if the depth of the target is known before it is fetched."""
-    depth = read_architecture(trial.target, recipes).get("num_hidden_layers") if METHODS[trial.method].steers else None
-    if isinstance(depth, int):
-        settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
-        method_constants.check_layer(settings.layer, depth)

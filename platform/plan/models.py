@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,11 @@ from trainables.benchmarks.own import row_files
 from trainables.common.errors import InputError, closest
 from trainables.common.fingerprints import hash_json
 from trainables.common.typed_paths import describe_path, exists, expand, is_file, is_folder, list_folder
-from trainables.config.settings import FICTIONAL, Benchmark, Model, Shape, Training
+from trainables.config.settings import FICTIONAL, Benchmark, Model, Training
 from trainables.config.shared_artifacts import Recipe, evaluation_id
-from trainables.config.trial import Trial
 from trainables.data import raw_rows
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
-from trainables.training import memory
 from trainables.training.model_files import check_model, check_tokenizer, fingerprint_model
 
 FINETUNED = "tofu"
@@ -192,14 +190,6 @@ def read_architecture(model: Model, recipes: Mapping[str, Recipe]) -> dict[str, 
             return {"vocab_size": recipe.vocabulary, "model_type": "llama", **dict(recipe.architecture)}
         model = recipe.base
     return read_json(expand(model.path) / "config.json") or {}
-
-
-def find_shape(sweep: Sweep, trials: Sequence[Trial], recipes: Mapping[str, Recipe]) -> Shape | None:
-    """Return the sizes of the target model, the backbone's if it is not fetched, None if they are not known."""
-    found = read_architecture(trials[0].target, recipes) if trials else {}
-    if found:
-        return memory.shape_of(found)
-    return sweep.backbone.shape if sweep.backbone else None
 
 
 def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:

@@ -22,10 +22,8 @@ SECTIONS: dict[str, type[Value]] = {
     "task_vector": TaskVector,
 }
 SINGLE = ("method", "seed")
-PAIR = "training.betas"
-"""A setting whose one value is two numbers."""
-FILE = ("objective.idk", "objective.idk_fingerprint")
-"""A file, whose content a plan names once for all trials."""
+NO_AXES = {"training.betas", "objective.idk", "objective.idk_fingerprint"}
+"""One value is two numbers; a plan names a file's content once for all trials."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ Axis = tuple[Any, ...] | Range
 def axis_paths() -> tuple[str, ...]:
     """Return the configuration paths that may be axes: what a trial is measured by is the same in a whole sweep."""
     inside = {f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields}
-    return tuple(sorted({*SINGLE, "benchmark.split", *inside} - {PAIR, *FILE}))
+    return tuple(sorted({*SINGLE, "benchmark.split", *inside} - NO_AXES))
 
 
 @cache

@@ -163,8 +163,7 @@ def drop_planning(identified: dict[str, Any]) -> None:
 
 def hashed_part(value: Value) -> dict[str, Any]:
     """Return the chosen settings, without paths if a fingerprint names the content; a default is never changed."""
-    chosen: dict[str, Any] = value.model_dump(mode="json", exclude_defaults=True)
-    return without_paths(chosen)
+    return without_paths(value.model_dump(mode="json", exclude_defaults=True))
 
 
 def without_paths(node: Any) -> Any:
