@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.number_format import DASH, setting_text
+from analysis.number_format import DASH, format_setting
 from trainables.config.method_tables import METHODS, RECTIFIERS
 
 REFERENCES = {"original": "Original", "retain": "Retrain", "baseline": "Never trained"}
@@ -40,7 +40,7 @@ def describe_method(method: str, rectifier: str) -> str:
     return f"{method_label(method)} {rectifier_label(rectifier)}".strip()
 
 
-def row_label(method: str, rectifier: str) -> str:
+def table_row_label(method: str, rectifier: str) -> str:
     """Return the first cell of a row: Original, Retrain, a method's name, or what it is combined with."""
     return REFERENCES.get(method) or (rectifier and rectifier_label(rectifier)) or method_label(method)
 
@@ -67,7 +67,7 @@ def split_label(split: str) -> str:
     return f"{split} ({int(match[1])}%)" if match else {"own": "own rows"}.get(split, split)
 
 
-def takes(rectifier: str, setting: str) -> bool:
+def rectifier_takes(rectifier: str, setting: str) -> bool:
     return rectifier in RECTIFIERS and setting in RECTIFIERS[rectifier].takes
 
 
@@ -78,9 +78,9 @@ def describe_settings(row: Mapping[Any, Any]) -> dict[str, str]:
         return dict.fromkeys(("Method", "gamma", "tau", "strength"), DASH)
     return {
         "Method": describe_method(method, rectifier),
-        "gamma": setting_text(row["gamma"]) if takes(rectifier, "gamma") else DASH,
-        "tau": setting_text(row["tau"]) if takes(rectifier, "tau") else DASH,
-        "strength": setting_text(row["strength"]) if method in TASK_VECTORS else DASH,
+        "gamma": format_setting(row["gamma"]) if rectifier_takes(rectifier, "gamma") else DASH,
+        "tau": format_setting(row["tau"]) if rectifier_takes(rectifier, "tau") else DASH,
+        "strength": format_setting(row["strength"]) if method in TASK_VECTORS else DASH,
     }
 
 

@@ -19,11 +19,11 @@ def format_number(value: float, decimals: int = DECIMALS) -> str:
     return format_as(value, f".{decimals}f")
 
 
-def setting_text(value: float) -> str:
+def format_setting(value: float) -> str:
     """Return a value of gamma, tau or strength as tables and tidy frames spell it."""
     return "none" if pd.isna(value) else f"{value:g}"
 
 
-def plain_setting(setting: str) -> str:
+def normalise_setting(setting: str) -> str:
     """Return a text of gamma or tau in one spelling: 1 for 1.0."""
     return setting if setting in ("", "none") else f"{float(setting):g}"

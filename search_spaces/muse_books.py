@@ -6,7 +6,7 @@ from trainables.config.settings import Benchmark, Training
 
 TRAINING = Training(lr=ICLM.lr, epochs=1, batch_size=32, max_length=2048)
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     ICLM,
     name="muse_books",
     title="MUSE Books on ICLM-7B: five objectives without and with GRU",

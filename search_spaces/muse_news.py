@@ -5,7 +5,7 @@ from search_spaces.muse_books import TRAINING
 from search_spaces.schema import paper
 from trainables.config.settings import Benchmark
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     MUSE_LLAMA2,
     name="muse_news",
     title="MUSE News on Llama-2-7B: five objectives without and with GRU",

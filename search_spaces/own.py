@@ -9,7 +9,7 @@ below and without a retain term of its own; GD, which ascends and holds on to th
 with a retain term. Each without and with GRU, on the small grid.
 """
 
-from search_spaces.schema.sweep import SMALL_STGS, Published, Sweep
+from search_spaces.schema.sweep import SMALL_STGS, PublishedSetting, Sweep
 from trainables.config.settings import Benchmark, Training
 
 SWEEP = Sweep(
@@ -21,9 +21,9 @@ SWEEP = Sweep(
         "task_vector.strength": (1.0, 2.0, 5.0, 10.0),
     },
     published=(
-        Published(gamma=0.8, tau=None),
-        Published(method="gd", gamma=0.05, tau=None),
-        Published(method="simnpo_gd", gamma=0.5, tau=None),
+        PublishedSetting(gamma=0.8, tau=None),
+        PublishedSetting(method="gd", gamma=0.05, tau=None),
+        PublishedSetting(method="simnpo_gd", gamma=0.5, tau=None),
     ),
     benchmark=Benchmark(name="own", data="own", split="own", template="plain"),
     training=Training(lr=1e-5, epochs=5, batch_size=32, eval_every=10),

@@ -1,16 +1,16 @@
 """The whole path in a minute without any file: fictional authors, two tiny models, GA, GD and NPO with GRU."""
 
-from search_spaces.schema.sweep import Fictional, ModelTraining, Published, Sweep
+from search_spaces.schema.sweep import FictionalAuthors, ModelTraining, PublishedSetting, Sweep
 from trainables.config.settings import Benchmark, Training
 
 SWEEP = Sweep(
     name="quickstart",
     title="Fictional authors, a 0.3M-parameter Llama: GA, GD, NPO without and with GRU",
     axes={"method": ("ga", "gd", "npo"), "benchmark.split": ("forget10",)},
-    published=(Published(gamma=0.8, tau=None), Published(method="gd", gamma=0.05, tau=None)),
+    published=(PublishedSetting(gamma=0.8, tau=None), PublishedSetting(method="gd", gamma=0.05, tau=None)),
     benchmark=Benchmark(dialect="paper", template="llama2"),
     training=Training(lr=5e-4, epochs=5, batch_size=16, max_length=128),
-    fictional=Fictional(authors=30, questions=15),
+    fictional=FictionalAuthors(authors=30, questions=15),
     observe=2,
     model_training=ModelTraining(
         architecture=(

@@ -6,9 +6,9 @@ grid has GRU without clipping too.
 
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import Published
+from search_spaces.schema.sweep import PublishedSetting
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     LLAMA2,
     name="tofu_ablation",
     title="TOFU 5 % on Llama-2-7B-chat: neither, clipping, rectification, both",
@@ -19,5 +19,5 @@ SWEEP = paper.sweep(
         "rectifier.gamma": (0.8,),
         "rectifier.tau": (None, 100.0),
     },
-    published=(Published(gamma=0.8, tau=100.0),),
+    published=(PublishedSetting(gamma=0.8, tau=100.0),),
 )

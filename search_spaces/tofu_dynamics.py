@@ -7,7 +7,7 @@ as much for its observation. The trials are those of `tofu_llama`: `observe` cha
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     LLAMA2,
     name="tofu_dynamics",
     title="TOFU 5 % on Llama-2-7B-chat: gradients along training of GA, NPO and WGA without and with GRU",

@@ -5,9 +5,9 @@
 
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import Published
+from search_spaces.schema.sweep import PublishedSetting
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     LLAMA2,
     name="tofu_gamma",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over gamma",
@@ -19,5 +19,5 @@ SWEEP = paper.sweep(
         "rectifier.tau": (1.0, None),
     },
     varied=("rectifier.gamma",),
-    published=(Published(gamma=0.8, tau=1.0), Published(method="gd", gamma=0.05, tau=None)),
+    published=(PublishedSetting(gamma=0.8, tau=1.0), PublishedSetting(method="gd", gamma=0.05, tau=None)),
 )

@@ -7,7 +7,7 @@ from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
 from search_spaces.schema.sweep import TAUS
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     LLAMA2,
     name="tofu_llama",
     title="TOFU on Llama-2-7B-chat: seven objectives without and with GRU",

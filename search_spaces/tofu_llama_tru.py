@@ -8,7 +8,7 @@ measured, so that `per_tensor`, where each tensor has length 1, is our axis besi
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
 from search_spaces.schema.axes import Axis
-from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, Published
+from search_spaces.schema.sweep import SMALL_GAMMAS, SMALL_TAUS, PublishedSetting
 from trainables.config.settings import TaskVector
 
 STRENGTHS = (1.0, 2.0, 5.0, 10.0, 20.0)
@@ -25,16 +25,16 @@ AXES: dict[str, Axis] = {
     "task_vector.normalise": ("whole", "per_tensor"),
 }
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     LLAMA2,
     name="tofu_llama_tru",
     title="TOFU on Llama-2-7B-chat without retain data: TRU and TV, GA, WGA, NPO",
     tables=("tofu_retain_free",),
     axes=AXES,
     published=(
-        Published(method="tru", split="forget05", strength=0.65, normalise="whole"),
-        Published(method="tru", split="forget10", strength=0.85, normalise="whole"),
-        Published(method="tv", strength=5.0),
+        PublishedSetting(method="tru", split="forget05", strength=0.65, normalise="whole"),
+        PublishedSetting(method="tru", split="forget10", strength=0.85, normalise="whole"),
+        PublishedSetting(method="tv", strength=5.0),
     ),
     task_vector=VECTOR,
 )

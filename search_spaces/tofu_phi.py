@@ -3,7 +3,7 @@
 from search_spaces.backbones.phi import PHI
 from search_spaces.schema import paper
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     PHI,
     name="tofu_phi",
     title="TOFU on Phi-1.5: seven objectives without and with GRU",

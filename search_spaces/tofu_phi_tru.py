@@ -2,19 +2,19 @@
 
 from search_spaces.backbones.phi import PHI
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import Published
+from search_spaces.schema.sweep import PublishedSetting
 from search_spaces.tofu_llama_tru import AXES, VECTOR
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     PHI,
     name="tofu_phi_tru",
     title="TOFU on Phi-1.5 without retain data: TRU and TV, GA, WGA, NPO",
     tables=("tofu_retain_free",),
     axes=AXES,
     published=(
-        Published(method="tru", split="forget05", strength=0.70, normalise="whole"),
-        Published(method="tru", split="forget10", strength=0.75, normalise="whole"),
-        Published(method="tv", strength=5.0),
+        PublishedSetting(method="tru", split="forget05", strength=0.70, normalise="whole"),
+        PublishedSetting(method="tru", split="forget10", strength=0.75, normalise="whole"),
+        PublishedSetting(method="tv", strength=5.0),
     ),
     task_vector=VECTOR,
 )

@@ -2,15 +2,14 @@
 
 from search_spaces.backbones.phi import PHI
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import Published
 from trainables.config.settings import Calibration
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     PHI,
     name="tofu_phi_uwc",
     title="TOFU on Phi-1.5 calibrated by UWC: GA and NPO without and with GRU at equal utility",
     tables=("tofu_uwc_ga", "tofu_uwc_npo"),
     axes={"method": ("ga", "npo"), "benchmark.split": paper.SPLITS},
-    published=(Published(split="forget05", gamma=0.8, tau=0.01), Published(split="forget10", gamma=0.8, tau=0.001)),
+    published=paper.PHI_SETTINGS,
     calibration=Calibration(targets=(0.85, 0.90, 0.95)),
 )

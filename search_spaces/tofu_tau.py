@@ -2,9 +2,9 @@
 
 from search_spaces.backbones.llama2 import LLAMA2
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import Published
+from search_spaces.schema.sweep import PublishedSetting
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     LLAMA2,
     name="tofu_tau",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over tau",
@@ -15,5 +15,5 @@ SWEEP = paper.sweep(
         "rectifier.tau": (0.001, 0.01, 0.1, 1.0, 2.0, 3.0, 10.0, 100.0, None),
     },
     varied=("rectifier.tau",),
-    published=(Published(gamma=0.8, tau=None), Published(method="gd", gamma=0.05, tau=None)),
+    published=(PublishedSetting(gamma=0.8, tau=None), PublishedSetting(method="gd", gamma=0.05, tau=None)),
 )

@@ -1,6 +1,6 @@
 """A Llama of 1.4M parameters on the real TOFU rows: the paper's comparison on a CPU."""
 
-from search_spaces.schema.sweep import SMALL_STGS, ModelTraining, Published, Sweep
+from search_spaces.schema.sweep import SMALL_STGS, ModelTraining, PublishedSetting, Sweep
 from trainables.config.settings import Benchmark, TaskVector, Training
 
 SWEEP = Sweep(
@@ -13,10 +13,10 @@ SWEEP = Sweep(
         "task_vector.strength": (50.0, 100.0, 150.0, 200.0, 300.0),
     },
     published=(
-        Published(gamma=0.8, tau=None),
-        Published(method="gd", gamma=0.05, tau=None),
-        Published(method="tru", strength=12.0),
-        Published(method="tv", strength=150.0),
+        PublishedSetting(gamma=0.8, tau=None),
+        PublishedSetting(method="gd", gamma=0.05, tau=None),
+        PublishedSetting(method="tru", strength=12.0),
+        PublishedSetting(method="tv", strength=150.0),
     ),
     benchmark=Benchmark(dialect="paper", template="llama2"),
     training=Training(lr=4e-4, epochs=5, batch_size=32),

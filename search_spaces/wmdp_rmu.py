@@ -6,18 +6,18 @@ control vector and batches are not theirs (docs/reproduction.md), so that a tria
 
 from search_spaces.backbones.zephyr import ZEPHYR
 from search_spaces.schema import paper
-from search_spaces.schema.sweep import Published
+from search_spaces.schema.sweep import PublishedSetting
 from search_spaces.wmdp_zephyr import DATA
 from trainables.config.settings import Objective, Training
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     ZEPHYR,
     ranks=1,
     name="wmdp_rmu",
     title="WMDP on Zephyr-7B-beta: RMU without and with GRU",
     tables=("wmdp_rmu",),
     axes={"method": ("rmu",)},
-    published=(Published(gamma=0.99, tau=None),),
+    published=(PublishedSetting(gamma=0.99, tau=None),),
     benchmark=DATA,
     objective=Objective(layer=7, steering=6.5, alpha=100.0),
     training=Training(lr=5e-5, epochs=150, max_steps=150, batch_size=4, max_length=512),

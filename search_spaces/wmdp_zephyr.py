@@ -9,7 +9,7 @@ from trainables.config.settings import Benchmark, Training
 
 DATA = Benchmark(name="wmdp", data="cais/wmdp-corpora", split="bio_cyber", dialect="paper", template=ZEPHYR.template)
 
-SWEEP = paper.sweep(
+SWEEP = paper.make_sweep(
     ZEPHYR,
     name="wmdp_zephyr",
     title="WMDP on Zephyr-7B-beta: five objectives without and with GRU",

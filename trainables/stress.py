@@ -44,7 +44,7 @@ def main(
     fields = {"split": split, "data": data, "template": template, "dialect": dialect, "limit": limit}
     given = {name: value for name, value in fields.items() if value is not None}
     names = attacks.choose(chosen.split(","), "--attacks")
-    attacks.check_rate(names, lr, "--lr")
+    attacks.check_learning_rate(names, lr, "--lr")
     if output:
         atomic_files.check_writable(output, "--output")
     store = open_storage(location)

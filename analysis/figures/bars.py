@@ -41,7 +41,7 @@ TITLE = 28
 """Letters of a line of a panel's title, about as many as fit over two methods."""
 
 
-def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
+def bar_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each panel and method that has one with GRU: its value alone (`none`) and with it (`gru`).
 
     `improvement` is positive where GRU is better. Reference models have their value in `none`. Empty without a pair.
@@ -66,15 +66,15 @@ def pair_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame) -> Figure:
-    """Draw `pair_points`, one panel for each backbone, split and metric; the paper's numbers are diamonds upon runs."""
+    """Draw `bar_points`, one panel for each backbone, split and metric; the paper's numbers are diamonds upon runs."""
     metrics, methods = panel_data.compared_goals(points), panel_data.list_methods(points)
-    panels = [(place, goal) for place in panel_data.list_places(points) for goal in metrics]
+    panels = [(place, goal) for place in panel_data.list_panels(points) for goal in metrics]
     across = max(1, ACROSS // len(metrics)) * len(metrics)
     figure, grid = wrap_panels(len(panels), across, 0.75 + 0.2 * len(methods), 2.0)
     for number, (axes, (place, goal)) in enumerate(zip(grid, panels, strict=True)):
-        here = panel_data.at_place(points, place)
+        here = panel_data.select_panel(points, place)
         _draw_panel(axes, here.loc[here["metric"] == goal.metric], methods, goal, "runs" in set(points["source"]))
-        title = f"({ascii_lowercase[number % 26]}) {panel_data.place_title(place)}"
+        title = f"({ascii_lowercase[number % 26]}) {panel_data.panel_title(place)}"
         axes.set_title("\n".join(wrap(title, TITLE)), fontsize=7)
         if number + across < len(panels):
             axes.set_xticklabels([])

@@ -25,11 +25,11 @@ PAPER: dict[str, tuple[str, ...]] = {
 """The paper's tables that figures are made of."""
 KINDS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
     "arrows": (tradeoff.arrow_points, tradeoff),
-    "pairs": (bars.pair_points, bars),
-    "gamma": (partial(sensitivity.curve_points, knob="gamma"), sensitivity),
-    "tau": (partial(sensitivity.curve_points, knob="tau"), sensitivity),
+    "pairs": (bars.bar_points, bars),
+    "gamma": (partial(sensitivity.sensitivity_points, knob="gamma"), sensitivity),
+    "tau": (partial(sensitivity.sensitivity_points, knob="tau"), sensitivity),
     "strength": (sensitivity.strength_points, sensitivity),
-    "uwc": (sensitivity.target_points, sensitivity),
+    "uwc": (sensitivity.calibration_points, sensitivity),
 }
 """Pictures of tidy frames: their points, and the module whose `draw` draws these."""
 CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
@@ -71,9 +71,9 @@ def draw_sweeps(frames: Mapping[str, pd.DataFrame], beside: bool = False, severa
     """
     if frames["pairs"].empty:
         return []
-    near = {kind: panel_data.vary_only_gamma_tau(frames[kind]) for kind in ("gamma", "tau")}
+    near = {kind: panel_data.select_gamma_tau_rows(frames[kind]) for kind in ("gamma", "tau")}
     parts = {kind: _add_published(frame, kind, beside) for kind, frame in ({**frames} | near).items()}
-    parts["strength"] = panel_data.vary_only_gamma_tau(frames["pairs"])
+    parts["strength"] = panel_data.select_gamma_tau_rows(frames["pairs"])
     if several or len(parts["pairs"]) > len(frames["pairs"]):
         parts["arrows"] = parts["pairs"]
     return list(_draw_parts(parts))
@@ -82,9 +82,8 @@ def draw_sweeps(frames: Mapping[str, pd.DataFrame], beside: bool = False, severa
 def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
     """Return the pictures of these tables of the paper, each of its backbone, of all where that is empty."""
     kept = {kind: [name for name in names if name in tables] for kind, names in PAPER.items()}
-    parts = {
-        kind: pd.concat([paper.mended(name, tables[name]) for name in names]) for kind, names in kept.items() if names
-    }
+    tidy = {kind: [paper.load_corrected(name, tables[name]) for name in names] for kind, names in kept.items()}
+    parts = {kind: pd.concat(frames) for kind, frames in tidy.items() if frames}
     parts |= {"arrows": parts["pairs"]} if "pairs" in parts else {}
     mended = "The paper's numbers, known misprints mended."
     return [one._replace(stem=f"paper-{one.stem}", caption=f"{one.caption} {mended}") for one in _draw_parts(parts)]
@@ -93,7 +92,7 @@ def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
 def _add_published(frame: pd.DataFrame, kind: str, beside: bool) -> pd.DataFrame:
     """Return a sweep's rows and, for `beside`, the paper's on the same benchmark, backbone and split."""
     places = frame[["benchmark", "backbone", "split"]].drop_duplicates()
-    published = [paper.mended(table).merge(places) for table in PAPER[kind]] if beside else []
+    published = [paper.load_corrected(table).merge(places) for table in PAPER[kind]] if beside else []
     return pd.concat([frame, *(part for part in published if len(part))], ignore_index=True)
 
 

@@ -26,7 +26,7 @@ def has_both_sources(points: pd.DataFrame) -> bool:
     return set(points["source"]) == {"runs", "paper"}
 
 
-def vary_only_gamma_tau(frame: pd.DataFrame) -> pd.DataFrame:
+def select_gamma_tau_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that differ from their study's chosen setting in gamma, tau and strength only."""
     same = ["backbone", "split", "method", "rectifier", "other"]
     return frame.merge(frame.loc[frame["chosen"], same].drop_duplicates(), on=same)
@@ -48,16 +48,16 @@ def list_methods(points: pd.DataFrame) -> list[str]:
     return order_names(set(points["method"]) - set(REFERENCES), dict.fromkeys([*published, *METHODS]))
 
 
-def list_places(points: pd.DataFrame) -> list[tuple[str, str]]:
+def list_panels(points: pd.DataFrame) -> list[tuple[str, str]]:
     """Return (backbone, split) of all panels by name, which is the paper's order: Llama first, 5 % before 10 %."""
     return sorted(set(zip(points["backbone"], points["split"], strict=True)))
 
 
-def at_place(points: pd.DataFrame, place: tuple[str, str]) -> pd.DataFrame:
+def select_panel(points: pd.DataFrame, place: tuple[str, str]) -> pd.DataFrame:
     return points.loc[(points["backbone"] == place[0]) & (points["split"] == place[1])]
 
 
-def place_title(place: tuple[str, str]) -> str:
+def panel_title(place: tuple[str, str]) -> str:
     """Return `Phi-1.5, forget05 (5%)`; the backbone is left out where it is not known."""
     return ", ".join(filter(None, [place[0], split_label(place[1])]))
 

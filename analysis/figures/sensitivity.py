@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import panel_data
-from analysis.figures.style import DASHED, FAINT, FRAMED, LINES, STYLE, add_legend, dashes, make_panels, opaque
+from analysis.figures.style import DASHED, FAINT, FRAMED, LINES, STYLE, add_legend, line_style, make_panels, solid_style
 from analysis.labels import REFERENCES, describe_method
 from analysis.load.goal_columns import goal_head
-from analysis.number_format import plain_setting
+from analysis.number_format import normalise_setting
 
 COLUMNS = ["source", "benchmark", "backbone", "split", "metric", "method", "rectifier", "knob", "setting"]
 COLUMNS += ["value", "sd", "n", "chosen"]
@@ -28,7 +28,7 @@ TITLES = {
 CURVE = ["source", "backbone", "split", "method", "rectifier"]
 
 
-def curve_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
+def sensitivity_points(frame: pd.DataFrame, knob: str) -> pd.DataFrame:
     """Return one row per goal, method and value of `knob` (gamma or tau), of the methods with two values or more.
 
     Of runs, the other setting is held at its chosen value.
@@ -51,7 +51,7 @@ def strength_points(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([models.assign(knob="strength").reindex(columns=COLUMNS), _list_curves(curves, "strength")])
 
 
-def target_points(frame: pd.DataFrame) -> pd.DataFrame:
+def calibration_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the FQ of the chosen settings' mixtures over UWC's targets, alone and with GRU as in the paper."""
     rows = panel_data.select_goals(frame)
     rows = rows.loc[rows["chosen"] & (rows["metric"] == "forget_quality") & rows["rectifier"].isin(["none", "gru"])]
@@ -70,11 +70,11 @@ def _list_curves(rows: pd.DataFrame, knob: str) -> pd.DataFrame:
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame) -> Figure:
     """Draw such points: one row for each goal, one column for each backbone and split, settings evenly spaced."""
-    metrics, places, knob = panel_data.compared_goals(points), panel_data.list_places(points), points["knob"].iloc[0]
+    metrics, places, knob = panel_data.compared_goals(points), panel_data.list_panels(points), points["knob"].iloc[0]
     figure, grid = make_panels(len(metrics), len(places), 3.4, 1.85, sharex="col", sharey="row")
     for panels, place in zip(grid.T, places, strict=True):
-        here = panel_data.at_place(points, place)
-        here = here.assign(setting=here["setting"].map(lambda text: plain_setting(str(text)), na_action="ignore"))
+        here = panel_data.select_panel(points, place)
+        here = here.assign(setting=here["setting"].map(lambda text: normalise_setting(str(text)), na_action="ignore"))
         found = set(here["setting"].dropna())
         ordered = sorted(found, key=lambda text: math.inf if text == "none" else float(text))
         ticks = {text: place for place, text in enumerate(ordered)}
@@ -82,7 +82,7 @@ def draw(points: pd.DataFrame) -> Figure:
         panels[-1].set_xticks(range(len(ticks)), texts, fontsize=7, rotation=90 if len(ticks) > 9 else 0)
         for axes, metric in zip(panels, metrics, strict=True):
             _draw_panel(axes, here.loc[here["metric"] == metric.metric], ticks)
-        panels[0].set_title(panel_data.place_title(place))
+        panels[0].set_title(panel_data.panel_title(place))
         panels[-1].set_xlabel(TITLES[knob])
     for axes, metric in zip(grid[:, 0], metrics, strict=True):
         axes.set_ylabel(goal_head(metric))
@@ -107,15 +107,15 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
             bars: dict[str, Any] = alone | {"marker": "none", "elinewidth": 0.7}
             axes.errorbar(x, curve["value"], curve["sd"].fillna(0), **bars)
             best = curve.loc[curve["chosen"] & (curve["knob"] != "target")]
-            framed: dict[str, Any] = opaque(method, rectifier) | FRAMED
+            framed: dict[str, Any] = solid_style(method, rectifier) | FRAMED
             axes.plot(x[best.index], best["value"], **framed, label="chosen setting" if len(best) else "", zorder=5)
 
 
 def _curve_look(method: str, rectifier: str, *, faint: bool) -> dict[str, Any]:
     """Return keywords for a curve: of the paper small and faint where there are those of runs too."""
-    look = opaque(method, rectifier) | {"markersize": 5, "label": describe_method(method, rectifier)}
+    look = solid_style(method, rectifier) | {"markersize": 5, "label": describe_method(method, rectifier)}
     if rectifier == "gru":  # where two methods meet both are seen
-        look |= {"linestyle": dashes(method), "markeredgecolor": "white", "markeredgewidth": 0.5}
+        look |= {"linestyle": line_style(method), "markeredgecolor": "white", "markeredgewidth": 0.5}
     else:
         look["linestyle"] = DASHED
     return look | FAINT | {"label": "small and faint: the paper"} if faint else look

@@ -44,7 +44,7 @@ OTHER = (GREY, "8", DASHED)
 """The look of methods that are not the paper's."""
 
 
-class RectifierLook(NamedTuple):
+class RectifierStyle(NamedTuple):
     """How a rectifier fills a method's marker, and its line where lines of several rectifiers of one method meet."""
 
     fill: Any
@@ -53,14 +53,14 @@ class RectifierLook(NamedTuple):
 
 
 RECTIFIER_LOOKS = {
-    "none": RectifierLook("none", "#D55E00", DASHED),
-    "clip": RectifierLook("left", "#000000", (0, (1, 1))),
-    "agem": RectifierLook("right", "#009E73", (0, (5, 1, 1, 1))),
-    "gru": RectifierLook("full", "#0072B2", "-"),
+    "none": RectifierStyle("none", "#D55E00", DASHED),
+    "clip": RectifierStyle("left", "#000000", (0, (1, 1))),
+    "agem": RectifierStyle("right", "#009E73", (0, (5, 1, 1, 1))),
+    "gru": RectifierStyle("full", "#0072B2", "-"),
 }
 """Each rectifier's look; of other rules than GRU no two share colour and line, but three share a fill."""
 RULES = [
-    RectifierLook(fill, colour, dashes)
+    RectifierStyle(fill, colour, dashes)
     for fill, dashes in (("left", "-"), ("right", DASHED), ("top", (0, (2, 1))), ("bottom", (0, (1, 2))))
     for colour in ("#CC79A7", "#E69F00", "#56B4E9", "#009E73")
 ]
@@ -102,33 +102,33 @@ METADATA: dict[str, dict[str, None]] = {
 }
 
 
-def colour(method: str) -> str:
+def method_colour(method: str) -> str:
     return LOOKS.get(method, OTHER)[0]
 
 
-def dashes(method: str) -> Any:
+def line_style(method: str) -> Any:
     """Return a method's line style where lines of several methods meet."""
     return LOOKS.get(method, OTHER)[2]
 
 
-def rectifier_look(rectifier: str) -> RectifierLook:
+def rectifier_style(rectifier: str) -> RectifierStyle:
     return RECTIFIER_LOOKS.get(rectifier, RULES[-1])
 
 
-def marker(method: str, rectifier: str) -> dict[str, Any]:
+def marker_style(method: str, rectifier: str) -> dict[str, Any]:
     """Return keywords for a method's marker: hollow for the plain method, full with GRU, half full with others."""
-    shape, fill = LOOKS.get(method, OTHER)[1], rectifier_look(rectifier).fill
-    look = {"color": colour(method), "marker": shape, "fillstyle": fill, "linestyle": "none"}
+    shape, fill = LOOKS.get(method, OTHER)[1], rectifier_style(rectifier).fill
+    look = {"color": method_colour(method), "marker": shape, "fillstyle": fill, "linestyle": "none"}
     if isinstance(shape, tuple) and fill not in ("none", "full"):
-        pale = tuple(0.6 + 0.4 * part for part in to_rgb(colour(method)))
+        pale = tuple(0.6 + 0.4 * part for part in to_rgb(method_colour(method)))
         look |= {"fillstyle": "full", "markerfacecolor": pale}
     return look
 
 
-def opaque(method: str, rectifier: str) -> dict[str, Any]:
-    """Return `marker`, white where it is hollow, so that nothing shows through."""
+def solid_style(method: str, rectifier: str) -> dict[str, Any]:
+    """Return `marker_style`, white where it is hollow, so that nothing shows through."""
     face = {"fillstyle": "full", "markerfacecolor": "white"} if rectifier == "none" else {"markerfacecoloralt": "white"}
-    return marker(method, rectifier) | face
+    return marker_style(method, rectifier) | face
 
 
 def make_panels(rows: int, columns: int, width: float, height: float, **share: Any) -> tuple[Figure, Any]:

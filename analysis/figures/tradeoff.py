@@ -19,11 +19,11 @@ from analysis.figures.style import (
     SIGNIFICANT,
     STYLE,
     add_legend,
-    colour,
-    dashes,
-    marker,
-    opaque,
-    rectifier_look,
+    line_style,
+    marker_style,
+    method_colour,
+    rectifier_style,
+    solid_style,
     wrap_panels,
 )
 from analysis.labels import REFERENCES, method_label, order_rectifiers, rectifier_label
@@ -102,7 +102,7 @@ def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
 
     `rule`: the sweep's, for a line at the utility that it asks for.
     """
-    places = panel_data.list_places(points)
+    places = panel_data.list_panels(points)
     figure, panels = wrap_panels(max(1, len(places)), 2, 4.2, 2.9, sharey=True)
     if not places:
         panels[0].set_title("no trial has both goals")
@@ -112,12 +112,12 @@ def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
     x, y = goals.removal, goals.retention
     panels[0].set_ylim(_y_limits([*points[y.metric], *_list_floors(points, goals, rule)]))
     for number, (axes, place) in enumerate(zip(panels, places, strict=True)):
-        _draw_panel(axes, panel_data.at_place(points, place), goals, rule)
-        axes.set_title(panel_data.place_title(place))
+        _draw_panel(axes, panel_data.select_panel(points, place), goals, rule)
+        axes.set_title(panel_data.panel_title(place))
         axes.set_xlabel(f"{full_title(x)}, {BETTER[x.best]}")
         axes.set_ylabel(f"{full_title(y)}\n({BETTER[y.best]})" if number % 2 == 0 else "")
     methods = panel_data.list_methods(points)
-    looks = {method_label(name): marker(name, "gru") | {"linestyle": dashes(name)} for name in methods}
+    looks = {method_label(name): marker_style(name, "gru") | {"linestyle": line_style(name)} for name in methods}
     handles = [Line2D([], [], **look, label=label) for label, look in looks.items()]
     if handles:
         figure.legend(handles=handles, loc="outside upper center", ncols=7 if len(places) > 1 else 4)
@@ -129,7 +129,7 @@ def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
 def _add_signs(axes: Axes, points: pd.DataFrame) -> None:
     """Give the legend a grey sign of each rectifier, of trials, and of the paper's numbers beside those of runs."""
     names = order_rectifiers(points.loc[points["kind"] == "chosen", "rectifier"])
-    signs = [(rectifier_look(name).fill, CHOSEN, rectifier_label(name, "method alone")) for name in names]
+    signs = [(rectifier_style(name).fill, CHOSEN, rectifier_label(name, "method alone")) for name in names]
     signs += [("full", TRIAL, "every trial")] * ("trial" in set(points["kind"]))
     signs += [("full", PAPER, "small and faint: the paper")] * panel_data.has_both_sources(points)
     for fill, look, label in signs:
@@ -147,7 +147,7 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection 
         _draw_front(axes, points.loc[points["front"]], goals)
     trials = points.loc[points["kind"] == "trial"]
     for (method, rectifier), cloud in trials.groupby(["method", "rectifier"], sort=False):
-        style = marker(str(method), str(rectifier)) | TRIAL
+        style = marker_style(str(method), str(rectifier)) | TRIAL
         axes.plot(cloud[x], cloud[y], **style, rasterized=len(trials) > CROWD, zorder=3)
     methods = points.loc[points["kind"].isin(["chosen", "reference"])]
     for source, rows in methods.groupby("source"):
@@ -164,14 +164,15 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool) -> 
             style |= {"ms": 8, "alpha": 0.45} if faint else {"ms": 13, "label": LINES[row["method"]]["label"]}
             axes.plot(row[x], row[y], **style, zorder=2.5)
             continue
-        style = opaque(row["method"], row["rectifier"]) | (PAPER if faint else CHOSEN)
+        style = solid_style(row["method"], row["rectifier"]) | (PAPER if faint else CHOSEN)
         axes.plot(row[x], row[y], **style, zorder=3 if faint else 6)
-        bars: dict[str, Any] = {"xerr": row.get(f"{x}_sd"), "yerr": row.get(f"{y}_sd"), "ecolor": colour(row["method"])}
-        axes.errorbar(row[x], row[y], **bars, fmt="none", elinewidth=0.7, zorder=4)
+        bars: dict[str, Any] = {"xerr": row.get(f"{x}_sd"), "yerr": row.get(f"{y}_sd")}
+        ecolor = method_colour(row["method"])
+        axes.errorbar(row[x], row[y], **bars, fmt="none", ecolor=ecolor, elinewidth=0.7, zorder=4)
     for method, pair in rows.groupby("method"):
         ends = {row["rectifier"]: (row[x], row[y]) for row in pair.to_dict("records")}
         if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:
-            style = {"arrowstyle": "-|>", "color": colour(str(method)), "linestyle": dashes(str(method))}
+            style = {"arrowstyle": "-|>", "color": method_colour(str(method)), "linestyle": line_style(str(method))}
             style |= {"alpha": 0.45, "linewidth": 0.8, "shrinkA": 3.5} if faint else {"linewidth": 1.2, "shrinkA": 0}
             style |= {"shrinkB": 3.5}
             axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=2.8 if faint else 5)

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.figures.style import GREY, STYLE, THICK, add_legend, make_panels, rectifier_look
+from analysis.figures.style import GREY, STYLE, THICK, add_legend, make_panels, rectifier_style
 from analysis.labels import TASK_VECTORS, method_label, order_methods, rectifier_label, split_label
 from analysis.load.trial_tables import read_trial_table
 from analysis.stats.chosen_settings import SHORT
@@ -63,13 +63,13 @@ def load_steps(results: Results) -> pd.DataFrame:
     return pd.concat(parts).reindex(columns=STEP_COLUMNS) if parts else pd.DataFrame(columns=STEP_COLUMNS)
 
 
-def thin_steps(rows: pd.DataFrame) -> pd.DataFrame:
+def thin_out_steps(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a line's rows, of all its seeds, at every K-th step: the smallest K that leaves at most `MOST`."""
     steps = sorted(set(rows["step"]))
     return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MOST))])]
 
 
-def with_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:
+def append_seed_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:
     """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean).
 
     A mean is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
@@ -92,9 +92,9 @@ def step_points(steps: pd.DataFrame) -> pd.DataFrame:
     for _, line in steps.groupby(LINE, sort=False):
         measured = "observe" if any(line["observed_cos"].notna()) else "each step"
         found = {name: line[column] for name, column in zip(VALUES, FROM[measured], strict=True)}
-        parts.append(thin_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
+        parts.append(thin_out_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=COLUMNS)
-    found = with_means(rows.reindex(columns=COLUMNS), [*LINE, "measured"], VALUES)
+    found = append_seed_means(rows.reindex(columns=COLUMNS), [*LINE, "measured"], VALUES)
     return found.reindex(columns=COLUMNS)
 
 
@@ -105,9 +105,9 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
         rows = steps.loc[steps["rectifier"] == rectifier].dropna(subset=[column])
         cosines = rows[column].astype(float).clip(-1, 1)
         rows = rows.assign(line=line, angle=np.degrees(np.arccos(cosines)))
-        parts += [thin_steps(seeds) for _, seeds in rows.groupby(["split", "method"], sort=False)]
+        parts += [thin_out_steps(seeds) for _, seeds in rows.groupby(["split", "method"], sort=False)]
     rows = pd.concat(parts) if parts else pd.DataFrame(columns=ANGLE_COLUMNS)
-    return with_means(rows.reindex(columns=ANGLE_COLUMNS), ANGLE_LINE, ["angle"]).reindex(columns=ANGLE_COLUMNS)
+    return append_seed_means(rows.reindex(columns=ANGLE_COLUMNS), ANGLE_LINE, ["angle"]).reindex(columns=ANGLE_COLUMNS)
 
 
 @mpl.rc_context(STYLE)
@@ -175,12 +175,12 @@ def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, d
 
 
 def _line_look(rectifier: str, label: str) -> dict[str, Any]:
-    look = rectifier_look(rectifier)
+    look = rectifier_style(rectifier)
     return {"color": look.colour, "linestyle": look.dashes, "label": label}
 
 
 def _draw_lines(axes: Axes, rows: pd.DataFrame, by: str, value: str, looks: Mapping[str, dict[str, Any]]) -> None:
-    """Draw each line of `with_means` over its steps: seeds thin, their mean thick."""
+    """Draw each line of `append_seed_means` over its steps: seeds thin, their mean thick."""
     for name, line in rows.groupby(by):
         look = looks[str(name)]
         mean = line.loc[line["kind"] == "mean"].sort_values("step")

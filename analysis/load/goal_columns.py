@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 import pandas as pd
 
 from analysis.labels import join_names
-from trainables.benchmarks import Goal, find, measures
+from trainables.benchmarks import Goal, find
+from trainables.benchmarks.measures import reported_measures
 from trainables.config.settings import Benchmark
 
 ARROWS = {"highest": " ↑", "lowest": " ↓", None: ""}
@@ -19,7 +20,7 @@ EXPLAINED = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(enc
 """More on a metric than its goal's title says."""
 
 
-class Measure(NamedTuple):
+class MetricColumn(NamedTuple):
     """A column of a table. `form`: the format of its numbers; `best`: which one is bold, None if none is."""
 
     metric: str
@@ -30,15 +31,15 @@ class Measure(NamedTuple):
 
 
 BESIDE = {
-    "muse": (Measure("privleak", "PrivLeak"),),
+    "muse": (MetricColumn("privleak", "PrivLeak"),),
     "own": tuple(
-        Measure(
+        MetricColumn(
             f"forget_{name}",
             measure.short + ARROWS[measure.best],
             best=measure.best,
             text=f"{measure.title} on the forget rows, no goal",
         )
-        for name, measure in sorted(measures.reported_by(Benchmark(name="own")).items(), key=lambda item: item[1].short)
+        for name, measure in sorted(reported_measures(Benchmark(name="own")).items(), key=lambda item: item[1].short)
         if f"forget_{name}" != find("own").GOALS[0].metric
     ),
 }
@@ -54,8 +55,8 @@ class Goals:
     retention: Goal
 
     @property
-    def columns(self) -> tuple[Measure, ...]:
-        goals = [Measure(goal.metric, goal_head(goal), best=goal.best, text=goal.title) for goal in self.compared]
+    def columns(self) -> tuple[MetricColumn, ...]:
+        goals = [MetricColumn(goal.metric, goal_head(goal), best=goal.best, text=goal.title) for goal in self.compared]
         return (*goals, *BESIDE.get(self.benchmark, ()))
 
     @property

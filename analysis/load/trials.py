@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.labels import takes
+from analysis.labels import rectifier_takes
 from analysis.load.goal_columns import Goals, find_goals
 from analysis.load.opening import find_sweep, open_storage
-from analysis.number_format import setting_text
+from analysis.number_format import format_setting
 from trainables.benchmarks import selection
 from trainables.config.settings import Benchmark, Selection
-from trainables.config.trial import FOLLOWS, drop_planning, without_paths
+from trainables.config.trial import FOLLOWS, drop_fingerprinted_paths, drop_planning_resources
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATED, RESULT
 from trainables.storage.result_file import read_config
@@ -48,7 +48,7 @@ OF_ALL_ROWS = "relative_change"
 def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     """Return one row for each trial of the sweep, in the sweep's order, failures and missing ones included.
 
-    docs/guide.md lists the columns. Of trials that are there with and without a calibration `drop_twins` keeps one.
+    docs/guide.md lists the columns. Of trials with and without a calibration `drop_duplicates` keeps one.
     """
     store = open_storage(storage)
     sweep = find_sweep(name, store)
@@ -68,10 +68,10 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     frame["strength"] = frame.reindex(columns=STRENGTHS).astype(float).bfill(axis=1).iloc[:, 0]
     rectifiers = frame.reindex(columns=["rectifier.name", "rectifier.tau"])
     taus = zip(rectifiers["rectifier.name"], rectifiers["rectifier.tau"], strict=True)
-    frame["clipping"] = [setting_text(tau) if takes(str(name), "tau") else "" for name, tau in taus]
+    frame["clipping"] = [format_setting(tau) if rectifier_takes(str(name), "tau") else "" for name, tau in taus]
     first = [*FIRST, *goals.metrics, OF_ALL_ROWS, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)
-    return drop_twins(frame.astype({"id": "str", "status": "str"}).copy())  # of one piece: pandas warns of many columns
+    return drop_duplicates(frame.astype({"id": "str", "status": "str"}).copy())  # in one piece, or pandas warns
 
 
 def _benchmark(configs: Iterable[dict[str, Any]]) -> str:
@@ -130,7 +130,7 @@ def _numeric(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     return frame.assign(**numbers.where(np.isfinite(numbers)))
 
 
-def drop_twins(frame: pd.DataFrame) -> pd.DataFrame:
+def drop_duplicates(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one of the trials that trained the same model: the same settings and seed. The order is kept.
 
     Starts of one sweep, one of them with `calibration.targets`, leave such twins. An evaluated one counts, and of
@@ -156,9 +156,9 @@ def canonical(config: dict[str, Any]) -> str | None:
         "target": str(target.get("fingerprint")).startswith(FOLLOWS),
         "selection": not training.get("eval_every"),  # a trial's own rule chooses among its evaluations
     }
-    chosen = without_paths({key: value for key, value in config.items() if not left_out.get(key)})
+    chosen = drop_fingerprinted_paths({key: value for key, value in config.items() if not left_out.get(key)})
     chosen.get("selection", {}).pop("seeds", None)
-    drop_planning(chosen)
+    drop_planning_resources(chosen)
     return json.dumps(chosen, sort_keys=True) if chosen else None
 
 

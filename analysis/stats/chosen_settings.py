@@ -19,7 +19,7 @@ SHORT = {"benchmark.split": "split", "rectifier.name": "rectifier", "rectifier.g
 """What tidy frames and figures call the columns of `load.trials.load`."""
 
 
-def rule_text(goals: Goals, rule: Selection) -> str:
+def state_rule(goals: Goals, rule: Selection) -> str:
     """Return the rule as a report states it: which trials are shown, and which rows they were chosen on."""
     removal = f"removal ({goals.removal.short}{', less is more' if goals.removal.best == 'lowest' else ''})"
     stated = describe_rule(rule, removal, goals.retention.short)
@@ -34,7 +34,7 @@ def is_reported(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.Series:
     return pd.Series(fresh | ~runs["configuration"].isin(list(again)))
 
 
-def average(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
+def seed_means(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     """Return one row for each configuration: mean, sd (n - 1) and n over the seeds of its trials that have a utility.
 
     What is shown is averaged over the trials of `is_reported`, what the rule goes by over the rule's own seeds, where
@@ -85,8 +85,8 @@ def _texts(numbers: pd.Series) -> str:
     return ", ".join(f"{number:g}" for number in numbers.dropna())
 
 
-def choose(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Selection) -> pd.DataFrame:
-    """Return the configuration of `average` that the rule chooses of every study, in table order.
+def choose_settings(means: pd.DataFrame, references: pd.DataFrame, goals: Goals, rule: Selection) -> pd.DataFrame:
+    """Return the configuration of `seed_means` that the rule chooses of every study, in table order.
 
     Adds `choice.original` and `original` (the original model's utility on the rows that are chosen on, and reported),
     `bar` (the share of it that is to be kept; NaN where it is not known or 0), `kept` and `settings` (their number).

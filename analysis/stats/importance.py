@@ -10,8 +10,8 @@ import pandas as pd
 
 from analysis.load.goal_columns import goals_of_runs
 from analysis.load.trials import evaluated, settings
-from analysis.number_format import setting_text
-from analysis.stats.chosen_settings import STUDY_COLUMNS, average, sort_studies
+from analysis.number_format import format_setting
+from analysis.stats.chosen_settings import STUDY_COLUMNS, seed_means, sort_studies
 from trainables.config.types import LOG_RATIO
 
 LEAST_SETTINGS = 10
@@ -45,7 +45,8 @@ def _list_points(runs: pd.DataFrame) -> Iterator[tuple[dict[Hashable, Any], list
     if not evaluated(runs).to_numpy().any():
         return
     goals, table = goals_of_runs(runs), settings(runs)
-    means = average(runs).reindex(columns=[*STUDY_COLUMNS, "configuration", *(goal.metric for goal in goals.compared)])
+    columns = [*STUDY_COLUMNS, "configuration", *(goal.metric for goal in goals.compared)]
+    means = seed_means(runs).reindex(columns=columns)
     study: Any
     for study, rows in sort_studies(means).groupby(STUDY_COLUMNS, sort=False):
         values = table.loc[rows["configuration"]]
@@ -71,7 +72,7 @@ def _compare_best(points: pd.DataFrame, gains: Iterable[float]) -> dict[str, flo
             wide = values.min() > 0 and values.max() >= LOG_RATIO * values.min()
             distributions[name] = FloatDistribution(values.min(), values.max(), log=bool(wide))
         else:
-            values = points[name].map(lambda value: value if isinstance(value, str) else setting_text(value))
+            values = points[name].map(lambda value: value if isinstance(value, str) else format_setting(value))
             distributions[name] = CategoricalDistribution(sorted(values.unique()))
         columns[name] = values
     study = optuna.create_study(direction="maximize")

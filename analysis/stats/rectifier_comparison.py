@@ -18,12 +18,12 @@ from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, is_reported
 from analysis.stats.significance import (
     KS,
     LEVEL,
+    adjust_holm,
     compare_seeds,
     find_direction,
     find_sign,
-    holm,
-    measure_by_t,
-    measure_gains,
+    paired_t_test,
+    summarise_differences,
 )
 from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
@@ -46,7 +46,7 @@ COLUMNS = [*FAMILY, "rectifier", "n", "none", "value", "difference", "low", "hig
 
 @dataclass(frozen=True)
 class Comparison:
-    """`values`: of `list_values`, whose columns `goals` are; what follows from these is made once."""
+    """`values`: of `list_metric_values`, whose columns `goals` are; what follows from these is made once."""
 
     results: Results
     values: pd.DataFrame
@@ -69,8 +69,8 @@ class Comparison:
     def differences(self) -> pd.DataFrame:
         """Return one row for each rectifier, goal, split, method and basis: what it changes against none.
 
-        Columns of `compare_seeds` and of `measure_gains` or `measure_by_t`. adjusted: p by Holm, of several rectifiers
-        over FAMILY, else over all. below: seeds at which a side's utility is below the rule's floor.
+        Columns of `compare_seeds` and of `summarise_differences` or `paired_t_test`. adjusted: p by Holm, of several
+        rectifiers over FAMILY, else over all. below: seeds at which a side's utility is below the rule's floor.
         sign: 1 better, -1 worse, 0 neither, NaN without a test.
         """
         rows = []
@@ -83,7 +83,7 @@ class Comparison:
                         rows.append({**key, "rectifier": name, **self._compare(plain, sides[name], goal)})
         frame = pd.DataFrame(rows, columns=None if rows else COLUMNS)
         if rows:
-            frame["adjusted"] = frame.groupby(FAMILY if self.several else "basis")["p"].transform(holm)
+            frame["adjusted"] = frame.groupby(FAMILY if self.several else "basis")["p"].transform(adjust_holm)
             goals = {goal.metric: goal for goal in self.goals}
             frame["sign"] = [self._find_sign(row, goals[row["metric"]]) for row in frame.to_dict("records")]
         return frame
@@ -95,7 +95,7 @@ class Comparison:
 
     def _compare(self, plain: pd.DataFrame, other: pd.DataFrame, goal: Goal) -> dict[str, Any]:
         row = compare_seeds(plain, other, goal, self.results.goals.retention, self._resampled)
-        row |= measure_gains(row["gains"]) if self.several else measure_by_t(row["gains"])
+        row |= summarise_differences(row["gains"]) if self.several else paired_t_test(row["gains"])
         seeds = plain[goal.metric].dropna().index.intersection(other[goal.metric].dropna().index)
         below = plain.loc[seeds, "below"] | other.loc[seeds, "below"]
         return row | {"below": 0 if goal.metric.startswith(MIXED) else int(below.sum())}
@@ -140,10 +140,10 @@ class Comparison:
 
 def compare(results: Results) -> Comparison:
     """Return what each rectifier of a sweep changes; task vectors have none."""
-    return Comparison(results, *list_values(results))
+    return Comparison(results, *list_metric_values(results))
 
 
-def list_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
+def list_metric_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
     """Return one row for each basis, split, method, rectifier and reported seed, and the goals that are its columns.
 
     Goals are the benchmark's, extraction strength where it was measured, and FQ of UWC's mixture for each target, NaN

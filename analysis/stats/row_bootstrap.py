@@ -26,7 +26,7 @@ SAME = 1e-6
 
 
 def resample_trials(trials: pd.DataFrame, store: Storage, halves: bool = False) -> dict[str, Array]:
-    """Return `resample` of these rows of `runs.load` by their id; `halves`: of the second half of the rows."""
+    """Return `resample_utility` of these rows of `runs.load` by their id; `halves`: of the second half of the rows."""
     found = {str(trial["id"]): _resample_trial(trial, store, halves) for trial in trials.to_dict("records")}
     return {key: utilities for key, utilities in found.items() if utilities is not None}
 
@@ -45,7 +45,7 @@ def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) ->
     if not abs(harmonic_utility(found) - trial[kind.GOALS[-1].metric]) < SAME:
         log.warning("trials/%s/%s gives another %s than result.json: left out", trial["id"], ROWS, kind.GOALS[-1].short)
         return None
-    return resample(found)
+    return resample_utility(found)
 
 
 def harmonic_utility(parts: Sequence[Array]) -> float:
@@ -53,7 +53,7 @@ def harmonic_utility(parts: Sequence[Array]) -> float:
     return float(_harmonic(np.concatenate([part.mean(axis=0) for part in parts])[None, :])[0])
 
 
-def resample(parts: Sequence[Array]) -> Array:
+def resample_utility(parts: Sequence[Array]) -> Array:
     """Return the utility over `RESAMPLES` resamples of rows, drawn within each set, all numbers of a row together.
 
     Sets of as many rows are drawn alike in every trial: differences of two trials are of the same rows.
@@ -62,7 +62,7 @@ def resample(parts: Sequence[Array]) -> Array:
     return _harmonic(np.concatenate(means, axis=1))
 
 
-def interval(utilities: Array) -> tuple[float, float]:
+def percentile_interval(utilities: Array) -> tuple[float, float]:
     """Return the percentile interval of utilities, or of differences of two, over resamples."""
     low, high = np.quantile(utilities, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

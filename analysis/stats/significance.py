@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.number_format import DECIMALS
-from analysis.stats.row_bootstrap import Array, interval
+from analysis.stats.row_bootstrap import Array, percentile_interval
 from trainables.benchmarks import Goal
 
 LEAST, LEVEL = 5, 0.05
@@ -39,11 +39,11 @@ def compare_seeds(
     if goal.metric == "forget_quality":
         row["ks_steps"] = count_ks_steps(plain.loc[seeds], other.loc[seeds])
     if goal == kept:
-        row |= bound_by_rows(plain.loc[seeds, "id"], other.loc[seeds, "id"], resampled)
+        row |= row_bootstrap_interval(plain.loc[seeds, "id"], other.loc[seeds, "id"], resampled)
     return row
 
 
-def measure_by_t(gains: Sequence[float]) -> dict[str, float]:
+def paired_t_test(gains: Sequence[float]) -> dict[str, float]:
     """Return the 95 % interval and p of the two-sided paired t test, NaN below LEAST or where all gains are equal."""
     if len(gains) < LEAST or np.ptp(gains) <= 1e-12 * np.abs(gains).max():
         return dict.fromkeys(("low", "high", "p"), math.nan)
@@ -61,11 +61,12 @@ def count_ks_steps(before: pd.DataFrame, after: pd.DataFrame) -> float:
     return float(abs((second - first)[:, 0].mean()) * rows.min()) if len(rows) else math.nan
 
 
-def bound_by_rows(before: pd.Series, after: pd.Series, resampled: Mapping[str, Array]) -> dict[str, float]:
+def row_bootstrap_interval(before: pd.Series, after: pd.Series, resampled: Mapping[str, Array]) -> dict[str, float]:
     """Return the interval of the mean difference over resamples of the rows, from the ids of both sides by seed."""
     if not len(before) or not {*before, *after} <= set(resampled):
         return {}
-    low, high = interval(np.mean([resampled[b] - resampled[a] for a, b in zip(before, after, strict=True)], axis=0))
+    changes = [resampled[b] - resampled[a] for a, b in zip(before, after, strict=True)]
+    low, high = percentile_interval(np.mean(changes, axis=0))
     return {"rows_low": low, "rows_high": high}
 
 
@@ -90,14 +91,14 @@ def find_sign(row: Mapping[Any, Any], goal: Goal, *, clear: bool) -> float:
     return 1.0 if goal.gain(row["difference"]) > 0 else -1.0
 
 
-def holm(values: pd.Series) -> pd.Series:
+def adjust_holm(values: pd.Series) -> pd.Series:
     """Return p values adjusted for being so many (Holm, 1979); NaN stays and does not count."""
     ordered = values.dropna().sort_values()
     raised = ordered * np.arange(len(ordered), 0, -1)
     return raised.cummax().clip(upper=1.0).reindex(values.index)
 
 
-def measure_gains(differences: Sequence[float]) -> dict[str, float]:
+def summarise_differences(differences: Sequence[float]) -> dict[str, float]:
     """Return `low`, `high`, `p` and `effect` of paired differences, NaN below LEAST of them.
 
     low, high: 95 % BCa bootstrap interval of the mean over seeds (Efron, 1987), somewhat narrow for ten. p: exact

@@ -31,12 +31,12 @@ class Results:
 
     @cached_property
     def means(self) -> pd.DataFrame:
-        return chosen_settings.average(self.runs, self.rule)
+        return chosen_settings.seed_means(self.runs, self.rule)
 
     @cached_property
     def chosen(self) -> pd.DataFrame:
         """Return the setting that the rule chooses of each study: `selection.choose`."""
-        return chosen_settings.choose(self.means, self.models, self.goals, self.rule)
+        return chosen_settings.choose_settings(self.means, self.models, self.goals, self.rule)
 
     @cached_property
     def chosen_trials(self) -> pd.DataFrame:
@@ -61,14 +61,14 @@ class Results:
         beside = significance.KS if self.goals.removal.metric == "forget_quality" else []
         columns = ["split", "method", "rectifier", "gamma", "tau", "strength", "seed", *metrics, *beside, "id"]
         trials = self.chosen_trials.dropna(subset=[self.goals.retention.metric])
-        bounds = {key: row_bootstrap.interval(found) for key, found in self.resampled.items()}
+        bounds = {key: row_bootstrap.percentile_interval(found) for key, found in self.resampled.items()}
         low, high = ([bounds.get(key, (math.nan, math.nan))[end] for key in trials["id"]] for end in (0, 1))
         return trials.rename(columns=chosen_settings.SHORT).reindex(columns=columns).assign(low=low, high=high)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """Return all of these as one long frame: `tidy.make_frame`."""
-        return tidy.make_frame(self.runs, self.models, self.means, self.chosen, self.goals)
+        """Return all of these as one long frame: `tidy.make_tidy_frame`."""
+        return tidy.make_tidy_frame(self.runs, self.models, self.means, self.chosen, self.goals)
 
     def with_runs(self, runs: pd.DataFrame) -> Results:
         return replace(self, runs=runs)

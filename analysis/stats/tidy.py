@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import REFERENCES, takes
+from analysis.labels import REFERENCES, rectifier_takes
 from analysis.load.goal_columns import Goals
 from analysis.load.trials import list_mixtures
-from analysis.number_format import setting_text
+from analysis.number_format import format_setting
 from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, sort_studies
 
 COLUMNS = list(paper.load_table("tofu_main").columns)
@@ -24,7 +24,7 @@ CHECKS = ("reached", "monotone", "unmixed")
 """Metrics of a mixture of UWC: the share of its seeds for which each holds."""
 
 
-def make_frame(
+def make_tidy_frame(
     runs: pd.DataFrame, models: pd.DataFrame, means: pd.DataFrame, chosen: pd.DataFrame, goals: Goals
 ) -> pd.DataFrame:
     """Return one row for each setting and metric: `value`, `sd` (n - 1) and `n` over its seeds. Columns: COLUMNS.
@@ -80,8 +80,8 @@ def _settings(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     parts = [part for part in (measured, absent) if len(part)] or [measured]
     found = sort_studies(pd.concat(parts)).rename(columns=SHORT)
     for setting in ("gamma", "tau"):
-        texts = pd.Series([setting_text(value) for value in found[setting]], index=found.index, dtype="str")
-        found[setting] = texts.where([takes(name, setting) for name in found["rectifier"]], "")
+        texts = pd.Series([format_setting(value) for value in found[setting]], index=found.index, dtype="str")
+        found[setting] = texts.where([rectifier_takes(name, setting) for name in found["rectifier"]], "")
     return found
 
 

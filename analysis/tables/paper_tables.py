@@ -48,7 +48,7 @@ def make_sheet(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> She
 def make_sheets(sweeps: Mapping[str, Results], beside: bool = False) -> list[Sheet]:
     """Return the paper's tables that sweeps of one benchmark fill, by what they varied, in the paper's order."""
     beside = beside and all(tidy.in_paper_dialect(one.runs) for one in sweeps.values())
-    layouts = {layout.table: layout for one in sweeps.values() for layout in fitting_layouts(one.frame)}
+    layouts = {layout.table: layout for one in sweeps.values() for layout in find_layouts(one.frame)}
     free = LAYOUTS["tofu_retain_free"]
     if len(sweeps) > 1 and "tofu_main" in layouts:
         layouts[free.table] = free
@@ -56,14 +56,14 @@ def make_sheets(sweeps: Mapping[str, Results], beside: bool = False) -> list[She
     for layout in (layouts[table] for table in order_names(layouts, LAYOUTS)):
         filling = dict(sweeps)
         if layout.table == free.table:  # WGA's trials with a retain term are no part of it
-            trials = {label: retain_free_trials(one.runs) for label, one in sweeps.items()}
+            trials = {label: select_retain_free_trials(one.runs) for label, one in sweeps.items()}
             filling = {label: sweeps[label].with_runs(runs) for label, runs in trials.items() if len(runs)}
         frames = {label: one.frame for label, one in filling.items()}
         sheets.append(make_sheet(layout, tidy.join(frames, set(layout.sweeps.values())), beside))
     return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(REFERENCES)]
 
 
-def retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
+def select_retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the trials without rectifier of methods that read no retain data; WGA's only without its retain term."""
     objective = runs.reindex(columns=["objective.preset", "objective.retain_coefficient"])
     preset = (objective["objective.preset"] == "open-unlearning").astype(float)
@@ -84,7 +84,7 @@ def published_sheets(tables: Mapping[str, str]) -> list[Sheet]:
     return [make_sheet(LAYOUTS[table], paper.load_table(table, backbone)) for table, backbone in tables.items()]
 
 
-def fitting_layouts(frame: pd.DataFrame) -> list[Layout]:
+def find_layouts(frame: pd.DataFrame) -> list[Layout]:
     """Return the layouts of what a tidy frame of runs holds."""
     rows = frame.loc[~frame["method"].isin(REFERENCES)]
     if rows.empty:

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from analysis import paper
-from analysis.labels import REFERENCES, describe_method, method_label, order_names, row_label
+from analysis.labels import REFERENCES, describe_method, method_label, order_names, table_row_label
 from analysis.load.goal_columns import find_goals
-from analysis.number_format import DASH, format_as, plain_setting
+from analysis.number_format import DASH, format_as, normalise_setting
 from analysis.stats.tidy import CHECKS
 from analysis.tables.markdown_latex import BOLD, Cell, Table
 from analysis.tables.table_definitions import Layout
@@ -43,7 +43,7 @@ def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) ->
     rows["bold"] = _mark_best(layout, rows)
     rows["paper"] = rows["difference"] = math.nan
     if beside and len(rows) and layout.table in paper.TABLES:
-        published = _select(layout, paper.mended(layout.table))[[*KEY, "value", "misprint"]]
+        published = _select(layout, paper.load_corrected(layout.table))[[*KEY, "value", "misprint"]]
         theirs = rows[KEY].merge(published, on=KEY, how="left").set_axis(rows.index)
         if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
             theirs = theirs.loc[rows["at"] == [layout.fixed.get(method, "") for method in rows["method"]]]
@@ -81,8 +81,8 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
 
     That is the paper's where the sweep has it, else the chosen row's; the paper's own rows do not name it.
     """
-    settings = [plain_setting(value) for value in rows[layout.axis or ""]]
-    rows = rows.assign(setting=settings, at=[plain_setting(value) for value in rows[layout.held_setting]])
+    settings = [normalise_setting(value) for value in rows[layout.axis or ""]]
+    rows = rows.assign(setting=settings, at=[normalise_setting(value) for value in rows[layout.held_setting]])
     kept = [rows.iloc[:0]]
     for _, line in rows.groupby(["backbone", "split", "method"], sort=False):
         line = line.sort_values("chosen", ascending=False, kind="stable")
@@ -159,7 +159,7 @@ def _label_row(key: Mapping[str, str], layout: Layout) -> str:
         head = next(measure.head for measure in layout.measures if measure.metric == key["metric"])
         return f"{describe_method(key['method'], 'gru')}, {head}"
     share = f" ({float(key['target']):.0%})" if key["target"] else ""
-    return row_label(key["method"], key["rectifier"]) + share
+    return table_row_label(key["method"], key["rectifier"]) + share
 
 
 def _head_columns(columns: list[tuple[str, ...]], layout: Layout) -> pd.MultiIndex:

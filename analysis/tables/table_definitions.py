@@ -11,8 +11,8 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from analysis.labels import REFERENCES, method_label
-from analysis.load.goal_columns import Measure
-from analysis.stats.chosen_settings import rule_text
+from analysis.load.goal_columns import MetricColumn
+from analysis.stats.chosen_settings import state_rule
 from analysis.stats.sweep_results import Results
 
 
@@ -22,7 +22,7 @@ class Layout:
 
     table: str
     caption: str
-    measures: tuple[Measure, ...]
+    measures: tuple[MetricColumn, ...]
     methods: tuple[str, ...] = ()
     """In the order of the rows; others stand below them."""
     sweeps: Mapping[str, str] = field(default_factory=dict)
@@ -75,5 +75,5 @@ def main_layout(results: Results) -> Layout:
         caption="Main table",
         measures=results.goals.columns,
         references=tuple(REFERENCES),
-        notes=(rule_text(results.goals, results.rule),),
+        notes=(state_rule(results.goals, results.rule),),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from platform.plan import hub_requirements, overrides
 from platform.plan.costs import Budget, estimate_budget
-from platform.plan.models import ModelRecipes, Reference, absolute_path, read_architecture, resolve_benchmark
+from platform.plan.models import ModelFinder, ReferenceModel, absolute_path, read_architecture, resolve_benchmark
 from platform.plan.plan import Plan
 from platform.plan.spaces import STRATEGIES, Space, list_spaces, list_trials
 from search_spaces.schema.axes import STUDY, Range
@@ -19,7 +19,7 @@ from trainables.common.errors import InputError, closest
 from trainables.common.fingerprints import hash_json
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
-from trainables.config.trial import FOLLOWS, Trial, drop_planning, hashed_part
+from trainables.config.trial import FOLLOWS, Trial, drop_planning_resources, hashed_part
 from trainables.data import idk_answers, templates
 from trainables.methods import custom, method_constants
 from trainables.robustness import attacks
@@ -32,7 +32,7 @@ NAMING = ("name", "searched", "benchmark", "objective", "training", "export", "r
 """Settings that a sweep's hash is of; trials' own ids hold the others."""
 DEFAULT_BUDGET = 20
 """Trials of each study with `optuna`, where --trials says nothing else."""
-References = dict[str, list[Reference]]
+References = dict[str, list[ReferenceModel]]
 """Reference evaluations by split."""
 
 
@@ -156,15 +156,15 @@ def _follow(trials: list[Trial], store: Storage) -> list[Trial]:
     return found
 
 
-def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], ModelRecipes, References]:
+def _resolve_data_and_models(sweep: Sweep, store: Storage) -> tuple[dict[str, Benchmark], ModelFinder, References]:
     """Return rows, models and reference evaluations of every split. Raises InputError with every problem of theirs."""
     problems = Problems()
     problems.collect(templates.check_template, sweep.benchmark.template)
     benchmarks = {split: problems.collect(resolve_benchmark, sweep, split, store) for split in sweep.splits}
     for name in ("target", "baseline", "models"):
-        problems.collect(ModelRecipes(sweep, store, sweep.benchmark).check_given, name)
+        problems.collect(ModelFinder(sweep, store, sweep.benchmark).check_given, name)
     problems.stop()
-    models = ModelRecipes(sweep, store, next(iter(benchmarks.values())))
+    models = ModelFinder(sweep, store, next(iter(benchmarks.values())))
     found = {split: problems.collect(models.find_references, benchmark) for split, benchmark in benchmarks.items()}
     problems.stop()
     return benchmarks, models, found
@@ -184,7 +184,7 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: Refere
 
 
 def _check_trials(
-    sweep: Sweep, trials: list[Trial], models: ModelRecipes, problems: Problems, planned: dict[str, int]
+    sweep: Sweep, trials: list[Trial], models: ModelFinder, problems: Problems, planned: dict[str, int]
 ) -> tuple[Shape | None, Budget]:
     """Return the trials' model's sizes and their costs. Raises InputError with every problem."""
     for trial in (trial for trial in trials if METHODS[trial.method].steers):
@@ -195,9 +195,9 @@ def _check_trials(
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if "idk" in METHODS[trial.method].reads):
         problems.collect(kinds.find(benchmark.name).check_questions, benchmark)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
-        problems.collect(custom.load_part, name, "make")
+        problems.collect(custom.load_custom_part, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
-        problems.collect(custom.load_part, name, "Rectifier")
+        problems.collect(custom.load_custom_part, name, "Rectifier")
     sizes = read_architecture(trials[0].target, models.recipes) if trials else {}
     shape = memory.shape_of(sizes) if sizes else sweep.backbone.shape if sweep.backbone else None
     costs = estimate_budget(sweep, trials, shape, planned)
@@ -215,7 +215,7 @@ def _check_stress(sweep: Sweep) -> None:
     if stress := sweep.stress.attacks:
         attacks.check_benchmark(sweep.benchmark, "stress.attacks")
         names = attacks.choose(stress, "stress.attacks")
-        attacks.check_rate(names, sweep.stress.lr, "stress.lr")
+        attacks.check_learning_rate(names, sweep.stress.lr, "stress.lr")
     elif sweep.stress.lr is not None:
         raise InputError("stress.lr: no attack is asked for; add --set stress.attacks=all")
 
@@ -231,12 +231,12 @@ def _models_of(references: References, store: Storage) -> dict[str, tuple[Model,
     return found
 
 
-def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...]) -> str:
+def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[ReferenceModel, ...]) -> str:
     """Return eight hex digits of the sweep's fixed part: an added value of an axis changes none of it."""
     fixed: dict[str, Any] = {k: v for k, v in hashed_part(_without_axes(sweep)).items() if k in NAMING}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
-    drop_planning(fixed)
+    drop_planning_resources(fixed)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
     if not benchmark.is_fictional:

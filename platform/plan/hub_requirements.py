@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from platform.plan.models import BASE, Reference
+from platform.plan.models import BASE, ReferenceModel
 from search_spaces.schema import backbones
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
@@ -19,7 +19,7 @@ OFFLINE = "without a network, on the machine that runs the sweep (with --cluster
 
 
 def list_hub_requirements(
-    sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[Reference, ...], recipes: tuple[Recipe, ...]
+    sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[ReferenceModel, ...], recipes: tuple[Recipe, ...]
 ) -> tuple[HubRequirement, ...]:
     """Return what a sweep takes from the hub, each once."""
     found: list[HubRequirement] = []

@@ -32,7 +32,7 @@ BASE = "base"
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceModel:
     """An evaluation that every trial of a split is compared with."""
 
     role: str
@@ -41,7 +41,7 @@ class Reference:
     evaluation: str
 
 
-class ModelRecipes:
+class ModelFinder:
     """Finds the models of a sweep. `recipes`: path -> recipe of those that are made here."""
 
     def __init__(self, sweep: Sweep, store: Storage, benchmark: Benchmark) -> None:
@@ -51,18 +51,19 @@ class ModelRecipes:
         self.kind = kinds.find(benchmark.name)
         self.recipes: dict[str, Recipe] = {}
 
-    def find_references(self, benchmark: Benchmark) -> list[Reference]:
+    def find_references(self, benchmark: Benchmark) -> list[ReferenceModel]:
         """Return the evaluations that a split's trials are compared with. Raises InputError."""
         split, precision, role = benchmark.split, self.sweep.resources.precision, self.kind.retain_role(benchmark.split)
         retain = self.find_model(role) if role else None
         target = self.find_model(self.kind.TARGET)
         retain_id = evaluation_id(retain, benchmark, None, precision) if retain else None
-        found = [Reference("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
+        found = [ReferenceModel("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
         if retain and retain_id:
-            found.append(Reference("retain", split, retain, retain_id))
+            found.append(ReferenceModel("retain", split, retain, retain_id))
         if self.sweep.baseline:
             baseline = self._resolve(Model(path=self.sweep.baseline), "baseline")
-            found.append(Reference("baseline", split, baseline, evaluation_id(baseline, benchmark, None, precision)))
+            evaluated = evaluation_id(baseline, benchmark, None, precision)
+            found.append(ReferenceModel("baseline", split, baseline, evaluated))
         return found
 
     def find_model(self, role: str) -> Model:

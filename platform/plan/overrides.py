@@ -14,19 +14,19 @@ from pydantic import ValidationError
 
 import search_spaces.backbones
 from platform.plan.spaces import Space, nearest, spell_setting
-from search_spaces.schema.axes import STUDY, Axis, Range, axis_paths, check_axis, has_effect
+from search_spaces.schema.axes import STUDY, Axis, Range, check_axis, has_effect, list_axis_paths
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, closest
 from trainables.config.method_tables import SETTINGS
-from trainables.config.settings import Value
+from trainables.config.settings import FrozenSettings
 
 RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
-SECTIONS = {name: field.default for name, field in Sweep.model_fields.items() if isinstance(field.default, Value)}
+DEFAULTS = {name: field.default for name, field in Sweep.model_fields.items()}
+SECTIONS = {name: default for name, default in DEFAULTS.items() if isinstance(default, FrozenSettings)}
 """Groups of settings of a sweep, such as `training`."""
-SINGLE = {name for name, field in Sweep.model_fields.items() if field.default is None}
-SINGLE -= {"backbone", "fictional", "model_training"}
+SINGLE = {name for name, default in DEFAULTS.items() if default is None} - {"backbone", "fictional", "model_training"}
 """Settings of the sweep itself, such as `models`."""
 BACKBONE = "backbone"  # its hub ids, template, learning rate and precision
 STRENGTHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
@@ -83,7 +83,7 @@ def _check_effect(sweep: Sweep, axes: Mapping[str, str]) -> None:
 
 def _parse_axis(path: str, text: str, sweep: Sweep) -> Axis | None:
     """Return the axis that is typed; None for one value of what the sweep does not vary. Raises ValueError."""
-    if path not in axis_paths():
+    if path not in list_axis_paths():
         return None
     found = RANGE.fullmatch(text) if path not in STUDY else None
     if found:
@@ -199,7 +199,7 @@ def flatten_settings(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 def list_settable_paths() -> list[str]:
     """Return every path that --set takes."""
     inside = {f"{section}.{name}" for section, default in SECTIONS.items() for name in type(default).model_fields}
-    paths = {*axis_paths(), *SINGLE, BACKBONE, *inside}
+    paths = {*list_axis_paths(), *SINGLE, BACKBONE, *inside}
     return sorted(path for path in paths if not path.endswith("fingerprint"))
 
 

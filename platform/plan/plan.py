@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from platform.plan.costs import Budget
-from platform.plan.models import Reference
+from platform.plan.models import ReferenceModel
 from platform.plan.spaces import Space
 from search_spaces.schema.axes import Range, name_trial
 from search_spaces.schema.sweep import Sweep
@@ -25,7 +25,7 @@ class Plan:
     spaces: dict[str, Space]
     """The points of each study, by its name."""
     benchmarks: dict[str, Benchmark]
-    references: tuple[Reference, ...]
+    references: tuple[ReferenceModel, ...]
     recipes: tuple[Recipe, ...]
     hub: tuple[HubRequirement, ...]
     """What it takes from the hub."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from platform.state.lock import repeat
+from platform.state.lock import call_periodically
 from platform.state.trial_outcomes import SweepState, count_gpus, describe_cause
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import parse_object, read_json, write_json
@@ -114,7 +114,7 @@ def record_spent(stopper: Stopper, path: Path, store: Storage) -> Iterator[None]
             store.try_push(path)
 
     try:
-        with repeat(note, NOTE_SECONDS):
+        with call_periodically(note, NOTE_SECONDS):
             note()
             yield
     finally:

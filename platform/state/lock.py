@@ -57,7 +57,7 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
         except OSError as error:
             raise InputError(f"--storage: cannot write the lock '{path}': {error.strerror}") from error
         try:
-            with repeat(note, NOTE_SECONDS):
+            with call_periodically(note, NOTE_SECONDS):
                 yield
         finally:
             with contextlib.suppress(OSError, Unreachable):
@@ -70,7 +70,7 @@ def describe_owner(command: str) -> Owner:
 
 
 @contextlib.contextmanager
-def repeat(action: Callable[[], object], seconds: float) -> Iterator[None]:
+def call_periodically(action: Callable[[], object], seconds: float) -> Iterator[None]:
     """Call `action` every so many seconds while the block runs; that disk or store do not answer ends nothing."""
     over = threading.Event()
 

@@ -17,7 +17,7 @@ from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
-from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, find_sweeps, list_names, read_sweep
+from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, find_sweeps, list_sweep_names, read_sweep
 from trainables.trial.progress import describe_making
 
 
@@ -100,7 +100,7 @@ def load_manifest(name: str, store: Storage) -> SweepFile:
 def load_manifests(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError with the known ones."""
     store.sync_trials()
-    names = list_names(store)
+    names = list_sweep_names(store)
     for file in sorted((store.root / "sweeps").glob("*.lock")):
         if name in (file.stem, file.stem.rpartition("-")[0]) and name not in (*names, *names.values()):
             if (owner := read_lock(store, file)) is None:

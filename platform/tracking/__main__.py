@@ -9,7 +9,7 @@ import typer
 from platform.state import manifest
 from platform.state.lock import acquire_lock
 from platform.state.trial_outcomes import count_outcomes, read_trial_results
-from platform.tracking.runs import open_runs, tracking_uri
+from platform.tracking.runs import open_mlflow_runs, tracking_uri
 from trainables.common import cli
 from trainables.common.errors import InputError, first_line
 from trainables.common.redaction import redact
@@ -31,12 +31,12 @@ def main(
     if action != "sync":
         raise InputError(f"unknown action '{action}'; known: sync")
     store = open_storage(location)
-    count = sync(manifest.load_manifest(name, store), store)
+    count = sync_sweep(manifest.load_manifest(name, store), store)
     print(f"{count} trials in {redact(tracking_uri(store))}")
     return 0
 
 
-def sync(sweep: SweepFile, store: Storage) -> int:
+def sync_sweep(sweep: SweepFile, store: Storage) -> int:
     """Log every trial of a sweep that has a result; return how many. Raises InputError while its driver runs."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -48,7 +48,7 @@ def sync(sweep: SweepFile, store: Storage) -> int:
         for path in damaged:
             print(f"damaged: {path}; its trial is not shown", flush=True)
         try:
-            runs = open_runs(sweep, store)
+            runs = open_mlflow_runs(sweep, store)
             for trial_id, result in done.items():
                 runs.log_result(trial_id, result)
             runs.finish(count_outcomes(sweep, store))

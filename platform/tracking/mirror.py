@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from platform.tracking.runs import Runs, open_runs
+from platform.tracking.runs import MlflowRuns, open_mlflow_runs
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
@@ -18,15 +18,15 @@ CURVE_SECONDS = 30.0
 """Between two looks at the curves of trials that run."""
 CLOSE_SECONDS = 120.0
 """How long a server may be silent at a sweep's end before it is given up."""
-Action = Callable[[Runs], Any]
+Action = Callable[[MlflowRuns], Any]
 
 
 class Mirror:
     """Logs what it is told of. `problem`: what went wrong, which `sync` mends later; MLflow's client tries again."""
 
-    def __init__(self, connect: Callable[[], Runs]) -> None:
+    def __init__(self, connect: Callable[[], MlflowRuns]) -> None:
         self.connect = connect
-        self.runs: Runs | None = None
+        self.runs: MlflowRuns | None = None
         self.problem: Exception | None = None
         self.running: dict[str, Trial] = {}
         self.actions: queue.Queue[Action | None] = queue.Queue()
@@ -87,7 +87,7 @@ class Mirror:
 
 def start_mirror(sweep: SweepFile, store: Storage) -> Mirror:
     """Start the thread, and queue every result so far."""
-    mirror = Mirror(lambda: open_runs(sweep, store))
+    mirror = Mirror(lambda: open_mlflow_runs(sweep, store))
     mirror.thread.start()
     for trial_id in filter(store.has, sweep.trials):
         mirror.add_trial(trial_id)

@@ -42,7 +42,7 @@ Point = tuple[str, float, int]
 
 
 @dataclass
-class Runs:
+class MlflowRuns:
     """The runs of one sweep, written from its storage; `runs`: MLflow's run by trial id."""
 
     client: Any
@@ -78,7 +78,7 @@ class Runs:
             return
         key, start = run.info.run_id, run.info.start_time
         self.store.fetch(steps := self.store.trial(trial_id) / STEPS)
-        points = list_points(trial, result, read_rows(steps) if steps.is_file() else [])
+        points = list_metric_points(trial, result, read_rows(steps) if steps.is_file() else [])
         tags = {"git_commit": result.get("commit"), "git_dirty": result.get("dirty"), "outcome": result["status"]}
         tags |= {"code": result.get("code", "unknown"), "chosen_step": result.get("chosen_step")}
         tags["failure"] = result["error"]["message"][:500] if result.get("error") else None
@@ -152,7 +152,7 @@ def describe_settings(trial: Trial) -> dict[str, str]:
     return {name: "none" if value is None else str(value) for name, value in flat.items()}
 
 
-def list_points(trial: Trial, result: Mapping[str, Any], steps: list[dict[str, Any]]) -> list[Point]:
+def list_metric_points(trial: Trial, result: Mapping[str, Any], steps: list[dict[str, Any]]) -> list[Point]:
     """Return the final numbers, at step 0, the evaluations along training and the columns of steps.parquet."""
     points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]
     points += [(f"time/{name}", value, 0) for name, value in result.get("seconds", {}).items()]
@@ -169,7 +169,7 @@ def tracking_uri(store: Storage) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{store.root / 'mlflow.db'}"
 
 
-def open_runs(sweep: SweepFile, store: Storage) -> Runs:
+def open_mlflow_runs(sweep: SweepFile, store: Storage) -> MlflowRuns:
     """Return the runs of a sweep; make its experiment and its parent run if they are missing."""
     from mlflow import MlflowClient
 
@@ -188,7 +188,7 @@ def open_runs(sweep: SweepFile, store: Storage) -> Runs:
         client.rename_experiment(known.experiment_id, name)
         known = None
     experiment = known.experiment_id if known else client.create_experiment(sweep.name, folder)
-    runs = Runs(client, experiment, _open_parent(client, experiment, sweep), sweep, store)
+    runs = MlflowRuns(client, experiment, _open_parent(client, experiment, sweep), sweep, store)
     runs.load()
     return runs
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter, ValidationError
 
 from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
-from trainables.config.settings import Benchmark, Objective, Rectifier, TaskVector, Training, Value
+from trainables.config.settings import Benchmark, FrozenSettings, Objective, Rectifier, TaskVector, Training
 from trainables.config.trial import Trial
 
 STUDY = ("benchmark.split", "method", "rectifier.name")
 """Each combination of values of these axes is one Optuna study. They take words, never ranges."""
-SECTIONS: dict[str, type[Value]] = {
+SECTIONS: dict[str, type[FrozenSettings]] = {
     "rectifier": Rectifier,
     "objective": Objective,
     "training": Training,
@@ -58,14 +58,14 @@ Axis = tuple[Any, ...] | Range
 
 
 @cache
-def axis_paths() -> tuple[str, ...]:
+def list_axis_paths() -> tuple[str, ...]:
     """Return the configuration paths that may be axes: what a trial is measured by is the same in a whole sweep."""
     inside = {f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields}
     return tuple(sorted({*SINGLE, "benchmark.split", *inside} - NO_AXES))
 
 
 @cache
-def value_type(path: str, root: type[Value] = Trial) -> TypeAdapter[Any]:
+def setting_type(path: str, root: type[FrozenSettings] = Trial) -> TypeAdapter[Any]:
     """Return the type of a setting of `root`, or where it has none of trials."""
     section, _, name = path.rpartition(".")
     kind: Any = {"benchmark": Benchmark, **SECTIONS}.get(section)
@@ -79,7 +79,7 @@ def value_type(path: str, root: type[Value] = Trial) -> TypeAdapter[Any]:
 def check_value(path: str, value: Any) -> Any:
     """Return one value of an axis in its field's type. Raises ValueError that repeats it."""
     try:
-        return value_type(path).validate_python(value)
+        return setting_type(path).validate_python(value)
     except ValidationError as error:
         words = dict.fromkeys(item["msg"].removeprefix("Value error, ") for item in error.errors())
         raise ValueError(f"{path}: {' or '.join(words)} (got {value!r})") from error
@@ -87,8 +87,8 @@ def check_value(path: str, value: Any) -> Any:
 
 def check_axis(path: str, axis: Any) -> Axis:
     """Return an axis with its values in their field's type. Raises ValueError with field, value, what is accepted."""
-    if path not in axis_paths():
-        raise ValueError(f"{path} cannot be an axis; known: {', '.join(axis_paths())}")
+    if path not in list_axis_paths():
+        raise ValueError(f"{path} cannot be an axis; known: {', '.join(list_axis_paths())}")
     if isinstance(axis, Range):
         ends = [check_value(path, end) for end in (axis.low, axis.high)]
         if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):

@@ -5,13 +5,13 @@ Published checkpoints are used where there are some; other TOFU models are fine-
 
 from __future__ import annotations
 
-from trainables.config.settings import Model, Precision, Shape, Training, Value
+from trainables.config.settings import FrozenSettings, Model, Precision, Shape, Training
 
 GATED = ("meta-llama/", "google/gemma")
 """Beginnings of the hub ids whose licence has to be accepted."""
 
 
-class Backbone(Value):
+class Backbone(FrozenSettings):
     """A base model, and its published forms by role (`full`, `retain95`, ... of TOFU; `target`, `retain` of MUSE).
 
     `corpus`: the MUSE split that its forms are of. `lr` is the paper's for unlearning, or that of the framework which
@@ -46,7 +46,7 @@ def tofu_backbone(path: str, *, template: str, shape: Shape, published: tuple[tu
     )
 
 
-def open_unlearning(family: str) -> tuple[tuple[str, Model], ...]:
+def open_unlearning_models(family: str) -> tuple[tuple[str, Model], ...]:
     """Return the target and retain models that open-unlearning's authors published for TOFU."""
     roles = ("full", "retain90", "retain95", "retain99")
     return tuple((role, Model(path=f"open-unlearning/tofu_{family}_{role}")) for role in roles)

@@ -22,7 +22,7 @@ RANGES: dict[str, Axis] = {
 }
 
 
-def sweep(backbone: Backbone, *, name: str, ranks: int = 1) -> Sweep:
+def make_sweep(backbone: Backbone, *, name: str, ranks: int = 1) -> Sweep:
     """Return open-unlearning's TOFU sweep on a backbone, each method alone and with GRU."""
     return Sweep(
         name=name,

@@ -10,7 +10,7 @@ from typing import Any
 
 from search_spaces.schema.axes import Axis
 from search_spaces.schema.backbones import Backbone
-from search_spaces.schema.sweep import GAMMAS, TAUS, Published, Sweep
+from search_spaces.schema.sweep import GAMMAS, TAUS, PublishedSetting, Sweep
 from trainables.config.method_tables import MethodName
 from trainables.config.settings import Benchmark, Resources, Selection, Training
 
@@ -20,38 +20,38 @@ TEXT_METHODS: tuple[MethodName, ...] = ("ga", "wga", "gd", "npo", "npo_gd")
 SPLITS = ("forget05", "forget10")
 
 LLAMA_SETTINGS = (
-    Published(gamma=0.8, tau=1.0),
-    Published(method="ga", split="forget05", gamma=0.8, tau=None),
-    Published(method="npo", split="forget05", gamma=0.8, tau=None),
-    Published(method="npo", split="forget10", gamma=0.8, tau=0.5),
-    Published(method="npo_kl", split="forget10", gamma=0.8, tau=0.1),
-    Published(method="gd", split="forget05", gamma=0.05, tau=None),
-    Published(method="gd", split="forget10", gamma=0.05, tau=1.0),
-    Published(method="simnpo_gd", split="forget05", gamma=0.5, tau=None),
-    Published(method="simnpo_gd", split="forget10", gamma=0.5, tau=1.0),
+    PublishedSetting(gamma=0.8, tau=1.0),
+    PublishedSetting(method="ga", split="forget05", gamma=0.8, tau=None),
+    PublishedSetting(method="npo", split="forget05", gamma=0.8, tau=None),
+    PublishedSetting(method="npo", split="forget10", gamma=0.8, tau=0.5),
+    PublishedSetting(method="npo_kl", split="forget10", gamma=0.8, tau=0.1),
+    PublishedSetting(method="gd", split="forget05", gamma=0.05, tau=None),
+    PublishedSetting(method="gd", split="forget10", gamma=0.05, tau=1.0),
+    PublishedSetting(method="simnpo_gd", split="forget05", gamma=0.5, tau=None),
+    PublishedSetting(method="simnpo_gd", split="forget10", gamma=0.5, tau=1.0),
 )
 PHI_SETTINGS = (
-    Published(split="forget05", gamma=0.8, tau=0.01),
-    Published(split="forget10", gamma=0.8, tau=0.001),
-    Published(method="gd", gamma=0.1, tau=None),
-    Published(method="simnpo_gd", split="forget05", gamma=0.5, tau=0.01),
-    Published(method="simnpo_gd", split="forget10", gamma=0.5, tau=0.001),
+    PublishedSetting(split="forget05", gamma=0.8, tau=0.01),
+    PublishedSetting(split="forget10", gamma=0.8, tau=0.001),
+    PublishedSetting(method="gd", gamma=0.1, tau=None),
+    PublishedSetting(method="simnpo_gd", split="forget05", gamma=0.5, tau=0.01),
+    PublishedSetting(method="simnpo_gd", split="forget10", gamma=0.5, tau=0.001),
 )
 WMDP_SETTINGS = (
-    Published(method="ga", gamma=0.99, tau=1.0),
-    Published(method="npo", gamma=0.99, tau=0.01),
-    Published(method="npo_gd", gamma=0.99, tau=0.01),
-    Published(method="gd", gamma=0.99, tau=0.001),
-    Published(method="wga", gamma=0.99, tau=0.001),
+    PublishedSetting(method="ga", gamma=0.99, tau=1.0),
+    PublishedSetting(method="npo", gamma=0.99, tau=0.01),
+    PublishedSetting(method="npo_gd", gamma=0.99, tau=0.01),
+    PublishedSetting(method="gd", gamma=0.99, tau=0.001),
+    PublishedSetting(method="wga", gamma=0.99, tau=0.001),
 )
 MUSE_SETTINGS = (
-    Published(gamma=0.8, tau=1.0),
-    Published(method="npo", gamma=0.8, tau=100.0),
-    Published(method="npo_gd", gamma=0.8, tau=100.0),
+    PublishedSetting(gamma=0.8, tau=1.0),
+    PublishedSetting(method="npo", gamma=0.8, tau=100.0),
+    PublishedSetting(method="npo_gd", gamma=0.8, tau=100.0),
 )
 
 
-def sweep(backbone: Backbone, *, axes: dict[str, Axis], ranks: int | None = None, **settings: Any) -> Sweep:
+def make_sweep(backbone: Backbone, *, axes: dict[str, Axis], ranks: int | None = None, **settings: Any) -> Sweep:
     """Return a sweep with the paper's settings on a backbone, which `settings` override: five epochs, 32 rows a step.
 
     A trial has one rank unless `ranks` says more, but four of a backbone of 7B parameters.

@@ -14,7 +14,7 @@ from search_spaces.schema.axes import Axis, check_axis
 from search_spaces.schema.backbones import Backbone
 from trainables.config import settings
 from trainables.config.method_tables import MethodName
-from trainables.config.settings import Value
+from trainables.config.settings import FrozenSettings
 from trainables.config.types import Count, Place, Positive, Share, Text
 
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
@@ -35,7 +35,7 @@ COMMON_AXES: dict[str, Axis] = {
 """The axes of every sweep that gives no others."""
 
 
-class Published(Value):
+class PublishedSetting(FrozenSettings):
     """A published setting for some cells; a later one that fits a cell overrides an earlier one.
 
     `gamma` and `tau` are GRU's, `strength` is the stg of TRU or the strength of TV.
@@ -49,7 +49,7 @@ class Published(Value):
     normalise: settings.Unit | None = None
 
 
-class ModelTraining(Value):
+class ModelTraining(FrozenSettings):
     """Making of models that no folder holds; with `pretraining` a base model is trained first and then fine-tuned."""
 
     architecture: tuple[tuple[str, bool | int | float], ...]
@@ -60,7 +60,7 @@ class ModelTraining(Value):
     general_configs: tuple[str, ...] = ("real_authors", "world_facts")
 
 
-class Fictional(Value):
+class FictionalAuthors(FrozenSettings):
     """Fictional authors in TOFU's format, made from a seed: see trainables.data.fictional."""
 
     authors: int
@@ -69,7 +69,7 @@ class Fictional(Value):
     seed: int = 0
 
 
-class Search(Value):
+class Search(FrozenSettings):
     """How `--strategy optuna` searches. `floor`: the share of the target model's utility that a trial is to keep."""
 
     sampler: Literal["tpe", "gp", "random"] = "tpe"
@@ -78,14 +78,14 @@ class Search(Value):
     """Metrics that are searched for, retention among them (asked for by `benchmark.measures`); none: the goals."""
 
 
-class Stress(Value):
+class StressTest(FrozenSettings):
     """Attacks on the chosen trials at the sweep's end (trainables.robustness.attacks). `lr`: of relearning."""
 
     attacks: tuple[Text, ...] = ()
     lr: Positive | None = None
 
 
-class Sweep(Value):
+class Sweep(FrozenSettings):
     """A named sweep: its axes, fixed settings, and where models and data come from.
 
     One study for each split, method and rectifier; its points are the product of the other axes that these read.
@@ -101,7 +101,7 @@ class Sweep(Value):
     """GRU's points lie on this axis alone, its other setting being the published one: `paper` is the whole line."""
     searched: tuple[str, ...] = ()
     """Axes that the published setting says one value of, the sweep's own: `paper` takes that alone."""
-    published: tuple[Published, ...] = (Published(gamma=0.8, tau=None),)
+    published: tuple[PublishedSetting, ...] = (PublishedSetting(gamma=0.8, tau=None),)
     benchmark: settings.Benchmark = settings.Benchmark()
     objective: settings.Objective = settings.Objective()
     training: settings.Training = settings.Training()
@@ -110,7 +110,7 @@ class Sweep(Value):
     selection: settings.Selection = settings.Selection()
     """Rule for the trial of a study that tables show and whose weights `--keep best` keeps."""
     search: Search = Search()
-    stress: Stress = Stress()
+    stress: StressTest = StressTest()
     export: bool = False
     """The sweep ends with the chosen trial's model in a folder of its own."""
     resources: settings.Resources = settings.Resources()
@@ -135,7 +135,7 @@ class Sweep(Value):
     model_training: ModelTraining | None = None
     backbone: Backbone | None = None
     """Where models come from that no folder holds; a sweep has this or `model_training`."""
-    fictional: Fictional | None = None
+    fictional: FictionalAuthors | None = None
 
     @field_validator("axes", mode="before")
     @classmethod

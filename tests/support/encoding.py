@@ -14,5 +14,5 @@ def encode_rows(
     tokenizer: Any, chosen: Sequence[dict[str, Any]], template: str, dialect: Any, max_length: int
 ) -> list[Example]:
     """Return questions and answers as a dialect has them."""
-    encoder = rows.dialect_encoder(Benchmark(template=template, dialect=dialect), tokenizer)
+    encoder = rows.make_dialect_encoder(Benchmark(template=template, dialect=dialect), tokenizer)
     return encoder.encode([(row["question"], row["answer"]) for row in chosen], max_length=max_length)

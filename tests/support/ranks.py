@@ -129,7 +129,7 @@ def _write(world: int, job: Job, target: str, data: str, split: str) -> dict[str
             ids = torch.arange(5, 25, device=runner.device).view(2, 10) + last
             output = runner.inner(input_ids=ids, labels=ids)
             runner.backward(output.loss / 2 / world, last=last)
-        norms.append(float(runner.reduce(rectifiers.inner(runner.shard(), runner.shard()))))
+        norms.append(float(runner.reduce(rectifiers.inner_product(runner.shard(), runner.shard()))))
         if len(norms) == 1:
             whole = torch.cat([part.detach().reshape(-1) for part in runner.shard()])
             whole = whole[whole != 0]

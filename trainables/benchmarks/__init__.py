@@ -56,7 +56,7 @@ def list_goals(benchmark: Benchmark) -> dict[str, Goal]:
     """Return what can be searched for, by name: the benchmark's goals, and the measures that are asked for."""
     chosen = find(benchmark.name)
     known = {goal.metric: goal for goal in chosen.GOALS}
-    for name, measure in measures.requested(benchmark).items():
+    for name, measure in measures.requested_measures(benchmark).items():
         metric = f"{name}_auc" if measure.membership else f"{chosen.FORGET_TASK}_{name}"
         known[name] = Goal(metric, "removal", measure.best, measure.short, measure.title)
     return known

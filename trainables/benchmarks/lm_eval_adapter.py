@@ -41,9 +41,9 @@ def _definitions(folder: str) -> Any:
 def check_names(names: Sequence[str]) -> None:
     """Raise InputError on a task that lm-eval does not define: of its groups mmlu alone is taken."""
     for name in names:
-        if name == MMLU or name in definition_files():
+        if name == MMLU or name in list_task_files():
             continue
-        near = ", ".join(f"'{found}'" for found in difflib.get_close_matches(name, [MMLU, *definition_files()]))
+        near = ", ".join(f"'{found}'" for found in difflib.get_close_matches(name, [MMLU, *list_task_files()]))
         hint = f"did you mean {near}?" if near else "see 'python -m lm_eval ls tasks'"
         raise InputError(f"benchmark.tasks: lm-eval has no task '{name}' (of its groups, mmlu alone is taken); {hint}")
 
@@ -54,7 +54,7 @@ def _tasks_folder() -> Path:
 
 
 @cache
-def definition_files() -> Mapping[str, Path]:
+def list_task_files() -> Mapping[str, Path]:
     """Return the YAML file of every task that lm-eval defines, without importing it."""
     found: dict[str, Path] = {}
     for file in _tasks_folder().rglob("*.yaml"):
@@ -105,7 +105,7 @@ def _load_mmlu(place: str, shots: int) -> Any:
 
 def _load_task(task: str, place: str | None) -> Any:
     """Return any task of lm-eval with its own number of worked examples. Raises InputError on a metric best low."""
-    definitions, settings = _definitions(str(definition_files()[task].parent)), {"task": task}
+    definitions, settings = _definitions(str(list_task_files()[task].parent)), {"task": task}
     if place is not None:
         settings |= _place_settings(task, place, definitions.task_index[task].cfg.get("dataset_name") or "")
     (loaded,) = _load(task, definitions, [settings])

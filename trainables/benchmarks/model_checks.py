@@ -133,7 +133,7 @@ def _find_long_rows(encoder: Encoder, rows: Sequence[Row], positions: int) -> li
         if len(_text_of(row).encode()) + template * turns <= positions:
             continue  # a token has a byte or more
         if "text" in row:
-            tokens = min(LABEL_TOKENS, len(text_blocks.tokenize(encoder.tokenizer, row["text"])))
+            tokens = min(LABEL_TOKENS, len(text_blocks.tokenize_text(encoder.tokenizer, row["text"])))
         else:
             (example,) = encoder.encode([(row["question"], row["answer"])], max_length=sys.maxsize)
             tokens = example.answer_start + min(example.answer_tokens, LABEL_TOKENS)

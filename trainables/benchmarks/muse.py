@@ -42,7 +42,7 @@ NOT_KEPT = ("losses", "hits", "least_strength", "standardised", "answer_text")
 
 
 @dataclass(frozen=True)
-class Rules:
+class DialectRules:
     """What a dialect does differently. The defaults are the paper's, of MUSE's own code."""
 
     wrap: bool = True  # training rows: blocks of one stream, filled up from its start; else blocks tokenised again
@@ -57,9 +57,9 @@ class Rules:
     guard: float = 0.0  # added to denominators
 
 
-RULES: dict[str, Rules] = {
-    "paper": Rules(),
-    "open-unlearning": Rules(
+RULES: dict[str, DialectRules] = {
+    "paper": DialectRules(),
+    "open-unlearning": DialectRules(
         wrap=False,
         scale=1.0,
         stemmer=True,
@@ -133,7 +133,7 @@ class MuseBenchmark(base.BenchmarkBase):
     ) -> tuple[Metrics, Records]:
         """Return every number, PrivLeak against the AUC `reference` of the retain model, and a record a question."""
         records = _generated(network, tokenizer, benchmark, token_budget)
-        if measures.requested(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
+        if measures.requested_measures(benchmark).keys() & {"extraction_strength", "exact_memorisation"}:
             _score_passages(network, tokenizer, benchmark, records, token_budget)
         records += _likelihoods(network, tokenizer, benchmark, token_budget)
         measures.score_rows(benchmark, records, records)
@@ -210,13 +210,13 @@ def _generated(network: Any, tokenizer: Any, benchmark: Benchmark, token_budget:
     from trainables.inference import greedy_answers
 
     asked, rules = _ask(benchmark, tokenizer), RULES[benchmark.dialect]
-    scorer = rouge_words.scorer("rougeL", stemmer=rules.stemmer)
+    scorer = rouge_words.make_rouge_scorer("rougeL", stemmer=rules.stemmer)
     for verbatim, length in ((True, VERBMEM_TOKENS), (False, KNOWMEM_TOKENS)):
         chosen = [row for row in asked if (row["task"] == "verbmem_f") == verbatim]
-        prompts = [text_blocks.tokenize(tokenizer, row["question"]) for row in chosen]
+        prompts = [text_blocks.tokenize_text(tokenizer, row["question"]) for row in chosen]
         texts = greedy_answers.generate(network, tokenizer, prompts, token_budget=token_budget, new_tokens=length)
         for row, text in zip(chosen, texts, strict=True):
-            text = text if verbatim else until_stop(text)
+            text = text if verbatim else cut_at_stop_word(text)
             text = text.strip() if rules.strip else text
             score = scorer.score(row["answer"], text)["rougeL"]
             row |= {"generation": text, "rougeL_f1": score.fmeasure, "rougeL_recall": score.recall}
@@ -234,10 +234,10 @@ def _score_passages(network: Any, tokenizer: Any, benchmark: Benchmark, asked: R
         examples.append(Example(tuple(ids), start))
     scores = scoring.score_each(network, tokenizer, examples, token_budget=token_budget)
     for row, one in zip((row for row in asked if row["task"] == "verbmem_f"), scores, strict=True):
-        row |= measures.describe_labels(one, benchmark.dialect)
+        row |= measures.label_columns(one, benchmark.dialect)
 
 
-def until_stop(text: str) -> str:
+def cut_at_stop_word(text: str) -> str:
     """The text up to the first stop word."""
     return min((text.split(stop)[0] for stop in STOPS), key=len)
 
@@ -250,13 +250,13 @@ def _likelihoods(network: Any, tokenizer: Any, benchmark: Benchmark, token_budge
     length = rules.text_tokens + 1 if rules.text_tokens else None
     examples, records = [], []
     for task, texts in zip(PRIVLEAK, _texts(benchmark), strict=True):
-        examples += [Example(tuple(text_blocks.tokenize(tokenizer, text)[:length]), 1) for text in texts]
+        examples += [Example(tuple(text_blocks.tokenize_text(tokenizer, text)[:length]), 1) for text in texts]
         records += [{"task": task, "index": index} for index in range(len(texts))]
-    standardise = set(examples) if "membership_min_k_plus_plus" in measures.requested(benchmark) else ()
+    standardise = set(examples) if "membership_min_k_plus_plus" in measures.requested_measures(benchmark) else ()
     scores = scoring.score_each(network, tokenizer, examples, token_budget=token_budget, standardise=standardise)
     for record, example, one in zip(records, examples, scores, strict=True):
         scored = one.losses[:-1] if rules.drop_last else one.losses
         record |= {"min_k": metrics.min_k_mean([-loss for loss in scored]), "tokens": len(scored)}
-        record |= measures.describe_labels(one, benchmark.dialect)
+        record |= measures.label_columns(one, benchmark.dialect)
         record |= {"hits": None, "answer_text": tokenizer.decode(example.input_ids[1:], skip_special_tokens=True)}
     return records

@@ -17,17 +17,17 @@ UNSPACED = re.compile(
 
 
 @cache
-def scorer(*kinds: str, stemmer: bool = True, any_script: bool = False) -> Any:
+def make_rouge_scorer(*kinds: str, stemmer: bool = True, any_script: bool = False) -> Any:
     """Return rouge-score's scorer of these kinds (`rouge1`, `rougeL`), over its own words or those of any script."""
     from nltk.stem.porter import PorterStemmer
     from rouge_score.rouge_scorer import RougeScorer
 
-    words = AnyScriptWords if any_script else Words
+    words = AnyScriptTokenizer if any_script else AsciiTokenizer
     return RougeScorer(list(kinds), tokenizer=words(lru_cache(2**16)(PorterStemmer().stem)) if stemmer else None)
 
 
 @dataclass(frozen=True)
-class Words:
+class AsciiTokenizer:
     """rouge-score's words: runs of a-z and 0-9, those of more than three characters by their stem."""
 
     stem: Callable[[str], str]
@@ -38,7 +38,7 @@ class Words:
         return tokenize(text, self)
 
 
-class AnyScriptWords(Words):
+class AnyScriptTokenizer(AsciiTokenizer):
     """Words of any script, letters, digits and their marks; scripts without spaces count by the character."""
 
     def tokenize(self, text: str) -> list[str]:

@@ -42,16 +42,16 @@ def spell_storage(storage: str) -> str:
 
 
 def command(main: Callable[..., int]) -> Callable[..., None]:
-    """Make a command of a function: it ends with the exit status that the function returns, run as `guarded` does."""
+    """Make a command of a function: it ends with the exit status of the function, run as `run_guarded` does."""
 
     @functools.wraps(main)
     def run(*arguments: Any, **options: Any) -> None:
-        raise typer.Exit(guarded(lambda: main(*arguments, **options)))
+        raise typer.Exit(run_guarded(lambda: main(*arguments, **options)))
 
     return run
 
 
-def guarded(main: Callable[[], int]) -> int:
+def run_guarded(main: Callable[[], int]) -> int:
     """Run `main`; return the exit status: 2 after bad input, 1 after a diverged model or a full disk."""
     try:
         return main()

@@ -25,14 +25,14 @@ PACKAGES = ("torch", "deepspeed", "transformers", "ray", "numpy", "scipy", "roug
 
 
 @cache
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return Python's version and those of the packages that numbers depend on."""
     python = ".".join(str(part) for part in sys.version_info[:3])
     return {"python": python, **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
 
 @cache
-def commit() -> tuple[str | None, bool]:
+def git_commit() -> tuple[str | None, bool]:
     """Return the commit, and whether tracked files differ from it or a module is new; (None, False) outside git."""
     head = _git("rev-parse", "--short=12", "HEAD")
     if not head:
@@ -43,8 +43,8 @@ def commit() -> tuple[str | None, bool]:
 
 def stamp(*names: str) -> dict[str, Any]:
     """Return versions, commit and code of this process, and the date that templates are told."""
-    head, dirty = commit()
-    found = {"versions": versions(), "commit": head, "dirty": dirty, "code": hash_code(*names)}
+    head, dirty = git_commit()
+    found = {"versions": package_versions(), "commit": head, "dirty": dirty, "code": hash_code(*names)}
     return found | {"template_date": TEMPLATE_DATE}
 
 

@@ -255,7 +255,7 @@ def _read_custom_file(path: Path) -> Iterator[Row]:
 
 
 def _known(stated: Any, most: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of `most` that are stated; all if nothing is, or something else (`custom.load_part` refuses it)."""
+    """Return those of `most` that are stated; all if nothing is, or something else (`load_custom_part` refuses it)."""
     valid = isinstance(stated, tuple | list) and all(word in most for word in stated)
     return tuple(word for word in most if word in stated) if valid else most
 

@@ -22,13 +22,13 @@ CACHED_PER_PASS = 4
 """Tokens that an evaluation may keep as keys and values, for each token of a pass (`Resources.evaluation_tokens`)."""
 
 
-class Value(BaseModel):
+class FrozenSettings(BaseModel):
     """A frozen value that refuses unknown fields and numbers that are not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Model(Value):
+class Model(FrozenSettings):
     """A causal language model: a folder or a hub id; `fingerprint` stands for the path in every hash."""
 
     path: Place
@@ -44,7 +44,7 @@ class Model(Value):
         return {"path": value} if isinstance(value, str) else value
 
 
-class Shape(Value):
+class Shape(FrozenSettings):
     """Sizes of a decoder, which decide its memory and time."""
 
     hidden: int
@@ -67,7 +67,7 @@ class Shape(Value):
         return self.layers * (attention + feed_forward + 2 * self.hidden) + embeddings + self.hidden
 
 
-class Rectifier(Value):
+class Rectifier(FrozenSettings):
     """Change of the objective's gradient before the optimizer: a name of RECTIFIERS.
 
     `gamma` is the weight of the new retain gradient in the moving average (paper eq. 9); none means no average,
@@ -113,7 +113,7 @@ class Rectifier(Value):
         return self
 
 
-class Objective(Value):
+class Objective(FrozenSettings):
     """Settings of the unlearning objective over a preset; METHODS says which are read."""
 
     preset: Literal["paper", "authors", "open-unlearning"] = "paper"
@@ -140,7 +140,7 @@ class Objective(Value):
     idk_fingerprint: Mark | None = None
 
 
-class Benchmark(Value):
+class Benchmark(FrozenSettings):
     """Rows that a trial forgets, retains and is measured on."""
 
     name: BenchmarkName = "tofu"
@@ -188,7 +188,7 @@ class Benchmark(Value):
         return tuple(sorted(sources))
 
 
-class Training(Value):
+class Training(FrozenSettings):
     """Settings of the optimizer. `batch_size` is the effective one: rows of an optimizer step over all ranks."""
 
     lr: Positive = 1e-5
@@ -221,7 +221,7 @@ class Training(Value):
         return self
 
 
-class Resources(Value):
+class Resources(FrozenSettings):
     """Hardware of one trial. `cpus` is also the number of threads, because sums depend on it."""
 
     ranks: Count = 1
@@ -268,7 +268,7 @@ class Resources(Value):
         return self
 
 
-class TaskVector(Value):
+class TaskVector(FrozenSettings):
     """Length (`stg` of TRU, `strength` of TV) and making of a task vector.
 
     A vector is fine-tuned for `steps` full-batch iterations of `optimizer` at `lr` (the paper's T and lr). TRU splits
@@ -284,7 +284,7 @@ class TaskVector(Value):
     optimizer: Literal["sgd", "adamw"] = "sgd"
 
 
-class Calibration(Value):
+class Calibration(FrozenSettings):
     """UWC: after unlearning, mix with the target model until MU is each of these shares of the target model's.
 
     Each is searched to within `tolerance` of MU in at most `evaluations` evaluations.
@@ -302,7 +302,7 @@ class Calibration(Value):
         return tuple(sorted(targets))
 
 
-class Selection(Value):
+class Selection(FrozenSettings):
     """Rule that chooses among a study's trials, or among a trial's steps (trainables.benchmarks.selection).
 
     `utility_floor`: the most removal among those that keep `share` of the target model's utility, else the most
@@ -315,7 +315,7 @@ class Selection(Value):
     seeds: tuple[Seed, ...] = ()
 
 
-class RetainEvaluation(Value):
+class RetainEvaluation(FrozenSettings):
     """Evaluation of the retain model, for forget quality: a file of the storage."""
 
     path: Place

@@ -6,11 +6,11 @@ from typing import Any
 
 from trainables.common.fingerprints import hash_json
 from trainables.config.method_tables import METHODS
-from trainables.config.settings import Benchmark, Dialect, Model, Precision, TaskVector, Training, Value
+from trainables.config.settings import Benchmark, Dialect, FrozenSettings, Model, Precision, TaskVector, Training
 from trainables.config.trial import Trial, hashed_part
 
 
-class Artifact(Value):
+class Artifact(FrozenSettings):
     """Something that trials share."""
 
     def id(self) -> str:

@@ -12,7 +12,7 @@ from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
 from trainables.config import settings
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS, SETTINGS, MethodName
-from trainables.config.settings import Value
+from trainables.config.settings import FrozenSettings
 from trainables.config.types import Count, Seed
 
 NAMED = ("method", "benchmark.split", "rectifier.name", "rectifier.gamma", "rectifier.tau", "seed")
@@ -24,7 +24,7 @@ PLANNING = ("checkpoint_every", "gpu_memory", "gpu_name")
 """Resources that change no number, and so no id."""
 
 
-class Trial(Value):
+class Trial(FrozenSettings):
     """Everything that decides a trial's result."""
 
     method: MethodName
@@ -141,7 +141,7 @@ def _short(value: float | str | None) -> str:
 def _trial_id(trial: Trial) -> str:
     """Return the id, which a plan of thousands of trials asks for many times."""
     chosen = hashed_part(trial)
-    drop_planning(chosen)
+    drop_planning_resources(chosen)
     if trial.rectifier.name == "agem":
         chosen["rectifier"]["name"] = "pcgrad"  # what ids of A-GEM are made from; pcgrad itself states its scope
     if trial.training.stop_above is None:
@@ -153,7 +153,7 @@ def _trial_id(trial: Trial) -> str:
     return hash_json(chosen)[:12]
 
 
-def drop_planning(identified: dict[str, Any]) -> None:
+def drop_planning_resources(identified: dict[str, Any]) -> None:
     """Remove resources that change no number from what `hashed_part` returned, and `resources` if none are left."""
     for name in PLANNING:
         identified.get("resources", {}).pop(name, None)
@@ -161,16 +161,16 @@ def drop_planning(identified: dict[str, Any]) -> None:
         del identified["resources"]
 
 
-def hashed_part(value: Value) -> dict[str, Any]:
+def hashed_part(value: FrozenSettings) -> dict[str, Any]:
     """Return the chosen settings, without paths if a fingerprint names the content; a default is never changed."""
-    return without_paths(value.model_dump(mode="json", exclude_defaults=True))
+    return drop_fingerprinted_paths(value.model_dump(mode="json", exclude_defaults=True))
 
 
-def without_paths(node: Any) -> Any:
+def drop_fingerprinted_paths(node: Any) -> Any:
     """Return a JSON value without the paths that have a fingerprint beside them."""
     if not isinstance(node, dict):
         return node
-    kept = {key: without_paths(item) for key, item in node.items()}
+    kept = {key: drop_fingerprinted_paths(item) for key, item in node.items()}
     places = {"fingerprint": ("path", "data", "sources", "tokenizer"), "data_fingerprint": ("data",)}
     places["idk_fingerprint"] = ("idk",)
     for fingerprint, paths in places.items():

@@ -27,7 +27,7 @@ Question = str | Turns
 QUESTION, ANSWER = "the-question-goes-here", "the-answer-goes-here"
 
 
-class Whole(NamedTuple):
+class Conversation(NamedTuple):
     """A whole conversation, and the places in its text where the prompt ends, the answer begins and it stops."""
 
     text: str
@@ -36,7 +36,7 @@ class Whole(NamedTuple):
     stop: int
 
 
-class Layout(NamedTuple):
+class AnswerLayout(NamedTuple):
     """What a template writes around an answer. `dropped`: characters of a prompt's end that a conversation lacks.
 
     `lead`: the text between prompt and answer. `tail`: the text behind an answer.
@@ -108,7 +108,7 @@ class Encoder:
             found.append(replace(kept, ending=max(0, example.ending - cut)))
         return found
 
-    def _label(self, ids: list[int], offsets: list[tuple[int, int]], prompt: list[int], whole: Whole) -> Example:
+    def _label(self, ids: list[int], offsets: list[tuple[int, int]], prompt: list[int], whole: Conversation) -> Example:
         """Return a whole conversation's ids with their labels; `prompt`: the ids that a model is given."""
         start = len(prompt)
         if ids[:start] != prompt:
@@ -121,10 +121,10 @@ class Encoder:
         return Example((*ids[:stop], *ending), start, lead, len(ending))
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> AnswerLayout:
         """Return what the template writes around an answer. Raises InputError if it loses or repeats a part."""
         if self.template is not None:
-            return Layout(0, self.template.answer_tag if self.tag_is_answer else "", self.template.answer_end)
+            return AnswerLayout(0, self.template.answer_tag if self.tag_is_answer else "", self.template.answer_end)
         prompt, whole = self._apply(QUESTION, None), self._apply(QUESTION, ANSWER)
         counts = prompt.count(QUESTION), whole.count(QUESTION), whole.count(ANSWER)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, whole, strict=False)))
@@ -135,7 +135,7 @@ class Encoder:
             )
         at = whole.index(ANSWER)
         same = min(same, at)
-        return Layout(len(prompt) - same, whole[same:at], whole[at + len(ANSWER) :])
+        return AnswerLayout(len(prompt) - same, whole[same:at], whole[at + len(ANSWER) :])
 
     @cached_property
     def ends(self) -> frozenset[int]:
@@ -195,12 +195,12 @@ class Encoder:
                 f"benchmark.template: the model's chat template refuses the turns{why}; {OTHER_TEMPLATE}"
             ) from (error if question == QUESTION else None)
 
-    def _render_whole(self, question: Question, answer: str, prompt: str) -> Whole:
+    def _render_whole(self, question: Question, answer: str, prompt: str) -> Conversation:
         """Return the whole conversation. Raises InputError where the template loses or changes a part of it."""
         layout = self.layout
         if self.template is not None:
             text = prompt + self.template.answer_tag * self.tag_is_answer + answer
-            return Whole(text + layout.tail, len(prompt), len(prompt) + len(layout.lead), len(text))
+            return Conversation(text + layout.tail, len(prompt), len(prompt) + len(layout.lead), len(text))
         text, asked = self._apply(question, answer), len(prompt) - len(self.prefix) - layout.dropped
         first, stop = asked + len(layout.lead), len(text) - len(layout.tail)
         same = text.startswith(prompt[:asked]) and text.endswith(layout.tail)
@@ -208,16 +208,16 @@ class Encoder:
         if not same or any(turn.strip() not in prompt for _, turn in list_turns(question)):
             raise InputError(f"the model's chat template loses or changes a part of the conversation; {OTHER_TEMPLATE}")
         if not self.prefix:
-            return Whole(text, asked, first, stop)
+            return Conversation(text, asked, first, stop)
         first, stop = first + len(self.prefix), stop + len(self.prefix)
-        return Whole(
+        return Conversation(
             text[: first - len(self.prefix)] + self.prefix + text[first - len(self.prefix) :], first, first, stop
         )
 
     def _tokenize(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
         """Yield ids and offsets of each text, with the start token that the tokenizer adds to our own templates."""
         encodings = self.tokenizer(texts, add_special_tokens=self.template is not None).encodings if texts else []
-        behind = count_added(self.tokenizer)[1] if self.template is not None else 0
+        behind = count_special_tokens(self.tokenizer)[1] if self.template is not None else 0
         for one in encodings:
             count = len(one.ids) - behind
             yield one.ids[:count], one.offsets[:count]
@@ -288,7 +288,7 @@ def join_turns(question: Question) -> str:
     return "\n\n".join(text for _, text in turns if text)
 
 
-def count_added(tokenizer: Any) -> tuple[int, int]:
+def count_special_tokens(tokenizer: Any) -> tuple[int, int]:
     """Return how many tokens a tokenizer adds before and behind a text."""
     mask = tokenizer(["a"]).encodings[0].special_tokens_mask
     return (mask.index(0), mask[::-1].index(0)) if 0 in mask else (len(mask), 0)

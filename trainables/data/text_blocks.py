@@ -7,7 +7,7 @@ from typing import Any
 
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
-from trainables.data.conversations import count_added
+from trainables.data.conversations import count_special_tokens
 
 
 def wrap_texts(tokenizer: Any, texts: Sequence[str], length: int) -> list[Example]:
@@ -27,8 +27,8 @@ def retokenize_blocks(tokenizer: Any, texts: Sequence[str], length: int) -> list
     """
     stream = _stream(tokenizer, texts)
     blocks = [tokenizer.decode(stream[k : k + length]) for k in range(0, len(stream), length)]
-    limit = length + len(tokenize(tokenizer, ""))
-    rows = [tokenize(tokenizer, block)[:limit] for block in blocks]
+    limit = length + len(tokenize_text(tokenizer, ""))
+    rows = [tokenize_text(tokenizer, block)[:limit] for block in blocks]
     return [Example(tuple(row), 1) for row in rows if len(row) > 1]
 
 
@@ -37,7 +37,7 @@ def split_text(tokenizer: Any, text: str, length: int, where: str) -> list[Examp
 
     Each begins with the start token, if there is one, else with the last token of the block before. Raises InputError.
     """
-    ids, start = tokenize(tokenizer, text), tokenize(tokenizer, "")
+    ids, start = tokenize_text(tokenizer, text), tokenize_text(tokenizer, "")
     if len(ids) < 2:
         raise InputError(f"{where} is a text of a single token: nothing can be predicted of it")
     stream = ids[len(start) :]
@@ -63,13 +63,13 @@ class TextRows(Sequence[Example]):
         if isinstance(at, slice):
             return [self[number] for number in range(len(self))[at]]
         number: int = at
-        row = tokenize(self.tokenizer, self.texts[number])[: self.length]
+        row = tokenize_text(self.tokenizer, self.texts[number])[: self.length]
         if len(row) < 2:
             raise InputError(f"benchmark.data: text {number + 1} has a single token: nothing can be predicted of it")
         return Example(tuple(row), 1)
 
 
-def tokenize(tokenizer: Any, text: str) -> list[int]:
+def tokenize_text(tokenizer: Any, text: str) -> list[int]:
     """Return the ids of a text that a model reads: one start token if it has or gets one, and no end token.
 
     A text that was rendered with start and end tokens at its edges loses them.
@@ -79,7 +79,7 @@ def tokenize(tokenizer: Any, text: str) -> list[int]:
         text = text.rstrip()
     if tokenizer.bos_token and text.lstrip().startswith(tokenizer.bos_token):
         text = text.lstrip()
-    start = tokenizer(text, verbose=False)["input_ids"][: count_added(tokenizer)[0]]
+    start = tokenizer(text, verbose=False)["input_ids"][: count_special_tokens(tokenizer)[0]]
     ids = list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     while ids and ids[-1] == tokenizer.eos_token_id:
         ids.pop()

@@ -40,7 +40,7 @@ class Outcome:
 def products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | None) -> torch.Tensor:
     """Return <T, G>, ||G||^2, ||T||^2 of each tensor (this rank's part): (tensors, 3) in fp64; None is zero."""
     if gradient is None:
-        squares = torch.stack([rectifiers.inner([part], [part]) for part in vector])
+        squares = torch.stack([rectifiers.inner_product([part], [part]) for part in vector])
         return torch.stack((torch.zeros_like(squares), torch.zeros_like(squares), squares), dim=1)
     # `rectifiers.products` takes what is projected first: here the vector
     return torch.stack([rectifiers.products([t], [g]) for t, g in zip(vector, gradient, strict=True)])

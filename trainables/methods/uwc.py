@@ -37,7 +37,7 @@ def search_mixture(
     """
     spent = 0
     while True:
-        low, high = bracket(known, goal)
+        low, high = find_bracket(known, goal)
         weight = high if abs(known[high] - goal) < abs(known[low] - goal) else low
         reached = low == 1 or abs(known[weight] - goal) <= settings.tolerance
         if reached or spent == settings.evaluations:
@@ -47,7 +47,7 @@ def search_mixture(
         spent += 1
 
 
-def bracket(known: Utilities, goal: float) -> tuple[float, float]:
+def find_bracket(known: Utilities, goal: float) -> tuple[float, float]:
     """Return the neighbours with the largest w between which MU falls below `goal`."""
     weights = sorted(known, reverse=True)
     if known[weights[0]] >= goal:

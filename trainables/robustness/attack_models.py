@@ -21,7 +21,7 @@ from trainables.storage.names import CAME_BACK
 from trainables.training import model_files
 
 
-class Inputs(NamedTuple):
+class AttackInputs(NamedTuple):
     """Models by their roles, and what they are measured on. `started`: when the trial was, if it is one's model."""
 
     models: dict[str, Model]
@@ -31,7 +31,7 @@ class Inputs(NamedTuple):
     started: str | None = None
 
 
-def read_folders(model: str, target: str | None, retain: str | None, benchmark: Benchmark) -> Inputs:
+def read_folders(model: str, target: str | None, retain: str | None, benchmark: Benchmark) -> AttackInputs:
     """Return model folders or hub ids as what is attacked. Raises InputError."""
     if target is None:
         raise InputError("--target: name the model before unlearning, which the shares are of")
@@ -41,10 +41,10 @@ def read_folders(model: str, target: str | None, retain: str | None, benchmark: 
             field = "ID|DIR" if role == "model" else f"--{role}"
             model_files.check_model(Model(path=place), field=field)
             models[role] = _with_fingerprint(Model(path=place))
-    return Inputs(models, benchmark, Resources())
+    return AttackInputs(models, benchmark, Resources())
 
 
-def read_trial(trial_id: str, store: Storage) -> Inputs:
+def read_trial(trial_id: str, store: Storage) -> AttackInputs:
     """Return a trial whose weights are kept as what is attacked. Raises InputError."""
     from trainables.trial import setup
     from trainables.trial.export import model_folder
@@ -60,7 +60,7 @@ def read_trial(trial_id: str, store: Storage) -> Inputs:
         models["retain"] = localize(Model.model_validate(kept["model"]), store)
     precision = "fp32" if trial.task_vector else trial.resources.precision  # as the trial was evaluated
     resources = trial.resources.model_copy(update={"precision": precision})
-    return Inputs(models, trial.benchmark, resources, trial_id, result["started"])
+    return AttackInputs(models, trial.benchmark, resources, trial_id, result["started"])
 
 
 def _with_fingerprint(model: Model) -> Model:
@@ -68,7 +68,7 @@ def _with_fingerprint(model: Model) -> Model:
 
 
 def attack(
-    inputs: Inputs, names: Sequence[str], lr: float | None, seed: int, store: Storage
+    inputs: AttackInputs, names: Sequence[str], lr: float | None, seed: int, store: Storage
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Make the attacks that are not kept; return what came back by all so far (`came_back.list_attacks`), and results.
 

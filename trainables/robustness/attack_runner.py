@@ -49,7 +49,7 @@ class AttackRunner:
     @cached_property
     def forget_rows(self) -> list[Row]:
         """The forget rows that are evaluated."""
-        return rows.evaluation_rows(self.benchmark)["forget"]
+        return rows.read_evaluation_rows(self.benchmark)["forget"]
 
     @property
     def asked(self) -> list[Row]:
@@ -139,7 +139,7 @@ class AttackRunner:
         benchmark = self.benchmark.model_copy(update={"measures": MEASURES})
         words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": False}
         words["token_budget"] = self.resources.evaluation_tokens
-        return row_scores.evaluate(network, encoder.tokenizer, benchmark, **words)
+        return row_scores.score_answers(network, encoder.tokenizer, benchmark, **words)
 
 
 def _measure(records: Records) -> Metrics:

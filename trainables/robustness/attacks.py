@@ -58,7 +58,7 @@ def choose(names: Sequence[str], field: str) -> list[str]:
     return list(ATTACKS) if "all" in given else given
 
 
-def check_rate(names: Sequence[str], lr: float | None, field: str) -> None:
+def check_learning_rate(names: Sequence[str], lr: float | None, field: str) -> None:
     """Raise InputError where a relearning has no learning rate, or none above 0."""
     if lr is None and any(map(is_relearning, names)):
         raise InputError(f"{field}: relearning needs a learning rate: that which trained the target model (1B: 2e-5)")

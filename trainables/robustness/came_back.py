@@ -15,7 +15,7 @@ LEAST = 0.05
 """Where less than this was removed, nothing can be said of what came back."""
 
 
-def share(before: float, after: float, target: float, retain_gain: float = 0.0) -> float | None:
+def recovered_share(before: float, after: float, target: float, retain_gain: float = 0.0) -> float | None:
     """Return (after - before - retain_gain) / (target - before): what came back of what was removed; 1: all.
 
     After Zhang et al., 2025 (2410.16454). What the retain model gains was never removed. None where little was removed.
@@ -45,7 +45,7 @@ def list_attacks(model: Results, target: Results, retain: Results | None) -> lis
             row |= {"before": before, "after": after, "retain_before": unseen, "retain": learnt}
             row["target"] = full if is_relearning(name) else _read(target, name, step)
             gain = (learnt or 0.0) - (unseen or 0.0)
-            found.append(row | {"share": share(before or 0.0, after or 0.0, full or 0.0, gain)})
+            found.append(row | {"share": recovered_share(before or 0.0, after or 0.0, full or 0.0, gain)})
     return found
 
 

@@ -347,9 +347,9 @@ class ObjectStorage(Storage):
             raise Unreachable(_explain_failure(self.address, error)) from error
 
 
-def open_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
+def open_working_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
     """Open the working copy of a storage. Raises InputError if its address, or the copy's folder, cannot be used."""
-    files, base = connect(uri)
+    files, base = connect_file_system(uri)
     server = os.environ.get("AWS_ENDPOINT_URL", "")  # the same address is another store there
     key = hashlib.sha256(f"{uri.rstrip('/')} {server}".strip().encode()).hexdigest()[:16]
     copy = Path(os.environ.get("UNLEARN_CACHE") or CACHE).expanduser().absolute() / key
@@ -359,7 +359,7 @@ def open_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage:
     return store
 
 
-def connect(uri: str) -> tuple[Any, str]:
+def connect_file_system(uri: str) -> tuple[Any, str]:
     """Return pyarrow's file system at an address, else fsspec's, and the path in it. Raises InputError."""
     if has_credentials(uri):
         raise InputError("--storage: the address holds a user name or password; leave them out and " + LOGIN)

@@ -27,4 +27,4 @@ def open_unchecked(location: str, *, writable: bool = True, check: bool = False)
         return Storage(Path(location))
     from trainables.storage import object_storage
 
-    return object_storage.open_copy(location, writable=writable, check=check)
+    return object_storage.open_working_copy(location, writable=writable, check=check)

@@ -105,7 +105,7 @@ def read_sweep(path: Path) -> SweepFile:
 
 def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
     """Return the sweeps called NAME, newest first, or the one NAME-HASH. Raises InputError if there is none."""
-    names = list_names(store)
+    names = list_sweep_names(store)
     found = [read_sweep(store.root / "sweeps" / f"{stem}.json") for stem in names if name in (stem, names[stem])]
     if not found:
         known = "it holds none" if store.root.is_dir() else "there is no such folder"
@@ -114,7 +114,7 @@ def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
     return sorted(found, key=lambda sweep: (sweep.time, sweep.hash), reverse=True)
 
 
-def list_names(store: Storage) -> Mapping[str, str]:
+def list_sweep_names(store: Storage) -> Mapping[str, str]:
     """Return the names of the sweeps in a storage by NAME-HASH, readable or not."""
     found = (NAME_AND_HASH.fullmatch(path.stem) for path in sorted((store.root / "sweeps").glob("*.json")))
     return {match[0]: match["name"] for match in found if match}

@@ -10,7 +10,7 @@ from matplotlib.text import Annotation
 
 from analysis import paper
 from analysis.figures import bars, catalog, sensitivity, style, tradeoff
-from analysis.figures.panel_data import vary_only_gamma_tau
+from analysis.figures.panel_data import select_gamma_tau_rows
 from tests.support.figure_texts import labels, overlapping, texts
 from tests.support.grid_sweep import FQ, MU, grid_results, panel_titles, paper_values
 from tests.support.sweep_store import GRU, NONE, Results, make_sweep
@@ -19,7 +19,7 @@ grid_sweep = grid_results
 
 
 def test_figure_4_is_the_papers() -> None:
-    points = bars.pair_points(paper.mended("tofu_main"))
+    points = bars.bar_points(paper.load_corrected("tofu_main"))
     found = points.set_index(["backbone", "split", "metric", "method"])
     numbers = paper_values("tofu_main")
     assert len(numbers) == sum(map(len, (found["none"].dropna(), found["gru"].dropna())))
@@ -37,7 +37,7 @@ def test_figure_4_is_the_papers() -> None:
 
 
 def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
-    points = tradeoff.arrow_points(paper.mended("tofu_main"))
+    points = tradeoff.arrow_points(paper.load_corrected("tofu_main"))
     assert len(points) == 4 * (7 * 2 + 2)
     numbers = paper_values("tofu_main")
     for row in points.to_dict("records"):
@@ -47,7 +47,9 @@ def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
     ends = [(text.xyann, text.xy) for text in figure.axes[0].texts if isinstance(text, Annotation)]
     assert len(ends) == 7
     assert ends[0] == ((-16.9281, 0.0), (-3.5161, 0.519))
-    found = tradeoff.arrow_points(paper.mended("muse")).set_index(["method", "rectifier"])  # several goals: their mean
+    found = tradeoff.arrow_points(paper.load_corrected("muse")).set_index(
+        ["method", "rectifier"]
+    )  # several goals: their mean
     assert found.loc[("original", "none"), "removal"] == pytest.approx((99.7016 + 45.8791) / 2)
 
 
@@ -99,7 +101,7 @@ def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: 
 
 
 def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> None:
-    points = sensitivity.curve_points(vary_only_gamma_tau(grid_sweep.frame), "gamma")
+    points = sensitivity.sensitivity_points(select_gamma_tau_rows(grid_sweep.frame), "gamma")
     for folder in ("one", "two"):
         style.save_figure(sensitivity.draw(points.loc[points["metric"] == FQ]), tmp_path / folder, "gamma", points)
     names = sorted(path.name for path in (tmp_path / "one").iterdir())

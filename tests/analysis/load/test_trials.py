@@ -60,7 +60,7 @@ def test_of_a_trial_with_and_without_calibration_one_counts(
     expected = [trial for trial in (first, "other", second, "slow", "unborn", "unknown") if trial != left]
     assert trials["id"].tolist() == expected
     assert len(set(trials["configuration"].dropna())) == 2
-    means = chosen_settings.average(trials)
+    means = chosen_settings.seed_means(trials)
     seeds = 2 if "mu" in {"mixed": mixed, "plain": plain}[counts] else 1
     assert sorted(means["n"]) == [1, seeds]
     assert sorted(means["planned"]) == [1, 2]

@@ -94,7 +94,7 @@ def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gam
     assert results.rule == Selection(**rule)
     chosen = detail_tables.list_chosen(results).set_index("Method")
     assert chosen.loc["GA w/ GRU", "gamma"] == gamma
-    assert words in chosen_settings.rule_text(results.goals, results.rule)
+    assert words in chosen_settings.state_rule(results.goals, results.rule)
 
 
 def test_chosen_steps_and_trials_that_ended_early_are_shown(tmp_path: Path) -> None:

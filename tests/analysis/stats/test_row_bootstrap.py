@@ -70,7 +70,7 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
         chosen = [part[dice.integers(0, len(part), len(part))] for part in parts]
         means = [float(np.mean(part[:, column])) for part in chosen for column in range(3)]
         resampled.append(len(means) / sum(1 / mean for mean in means))
-    low, high = row_bootstrap.interval(row_bootstrap.resample(parts))
+    low, high = row_bootstrap.percentile_interval(row_bootstrap.resample_utility(parts))
     spread = float(np.std(resampled))
     assert low == pytest.approx(np.quantile(resampled, 0.025), abs=0.25 * spread)
     assert high == pytest.approx(np.quantile(resampled, 0.975), abs=0.25 * spread)
@@ -102,7 +102,9 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     assert frame.index.tolist() == ["plain0", "plain1", "gru", "bare", "other"]
     assert frame.loc["gru", ["forget_quality_ks", "forget_rows", "seed"]].tolist() == [0.25, 12, 0]
     parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
-    assert frame.loc["gru", ["low", "high"]].tolist() == list(row_bootstrap.interval(row_bootstrap.resample(parts)))
+    assert frame.loc["gru", ["low", "high"]].tolist() == list(
+        row_bootstrap.percentile_interval(row_bootstrap.resample_utility(parts))
+    )
     assert np.isnan(frame.loc[["bare", "other"], ["low", "high"]].to_numpy()).all()
     assert all(frame["low"].dropna() < frame["model_utility"][:3])
     row = detail_tables.list_seeds(results).iloc[2]
@@ -115,7 +117,9 @@ def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
     results = read(tmp_path)
     frame = results.seeds
     parts = benchmarks.find("tofu").utility_parts(Benchmark(), benchmarks.every_other(records, 1))
-    assert frame.loc[0, ["low", "high"]].tolist() == list(row_bootstrap.interval(row_bootstrap.resample(parts)))
+    assert frame.loc[0, ["low", "high"]].tolist() == list(
+        row_bootstrap.percentile_interval(row_bootstrap.resample_utility(parts))
+    )
     assert (
         frame.loc[0, "model_utility"]
         == results.runs.loc[0, "model_utility"]

@@ -112,7 +112,7 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm(values: list[float]) -> None:
     """As Holm states it: the k-th smallest p is held against level / (m - k + 1), up to the first that fails."""
-    adjusted = significance.holm(pd.Series([*values, float("nan")]))
+    adjusted = significance.adjust_holm(pd.Series([*values, float("nan")]))
     assert math.isnan(adjusted.iloc[-1])
     for level in (0.01, 0.05, 0.3):
         rejected = 0

@@ -63,7 +63,7 @@ def test_weighted_ascent_with_a_retain_term_is_not_retain_free(
 ) -> None:
     given = {"fq": -4.0, "mu": 0.5, "objective": objective}  # of which GA reads nothing
     results = make_sweep(tmp_path, *({"method": method, **given} for method in ("wga", "ga")))
-    methods = paper_tables.retain_free_trials(results.runs)["method"].tolist()
+    methods = paper_tables.select_retain_free_trials(results.runs)["method"].tolist()
     assert methods == (["wga", "ga"] if kept else ["ga"])
 
 

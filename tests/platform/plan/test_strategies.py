@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from platform.plan.plan import Plan
 from platform.plan.spaces import list_spaces, list_trials
 from platform.state.trial_outcomes import SweepState
-from search_spaces.schema.sweep import Published, Sweep
+from search_spaces.schema.sweep import PublishedSetting, Sweep
 from search_spaces.tofu_tiny import SWEEP
 from tests.support import small_sweep
 from tests.support.small_sweep import MakePlan, Small, point
@@ -115,6 +115,6 @@ def test_published_strength_is_first_or_alone(vectors: MakePlan) -> None:
     assert strengths(vectors(strategy="paper"), "stg") == [None, 12.0]
     assert strengths(vectors(strategy="optuna"), "stg")[5] == 12.0
     axes = {**SWEEP.axes, "method": ("tv",), "benchmark.split": ("forget05",)}
-    sweep = SWEEP.model_copy(update={"axes": axes, "published": (Published(gamma=1.0),)})
+    sweep = SWEEP.model_copy(update={"axes": axes, "published": (PublishedSetting(gamma=1.0),)})
     with pytest.raises(InputError, match="no published strength for tv on forget05; use --strategy grid"):
         vectors(strategy="paper", sweep=sweep)

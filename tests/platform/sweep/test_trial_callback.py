@@ -125,6 +125,6 @@ def test_a_failure_that_cannot_be_recorded_stops_the_sweep(
     assert reporter.stopper.advice == "make room, then go on with --resume"
     assert not store.has(KEY)
     assert "lost: not recorded, because the storage takes nothing more" in capsys.readouterr().out
-    assert cli.guarded(lambda: full(Path("/runs/sweeps/tiny.json")) or 0) == 1
+    assert cli.run_guarded(lambda: full(Path("/runs/sweeps/tiny.json")) or 0) == 1
     told = "error: No space left on device: '/runs/sweeps/tiny.json'; make room, then start again\n"
     assert capsys.readouterr().err == told

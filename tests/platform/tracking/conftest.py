@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from platform.tracking.__main__ import sync
+from platform.tracking.__main__ import sync_sweep
 from tests.support.tracked_store import write_store, write_sweep
 from trainables.storage.folder_storage import Storage
 
@@ -25,7 +25,7 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> Storage:
     store = write_store(tmp_path_factory.mktemp("tracking"))
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        assert sync(write_sweep(store), store) == 4
+        assert sync_sweep(write_sweep(store), store) == 4
     return store
 
 
@@ -40,5 +40,5 @@ def copied(tracked: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     shutil.copytree(tracked.root, tmp_path / "copy")
     copy = Storage(tmp_path / "copy")
-    sync(write_sweep(copy), copy)  # an experiment of its own: MLflow moves no files
+    sync_sweep(write_sweep(copy), copy)  # an experiment of its own: MLflow moves no files
     return copy, client_of(copy)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from platform.tracking import __main__ as command
-from platform.tracking.__main__ import sync
-from platform.tracking.runs import open_runs
+from platform.tracking.__main__ import sync_sweep
+from platform.tracking.runs import open_mlflow_runs
 from tests.support.starts import invoke
 from tests.support.tracked_store import (
     TRIALS,
@@ -104,7 +104,7 @@ def test_a_run_shows_configuration_numbers_series_and_outcome(client: Any, track
 def test_a_sweep_that_is_logged_again_changes_nothing(copied: tuple[Storage, Any]) -> None:
     store, client = copied
     before, parent = everything(client), parent_of(client)
-    assert sync(write_sweep(store), store) == 4
+    assert sync_sweep(write_sweep(store), store) == 4
     assert everything(client) == before
     again = parent_of(client)
     assert (again.info.run_id, again.data.tags) == (parent.info.run_id, parent.data.tags)
@@ -116,7 +116,7 @@ def test_trials_that_ran_again_have_one_run_without_traces_of_the_first(copied: 
     number = len(all_runs(client))
     for name in ("failed", "rectified"):
         write_result(store, TRIALS[name], "finished", started=LATER)
-    sync(write_sweep(store).model_copy(update={"trial_budget": 4}), store)
+    sync_sweep(write_sweep(store).model_copy(update={"trial_budget": 4}), store)
     assert len(all_runs(client)) == number
     for name in ("failed", "rectified"):
         run = run_of(client, name)
@@ -134,14 +134,14 @@ def test_doubled_runs_become_one_again(copied: tuple[Storage, Any]) -> None:
     for run in (run_of(client, "finished"), run_of(client, "failed"), parent_of(client)):
         client.create_run(run.info.experiment_id, tags=run.data.tags)
     assert len(all_runs(client)) == len(before) + 3
-    sync(write_sweep(store), store)
+    sync_sweep(write_sweep(store), store)
     assert {run.info.run_id for run in all_runs(client)} == before
 
 
 def test_a_running_trial_has_curves_and_its_result_completes_its_run(copied: tuple[Storage, Any]) -> None:
     """With a person's note, and no point twice."""
     store, client = copied
-    runs, number = open_runs(write_sweep(store), store), len(all_runs(client))
+    runs, number = open_mlflow_runs(write_sweep(store), store), len(all_runs(client))
     for steps in ((), (1,), (1,), (1, 2)):
         write_progress(store, *steps)
         runs.log_curves(TRIAL)
@@ -165,13 +165,13 @@ def test_a_running_trial_has_curves_and_its_result_completes_its_run(copied: tup
 def test_another_attempt_of_a_killed_trial_has_a_run_of_its_own(copied: tuple[Storage, Any]) -> None:
     store, client = copied
     sweep = write_sweep(store)
-    first, number = open_runs(sweep, store), len(all_runs(client))
+    first, number = open_mlflow_runs(sweep, store), len(all_runs(client))
     progress = write_progress(store, 1, 2)
     first.log_curves(TRIAL)
     dead = (atomic_files.read_json(progress.path) or {}) | {"born": 0.0}
     atomic_files.write_json(progress.path, dead)
-    sync(sweep, store)
-    second = open_runs(sweep, store)
+    sync_sweep(sweep, store)
+    second = open_mlflow_runs(sweep, store)
     second.log_curves(TRIAL)
     assert run_of(client, "missing").info.status == "KILLED"
     for steps in ((3,), (3, 4)):  # from a checkpoint
@@ -191,13 +191,13 @@ def test_report_and_kept_weights_are_shown(copied: tuple[Storage, Any]) -> None:
     for name in ("figures/tradeoff.svg", "index.html"):
         (report / name).parent.mkdir(parents=True, exist_ok=True)
         (report / name).write_text("<p>A report.</p>")
-    sync(write_sweep(store), store)
+    sync_sweep(write_sweep(store), store)
     run, parent = run_of(client, "finished"), parent_of(client).info.run_id
     assert run.data.tags["checkpoint"] == folder.as_uri()
     assert "checkpoint" not in run_of(client, "rectified").data.tags
     assert {item.path for item in client.list_artifacts(parent, "report")} == {"report/figures", "report/index.html"}
     folder.rmdir()
-    sync(write_sweep(store), store)
+    sync_sweep(write_sweep(store), store)
     assert run_of(client, "finished").data.tags["checkpoint"] == ""
 
 
@@ -215,11 +215,11 @@ def test_a_database_is_whole_or_named(tmp_path: Path) -> None:
     store = write_store(tmp_path)
     half = store.root / "sweeps" / ".mlflow.db"
     half.write_bytes(b"half")
-    assert sync(write_sweep(store), store) == 4
+    assert sync_sweep(write_sweep(store), store) == 4
     assert not half.exists()
     (store.root / "mlflow.db").write_bytes(b"not a database")
     with pytest.raises(InputError, match=r"mlflow.db: .*file is not a database; if it is a damaged file, remove that"):
-        sync(write_sweep(store), store)
+        sync_sweep(write_sweep(store), store)
 
 
 def test_command_syncs_what_the_storage_holds(copied: tuple[Storage, Any]) -> None:

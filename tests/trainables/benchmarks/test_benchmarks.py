@@ -61,7 +61,7 @@ def test_settings_of_other_benchmarks_are_refused(name: str, settings: dict[str,
 
 def test_measures_are_of_the_rows_that_have_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The published benchmarks report no measure of this folder but own its four; an added one is every benchmark's."""
-    assert {name: list(measures.reported_by(Benchmark(name=name))) for name in benchmark_names()} == {
+    assert {name: list(measures.reported_measures(Benchmark(name=name))) for name in benchmark_names()} == {
         "muse": [],
         "own": ["exact_memorisation", "extraction_strength", "prob", "rouge"],
         "tofu": [],

@@ -93,7 +93,7 @@ def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
     )
     for row, asked in zip(records[4:6], rows("knowmem/retain_qa"), strict=True):
         assert row["question"] == f"{shown}Question: {asked['question']}\nAnswer: "
-        text = muse.until_stop(greedy(network, tokenizer, row["question"], 32))
+        text = muse.cut_at_stop_word(greedy(network, tokenizer, row["question"], 32))
         assert row["generation"] == (text if ours else text.strip())
     for row, held in zip(records[-2:], rows("privleak/holdout"), strict=True):
         losses, _ = families.losses_and_hits(network, Example(tokenizer(held["text"])["input_ids"], 1))
@@ -148,7 +148,7 @@ def test_an_answer_ends_at_the_first_stop_word() -> None:
         ("May ", "Question:"),
         ("\n", ""),
     ):
-        assert muse.until_stop(left + rest) == left
+        assert muse.cut_at_stop_word(left + rest) == left
 
 
 def scored(member: list[float], stranger: list[float]) -> list[dict[str, Any]]:

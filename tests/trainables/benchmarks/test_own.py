@@ -163,4 +163,4 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
         OWN.measure(None, tokenizer, low, None, token_budget=8192)  # no model is asked
     from lm_eval.tasks import TaskManager
 
-    assert lm_eval_adapter.definition_files().keys() == set(TaskManager().all_subtasks)
+    assert lm_eval_adapter.list_task_files().keys() == set(TaskManager().all_subtasks)

@@ -17,7 +17,7 @@ from trainables.benchmarks.measures.published import MEASURES, extraction_streng
 from trainables.benchmarks.own import row_scores
 from trainables.config.settings import Benchmark
 
-WORDS = rouge_words.AnyScriptWords(PorterStemmer().stem)
+WORDS = rouge_words.AnyScriptTokenizer(PorterStemmer().stem)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
@@ -73,9 +73,9 @@ PROSE = st.lists(st.sampled_from([*FORMS, "\n", "琥珀"]), max_size=12).map(", 
 @given(PROSE, PROSE)
 def test_rouge_is_that_of_rouge_score(truth: str, text: str) -> None:
     plain = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
-    assert rouge_words.scorer("rouge1", "rougeL").score(truth, text) == plain.score(truth, text)
+    assert rouge_words.make_rouge_scorer("rouge1", "rougeL").score(truth, text) == plain.score(truth, text)
     bare = RougeScorer(["rougeL"], use_stemmer=False)
-    assert rouge_words.scorer("rougeL", stemmer=False).score(truth, text) == bare.score(truth, text)
+    assert rouge_words.make_rouge_scorer("rougeL", stemmer=False).score(truth, text) == bare.score(truth, text)
 
 
 def test_characters_and_marks_of_words() -> None:

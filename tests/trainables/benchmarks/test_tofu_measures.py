@@ -89,7 +89,7 @@ def test_every_measure_equals_a_restatement(trained_inputs: Any, data: Path) -> 
         {"forget": np.linspace(0, 3, ROWS).tolist(), "holdout": np.linspace(1, 2, 11).tolist()},
     )
     found, records = evaluation.evaluate(network, tokenizer, benchmark, reference, token_budget=700)
-    asked = tofu.rows.evaluation_rows(benchmark)
+    asked = tofu.rows.read_evaluation_rows(benchmark)
     rows = {
         task: [measure_row(network, tokenizer, row["question"], row["answer"]) for row in asked[task]]
         for task in ("forget", "retain", "holdout")

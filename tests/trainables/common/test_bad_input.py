@@ -110,7 +110,7 @@ def test_configuration_is_taken_or_refused_in_one_line(examples: int, start: Tri
         return 0
 
     def command() -> None:
-        raise typer.Exit(cli.guarded(read))
+        raise typer.Exit(cli.run_guarded(read))
 
     @fuzz(examples)
     @given(document=fuzzing.configurations(start.model_dump(mode="json")))

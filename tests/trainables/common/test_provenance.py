@@ -38,7 +38,7 @@ def write(root: Path, module: str, text: str = "") -> Path:
 
 def forget() -> None:
     """As a new process."""
-    provenance.commit.cache_clear()
+    provenance.git_commit.cache_clear()
     provenance._codes.cache_clear()
 
 
@@ -74,11 +74,11 @@ def test_only_modules_that_make_numbers_are_code(checkout: Path) -> None:
     ):
         path = write(checkout, module)
         assert (hash_anew() != before) == counts, module
-        assert provenance.commit()[1] == (path.suffix == ".py"), "a new module is uncommitted, whatever it does"
+        assert provenance.git_commit()[1] == (path.suffix == ".py"), "a new module is uncommitted, whatever it does"
         path.unlink()
     (checkout / ".git").rename(checkout / "elsewhere")
     assert hash_anew() == before
-    assert provenance.commit() == (None, False)
+    assert provenance.git_commit() == (None, False)
     (checkout / "trainables/training/loss.py").rename(checkout / "trainables/training/other.py")
     assert hash_anew() != before
 

@@ -265,9 +265,9 @@ def test_texts_have_one_start_and_no_end(kind: str, bos: str | None, adds: bool)
     assert all(len(block.input_ids) <= 32 for block in plain)
     if kind == PIECES:
         return  # there a text behind a special token begins with another ▁
-    rendered = text_blocks.tokenize(tokenizer, f"{bos or ''}{text}</s>")
+    rendered = text_blocks.tokenize_text(tokenizer, f"{bos or ''}{text}</s>")
     assert rendered == [*([tokenizer.bos_token_id] if bos else []), *ids]
-    assert text_blocks.tokenize(tokenizer, f"{bos or ''}{bos or ''}{text}</s></s>") == rendered
+    assert text_blocks.tokenize_text(tokenizer, f"{bos or ''}{bos or ''}{text}</s></s>") == rendered
 
 
 @chat

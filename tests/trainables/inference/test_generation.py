@@ -102,7 +102,7 @@ def test_an_evaluation_of_a_model_that_knows_its_rows(
     for changed in (generated, lambda *given, scored, **more: generated(*given, **more)):
         monkeypatch.setattr(greedy_answers, "generate", changed)
         with PassCounter(model) as counted:
-            records = tofu.row_scores.evaluate(model, tokenizer, benchmark, token_budget=700)
+            records = tofu.row_scores.score_answers(model, tokenizer, benchmark, token_budget=700)
         steps.append(sum(rows for rows, tokens in counted.passes if tokens == 1))
         texts.append([record["generation"] for record in records])
     assert texts[0] == texts[1]
@@ -112,7 +112,9 @@ def test_an_evaluation_of_a_model_that_knows_its_rows(
 def test_a_prompt_that_is_not_the_examples_own_is_asked_as_it_is(trained_inputs: Any, taught: Any) -> None:
     """As where a token holds the end of the question and the start of the answer."""
     model, tokenizer = taught
-    row = tofu.rows.evaluation_rows(Benchmark(data=str(trained_inputs.data), split=trained_inputs.split))["forget"][0]
+    row = tofu.rows.read_evaluation_rows(Benchmark(data=str(trained_inputs.data), split=trained_inputs.split))[
+        "forget"
+    ][0]
     encoder = make_encoder("llama2", tokenizer, tag_is_answer=True)
     (whole,) = encoder.encode([(row["question"], row["answer"])], max_length=200)
     (prompt,) = encoder.encode_prompts([row["question"]])

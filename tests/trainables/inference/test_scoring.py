@@ -25,10 +25,10 @@ def batched(request: Any, trial_inputs: Any) -> dict[str, Any]:
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, dialect=dialect, template=template)
     with pytest.MonkeyPatch.context() as patch:
-        few = {task: found[:6] for task, found in tofu.rows.evaluation_rows(benchmark).items()}
+        few = {task: found[:6] for task, found in tofu.rows.read_evaluation_rows(benchmark).items()}
         few["forget"][1] = few["forget"][1] | {"answer": few["forget"][1]["answer"] * 40}
-        patch.setattr(tofu.row_scores, "evaluation_rows", lambda _: few)
-        records = tofu.row_scores.evaluate(network, tokenizer, benchmark, token_budget=700)
+        patch.setattr(tofu.row_scores, "read_evaluation_rows", lambda _: few)
+        records = tofu.row_scores.score_answers(network, tokenizer, benchmark, token_budget=700)
     asked = [row for found in few.values() for row in found]
     return {"network": network, "tokenizer": tokenizer, "records": records, "asked": asked, "kind": request.param}
 
@@ -93,7 +93,7 @@ def test_generations_equal_one_token_at_a_time(batched: dict[str, Any]) -> None:
 def test_the_limit_counts_the_prompt_in_the_papers_dialect_alone(batched: dict[str, Any], total: bool) -> None:
     """Prompts of 20 to 50 tokens against a limit of 30: some have no room at all."""
     prompts = sorted((prompt_of(batched["kind"], record["question"]) for record in batched["records"]), key=len)[::3]
-    ids = [text_blocks.tokenize(batched["tokenizer"], prompt) for prompt in prompts]
+    ids = [text_blocks.tokenize_text(batched["tokenizer"], prompt) for prompt in prompts]
     lengths = list(map(len, ids))
     assert min(lengths) < 30 < max(lengths)
     found = greedy_answers.generate(

@@ -19,7 +19,7 @@ from scipy import optimize
 
 from trainables.config.method_tables import RECTIFIERS, RETAIN_PASS
 from trainables.methods import rectifiers
-from trainables.methods.rectifiers import GRU, Outcome, Plain, TwoGradients, base
+from trainables.methods.rectifiers import GRU, Outcome, PlainRectifier, TwoGradients, base
 
 ROUNDING = 1e-6
 """Relative to ||g|| (or ||g|| ||m||): some ten roundings of fp32, whose unit is 6e-8."""
@@ -183,10 +183,10 @@ def test_a_zero_retain_gradient_changes_nothing_and_a_zero_gradient_stays_zero()
 @unhurried
 @given(pairs(), st.integers(1, 8))
 def test_chunks_change_no_product(pair: Pair, chunk: int) -> None:
-    before = [rectifiers.products(*pair), rectifiers.inner(*pair)]
+    before = [rectifiers.products(*pair), rectifiers.inner_product(*pair)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "CHUNK", chunk)
-        after = [rectifiers.products(*pair), rectifiers.inner(*pair)]
+        after = [rectifiers.products(*pair), rectifiers.inner_product(*pair)]
     g, m = whole(pair.gradient), whole(pair.retain)
     for value in (before, after):
         assert value[0].tolist() == [g @ m, m @ m, g @ g]
@@ -198,7 +198,7 @@ def test_chunks_change_no_product(pair: Pair, chunk: int) -> None:
 def test_plain_with_tau_is_gradient_clipping(pair: Pair, tau: float) -> None:
     g = whole(pair.gradient)
     norm = float(np.linalg.norm(g))
-    told = Plain(tau=tau).apply(pair.gradient, alone)
+    told = PlainRectifier(tau=tau).apply(pair.gradient, alone)
     assert whole(pair.gradient) == pytest.approx(g * min(1.0, tau / norm) if norm else g, abs=1e-7)
     assert told.grad_norm == pytest.approx(norm)
     assert told.rectified_norm == pytest.approx(min(norm, tau))

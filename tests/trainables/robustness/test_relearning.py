@@ -20,7 +20,7 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     restated, _ = model_files.load_model(Model(path=str(trial_inputs.target)))
-    examples = encode_rows(tokenizer, rows.evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
+    examples = encode_rows(tokenizer, rows.read_evaluation_rows(benchmark)["forget"][:5], "llama2", "paper", 200)
     seen: list[int] = []
     found: dict[str, torch.Tensor] = {}
 

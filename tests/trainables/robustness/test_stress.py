@@ -28,9 +28,11 @@ def test_shares_are_gains_over_what_was_removed(before: float, part: float, reta
     """An attack brings `part` of the removed back, and as much to every model as to the retain model."""
     target = before + 0.1
     after = before + part * (target - before) + retain_gain
-    assert came_back.share(before, after, target, retain_gain) == pytest.approx(part, abs=1e-6)
-    assert came_back.share(before, after, before + 0.04, retain_gain) is None, "hardly anything was removed"
-    assert came_back.share(before, before, target, -retain_gain) == 0, "what the retain model loses did not come back"
+    assert came_back.recovered_share(before, after, target, retain_gain) == pytest.approx(part, abs=1e-6)
+    assert came_back.recovered_share(before, after, before + 0.04, retain_gain) is None, "hardly anything was removed"
+    assert came_back.recovered_share(before, before, target, -retain_gain) == 0, (
+        "what the retain model loses did not come back"
+    )
 
 
 def kept(values: dict[str, float], **settings: Any) -> dict[str, Any]:
@@ -85,11 +87,11 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     assert (model[NONE]["points"]["0"]["rows"], model["relearn_half"]["points"]["13"]["rows"]) == (6, 3)
     network, tokenizer = model_files.load_model(Model(path=str(trial_inputs.target)))
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split, limit=6)
-    asked = {"forget": rows.evaluation_rows(benchmark)["forget"]}
+    asked = {"forget": rows.read_evaluation_rows(benchmark)["forget"]}
     after = " [/INST]Sure, here is the answer: "
     encoder = replace(make_encoder("llama2", tokenizer), template=replace(TEMPLATES["llama2"], after=after))
     words: dict[str, Any] = {"asked_rows": asked, "encoder": encoder, "generate": False, "token_budget": 700}
-    found = row_scores.evaluate(network, tokenizer, benchmark, **words)
+    found = row_scores.score_answers(network, tokenizer, benchmark, **words)
     probs = [torch.tensor(-row["answer_loss"] / row["answer_tokens"]).exp().item() for row in found]
     assert model["prefix"]["points"]["0"]["prob"] == pytest.approx(sum(probs) / 6, rel=1e-5)
     loaded: list[str] = []

@@ -87,7 +87,7 @@ def test_diverging_trial_is_a_result_and_exit_status_1(
 ) -> None:
     wild = trial.training.model_copy(update={"optimizer": "sgd", "lr": 1e6})
     doomed = trial.model_copy(update={"training": wild, "rectifier": Rectifier(), "method": "ga"})
-    assert cli.guarded(lambda: run.run(write_config(tmp_path, doomed), str(tmp_path))) == 1
+    assert cli.run_guarded(lambda: run.run(write_config(tmp_path, doomed), str(tmp_path))) == 1
     result = Storage(tmp_path).result(doomed.id()) or {}
     assert (result["status"], result["error"]["kind"], result["metrics"]) == ("diverged", "diverged", {})
     step = result["error"]["step"]
@@ -106,7 +106,7 @@ def test_diverging_trial_is_a_result_and_exit_status_1(
 )
 def test_bad_config_file(content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text(content)
-    assert cli.guarded(lambda: run.run(tmp_path / "config.json", str(tmp_path / "runs"))) == 2
+    assert cli.run_guarded(lambda: run.run(tmp_path / "config.json", str(tmp_path / "runs"))) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 

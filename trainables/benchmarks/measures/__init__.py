@@ -62,9 +62,9 @@ def load_measures() -> dict[str, Measure]:
     return dict(sorted(found.items()))
 
 
-def reported_by(benchmark: Benchmark) -> dict[str, Measure]:
+def reported_measures(benchmark: Benchmark) -> dict[str, Measure]:
     """Return the measures that a benchmark reports, by their names: its own, and those that are asked for."""
-    asked = requested(benchmark)
+    asked = requested_measures(benchmark)
     return {
         name: one
         for name, one in load_measures().items()
@@ -72,7 +72,7 @@ def reported_by(benchmark: Benchmark) -> dict[str, Measure]:
     }
 
 
-def requested(benchmark: Benchmark) -> dict[str, Measure]:
+def requested_measures(benchmark: Benchmark) -> dict[str, Measure]:
     """Return the measures that `benchmark.measures` asks for. Raises InputError if one is not this benchmark's."""
     known = {name: one for name, one in load_measures().items() if benchmark.name in one.on_request}
     for name in benchmark.measures:
@@ -83,7 +83,7 @@ def requested(benchmark: Benchmark) -> dict[str, Measure]:
     return known if ALL in benchmark.measures else {name: known[name] for name in known if name in benchmark.measures}
 
 
-def describe_labels(scores: Any, dialect: str, example: Example | None = None) -> dict[str, Any]:
+def label_columns(scores: Any, dialect: str, example: Example | None = None) -> dict[str, Any]:
     """Return what measures read of the `LabelScores` of an answer (`example`) or a text.
 
     Hits are of the answer itself. In open-unlearning's dialect, and of a text, they are of all labels but the last, and
@@ -98,7 +98,7 @@ def describe_labels(scores: Any, dialect: str, example: Example | None = None) -
 
 def score_rows(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], records: Records) -> None:
     """Write into each record the measures of its row, as far as the row has what they read."""
-    for name, measure in reported_by(benchmark).items():
+    for name, measure in reported_measures(benchmark).items():
         for row, record in zip(rows, records, strict=True):
             if measure.tasks and row["task"] not in measure.tasks:
                 continue
@@ -112,7 +112,7 @@ def aggregate(benchmark: Benchmark, records: Records, compared: tuple[str, str] 
     for record in records:
         by_task.setdefault(record["task"], []).append(record)
     found: Metrics = {}
-    for name, measure in reported_by(benchmark).items():
+    for name, measure in reported_measures(benchmark).items():
         values: dict[str, list[Any]] = {
             task: [row.get(measure.column or name) for row in rows] for task, rows in by_task.items()
         }

@@ -30,7 +30,7 @@ def extraction_strength(hits: Sequence[bool]) -> float:
 
 def rouge_recall(truth: str, text: str, *, any_script: bool = False) -> float:
     """Return ROUGE-L recall (Lin, 2004) with stems; `any_script`: over words of any script."""
-    scorer = rouge_words.scorer("rougeL", any_script=any_script)
+    scorer = rouge_words.make_rouge_scorer("rougeL", any_script=any_script)
     return scorer.score(truth, text)["rougeL"].recall
 
 

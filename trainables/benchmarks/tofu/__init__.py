@@ -40,17 +40,17 @@ class TofuBenchmark(base.BenchmarkBase):
     UTILITY_COLUMNS = aggregates.UTILITY_COLUMNS
 
     def published_data(self, split: str) -> str:
-        rows.percentage(split)
+        rows.forget_percentage(split)
         return "locuslab/TOFU"
 
     def retain_role(self, split: str) -> str | None:
-        return f"retain{100 - rows.percentage(split):02d}"
+        return f"retain{100 - rows.forget_percentage(split):02d}"
 
     def training_configs(self, split: str) -> tuple[str, ...]:
-        return split, f"retain{100 - rows.percentage(split):02d}"
+        return split, f"retain{100 - rows.forget_percentage(split):02d}"
 
     def evaluation_configs(self, benchmark: Benchmark) -> tuple[str, ...]:
-        return tuple(rows.tasks(benchmark).values())
+        return tuple(rows.evaluation_tasks(benchmark).values())
 
     def check_settings(self, benchmark: Benchmark) -> None:
         super().check_settings(benchmark)
@@ -60,18 +60,19 @@ class TofuBenchmark(base.BenchmarkBase):
     def check_rows(self, benchmark: Benchmark) -> None:
         if raw_rows.names_folder(benchmark.data):
             self.training_rows(benchmark)
-            rows.evaluation_rows(benchmark)
+            rows.read_evaluation_rows(benchmark)
         elif benchmark.data == self.published_data(benchmark.split) and benchmark.split not in rows.PUBLISHED_SPLITS:
             hint = closest(benchmark.split, rows.PUBLISHED_SPLITS)
             raise InputError(f"benchmark.split: {benchmark.data} has no '{benchmark.split}'; {hint}")
 
     def warn_about_rows(self, benchmark: Benchmark) -> str | None:
-        if rows.needs_holdout(benchmark) and HOLDOUT not in rows.tasks(benchmark):
+        if rows.needs_holdout(benchmark) and HOLDOUT not in rows.evaluation_tasks(benchmark):
             return f"benchmark.measures: {benchmark.data} has no hold-out rows (holdoutNN), so membership is left out"
         return None
 
     def shared_fingerprint(self, benchmark: Benchmark) -> str:
-        shared = [config for task, config in rows.tasks(benchmark).items() if task not in ("forget", HOLDOUT)]
+        tasks = rows.evaluation_tasks(benchmark)
+        shared = [config for task, config in tasks.items() if task not in ("forget", HOLDOUT)]
         return raw_rows.fingerprint_rows(benchmark.data, shared, benchmark.revision)
 
     def forget_points(self, benchmark: Benchmark) -> int | None:
@@ -107,13 +108,13 @@ class TofuBenchmark(base.BenchmarkBase):
         """Accept all rows."""
 
     def make_encoder(self, benchmark: Benchmark, tokenizer: Any) -> Encoder:
-        return rows.dialect_encoder(benchmark, tokenizer)
+        return rows.make_dialect_encoder(benchmark, tokenizer)
 
     def measure(
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Reference | None, *, token_budget: int
     ) -> tuple[Metrics, Records]:
         """Return every number, FQ against the retain model's truth ratios, and the per-row records."""
-        records = row_scores.evaluate(network, tokenizer, benchmark, reference, token_budget=token_budget)
+        records = row_scores.score_answers(network, tokenizer, benchmark, reference, token_budget=token_budget)
         return _metrics(benchmark, records, reference), records
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: Reference | None, which: int) -> Metrics:
@@ -140,13 +141,13 @@ class TofuBenchmark(base.BenchmarkBase):
     def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Reference:
         """Return what the retain model gave. Raises InputError if split, dialect, template or rows differ."""
         if kept and isinstance(kept.get("forget_truth_ratio"), dict):  # a TOFU_EVAL.json
-            found = rows.evaluation_rows(benchmark)
+            found = rows.read_evaluation_rows(benchmark)
             sizes = len(found["forget"]), len(found.get(HOLDOUT, ()))
             return open_unlearning_files.read_log(kept, benchmark, *sizes, where)
         kept = base.check_reference(kept, benchmark, where, ("split", "dialect", "template"), ROWS_DIGEST)
         asked = {
             task: [{**row, "task": task} for row in found]
-            for task, found in rows.evaluation_rows(benchmark).items()
+            for task, found in rows.read_evaluation_rows(benchmark).items()
             if task in ("forget", HOLDOUT)
         }
         membership = kept.get(MEMBERSHIP) if HOLDOUT in asked else None
@@ -162,7 +163,7 @@ def _metrics(benchmark: Benchmark, records: Records, reference: Reference | None
     """Return every number of an evaluation, those that peers make of several measures included."""
     found = aggregates.aggregate(records, benchmark.dialect, None if reference is None else reference.ratios)
     asked = measures.aggregate(benchmark, records)
-    return found | aggregates.summarise(found | asked, reference, aggregates.GUARDS[benchmark.dialect])
+    return found | aggregates.derive_peer_metrics(found | asked, reference, aggregates.GUARDS[benchmark.dialect])
 
 
 def _digest(records: Records, task: str) -> str:

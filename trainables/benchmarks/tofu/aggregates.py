@@ -69,7 +69,7 @@ def aggregate(records: Records, dialect: Dialect, retain_ratios: metrics.Array |
     return result | metrics.forget_quality(truth_ratios(records, "forget", guard), retain_ratios)
 
 
-def summarise(found: Metrics, reference: Reference | None, guard: float) -> Metrics:
+def derive_peer_metrics(found: Metrics, reference: Reference | None, guard: float) -> Metrics:
     """Return what peers make of several measures, as far as they were asked for: privleak, three scores of 0 to 1.
 
     privleak compares with the retain model's AUC, or with 0.5 without one. Harmonic means: `memorisation_score`

@@ -9,7 +9,7 @@ from trainables.benchmarks import measures, rouge_words
 from trainables.benchmarks.base import Records, Row
 from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.tofu.aggregates import Reference
-from trainables.benchmarks.tofu.rows import RULES, Rules, dialect_encoder, evaluation_rows
+from trainables.benchmarks.tofu.rows import RULES, DialectRules, make_dialect_encoder, read_evaluation_rows
 from trainables.config.settings import Benchmark
 from trainables.data.conversations import Encoder
 
@@ -18,7 +18,7 @@ RESULT_COLUMNS = ("paraphrase_loss", "paraphrase_tokens", "perturbed_loss", "per
 RESULT_COLUMNS += ("rouge1_recall", "rougeL_recall")
 
 
-def evaluate(
+def score_answers(
     network: Any,
     tokenizer: Any,
     benchmark: Benchmark,
@@ -36,8 +36,8 @@ def evaluate(
     from trainables.inference import greedy_answers, scoring
     from trainables.inference.padded_batch import pad_of
 
-    rules, encoder = RULES[benchmark.dialect], encoder or dialect_encoder(benchmark, tokenizer)
-    chosen = asked_rows or evaluation_rows(benchmark)
+    rules, encoder = RULES[benchmark.dialect], encoder or make_dialect_encoder(benchmark, tokenizer)
+    chosen = asked_rows or read_evaluation_rows(benchmark)
     every = [(task, at, row) for task, found in chosen.items() for at, row in enumerate(found)]
     asked = [[(row["question"], answer) for answer in _list_answers(task, row)] for task, _, row in every]
     names = [f"{task} row {at + 1}" for (task, at, _), pairs in zip(every, asked, strict=True) for _ in pairs]
@@ -46,7 +46,7 @@ def evaluate(
         encoder.encode([pair for pairs in asked for pair in pairs], max_length=rules.max_length, names=names)
     )
     groups = [[next(encoded) for _ in pairs] for pairs in asked]
-    first, requested = [group[0] for group in groups], measures.requested(benchmark)
+    first, requested = [group[0] for group in groups], measures.requested_measures(benchmark)
     standardise = set()
     if "membership_min_k_plus_plus" in requested and every[-1][0] == HOLDOUT:
         standardise = {one for one, (task, _, _) in zip(first, every, strict=True) if task in ("forget", HOLDOUT)}
@@ -78,7 +78,7 @@ def evaluate(
         text = tokenizer.decode(example.input_ids[example.answer_start :], skip_special_tokens=True)
         more = {"answer_text": text, "paraphrase": paraphrase}
         more["reference_loss"] = reference.loss(record) if reference else None
-        rows.append(record | measures.describe_labels(answers[0], benchmark.dialect, example) | more)
+        rows.append(record | measures.label_columns(answers[0], benchmark.dialect, example) | more)
     measures.score_rows(benchmark, rows, records)
     return records
 
@@ -95,11 +95,11 @@ def _with_results(
     losses: list[list[float]],
     counts: list[list[int]],
     texts: list[str],
-    rules: Rules,
+    rules: DialectRules,
     encoder: Encoder,
 ) -> Records:
     """Return the records with losses and counts, and texts of the first rows: none of hold-out rows, which are last."""
-    scorer = rouge_words.scorer("rouge1", "rougeL")
+    scorer = rouge_words.make_rouge_scorer("rouge1", "rougeL")
     for record, lost, tokens in zip(records, losses, counts, strict=True):
         record |= {"generation": None, "answer_loss": lost[0], "answer_tokens": tokens[0]}
         record |= dict.fromkeys(RESULT_COLUMNS)

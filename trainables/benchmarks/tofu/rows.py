@@ -26,7 +26,7 @@ PERTURBED_COLUMNS = (*GENERAL_COLUMNS, "paraphrased_answer")
 
 
 @dataclass(frozen=True)
-class Rules:
+class DialectRules:
     """What a dialect does differently. The defaults are the paper's."""
 
     row_limit: int | None = 300  # the first rows of a task
@@ -37,9 +37,9 @@ class Rules:
     whole_tail: bool = False  # labels: all behind an answer, and one end-of-sequence token more
 
 
-RULES: dict[str, Rules] = {
-    "paper": Rules(),
-    "open-unlearning": Rules(
+RULES: dict[str, DialectRules] = {
+    "paper": DialectRules(),
+    "open-unlearning": DialectRules(
         row_limit=None,
         tag_is_answer=False,
         generated_includes_prompt=False,
@@ -50,7 +50,7 @@ RULES: dict[str, Rules] = {
 }
 
 
-def percentage(split: str) -> int:
+def forget_percentage(split: str) -> int:
     """Return 5 of `forget05`. Raises InputError if the split is no forget split."""
     match = re.fullmatch(r"forget([0-9]{2})", split)
     if not match or not 0 < int(match[1]) < 100:
@@ -60,33 +60,33 @@ def percentage(split: str) -> int:
 
 def needs_holdout(benchmark: Benchmark) -> bool:
     """Return whether a measure of membership is asked for."""
-    return any(measure.membership for measure in measures.requested(benchmark).values())
+    return any(measure.membership for measure in measures.requested_measures(benchmark).values())
 
 
-def tasks(benchmark: Benchmark) -> dict[str, str]:
+def evaluation_tasks(benchmark: Benchmark) -> dict[str, str]:
     """Return the data configuration of each evaluation task, hold-out rows last where membership is asked for."""
     found = {"forget": f"{benchmark.split}_perturbed"} | {task: f"{task}_perturbed" for task in ("retain", *GENERAL)}
     if not needs_holdout(benchmark):
         return found
-    config = benchmark.holdout or f"holdout{percentage(benchmark.split):02d}"
+    config = benchmark.holdout or f"holdout{forget_percentage(benchmark.split):02d}"
     optional = benchmark.measures == (ALL,) and not benchmark.holdout and typed_paths.is_folder(benchmark.data)
     if optional and raw_rows.find_file(typed_paths.expand(benchmark.data), config) is None:
         return found
     return {**found, HOLDOUT: config}
 
 
-def dialect_encoder(benchmark: Benchmark, tokenizer: Any) -> Encoder:
+def make_dialect_encoder(benchmark: Benchmark, tokenizer: Any) -> Encoder:
     """Return the encoder of the template; the dialect says what is prompt and what is answer."""
     rules = RULES[benchmark.dialect]
     return make_encoder(benchmark.template, tokenizer, tag_is_answer=rules.tag_is_answer, whole_tail=rules.whole_tail)
 
 
-def evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
+def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     """Return the rows of each task, as many as the dialect takes."""
     limit = min(filter(None, (RULES[benchmark.dialect].row_limit, benchmark.limit)), default=None)
     loaded = {}
     columns_of = {HOLDOUT: HOLDOUT_COLUMNS} | dict.fromkeys(GENERAL, GENERAL_COLUMNS)
-    for task, config in tasks(benchmark).items():
+    for task, config in evaluation_tasks(benchmark).items():
         columns = columns_of.get(task, PERTURBED_COLUMNS)
         loaded[task] = raw_rows.load_rows(benchmark.data, config, columns, benchmark.revision)[:limit]
     return loaded

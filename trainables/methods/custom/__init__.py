@@ -17,7 +17,7 @@ WORDS = {"make": {"NEEDS": NEEDS}, "Rectifier": {"NEEDS": (RETAIN_PASS,), "TAKES
 """The words that the constants of a file may have."""
 
 
-def load_part(name: str, part: str) -> Any:
+def load_custom_part(name: str, part: str) -> Any:
     """Return `part` of a file here, one of PARTS. Raise InputError if the file is wrong."""
     file = f"trainables/methods/custom/{name}.py"
     try:

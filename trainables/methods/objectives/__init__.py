@@ -22,7 +22,7 @@ from trainables.methods.objectives.base import (
     scaled,
 )
 from trainables.methods.objectives.distributions import frozen_term, kl_term, undial
-from trainables.methods.objectives.ga_and_wga import ascent, saturated_ascent, unlikelihood, weighted_ascent
+from trainables.methods.objectives.ga_and_wga import gradient_ascent, saturated_ascent, unlikelihood, weighted_ascent
 from trainables.methods.objectives.pdu import pdu_objective
 from trainables.methods.objectives.preferences import dpo, npo, simnpo
 from trainables.methods.objectives.rmu import rmu_objective
@@ -37,11 +37,11 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
         case "nll":
             return Objective((Term("forget", nll),))
         case "ga":
-            return Objective((_forget(ascent, c),))
+            return Objective((_forget(gradient_ascent, c),))
         case "ga_kl":
-            return Objective((_forget(ascent, c), kl_term(c)))
+            return Objective((_forget(gradient_ascent, c), kl_term(c)))
         case "gd":
-            return Objective((_forget(ascent, c), *_retain(c)))
+            return Objective((_forget(gradient_ascent, c), *_retain(c)))
         case "wga":
             return Objective((_forget(partial(weighted_ascent, beta=c.beta), c), *_retain(c)))
         case "npo":
@@ -71,7 +71,7 @@ def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
         case "pdu":
             return pdu_objective(c)
     if method in METHODS and METHODS[method].custom:
-        return custom.load_part(method, "make")(c, seed)
+        return custom.load_custom_part(method, "make")(c, seed)
     raise ValueError(f"unknown method '{method}'")
 
 

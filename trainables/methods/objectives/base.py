@@ -120,7 +120,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Dual:
+class DualWeight:
     """Weight of the retain term as the multiplier of the constraint NLL <= bound (PDU).
 
     It begins at `start`; after each step, from `warmup` epochs on, it moves by `rate` times what the NLL of the
@@ -142,7 +142,7 @@ class Objective:
 
     terms: tuple[Term, ...]
     needs_reference: bool = False
-    dual: Dual | None = None
+    dual: DualWeight | None = None
     """The weight of its retain term in the place of `Term.nll_weight`."""
 
     @property

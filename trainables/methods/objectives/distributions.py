@@ -34,10 +34,10 @@ def kl_term(c: Constants) -> Term:
 def frozen_term(side: Side, loss: Loss, reduction: KLReduction) -> Term:
     """Return a term on both models' distributions, with the padding and positions that its reduction averages over."""
     width = {"all_positions": "batch", "all_positions_fixed_pad": FIXED_PAD}.get(reduction)
-    return Term(side, loss, frozen=True, width=width, logits=read_positions(reduction))  # type: ignore[arg-type]
+    return Term(side, loss, frozen=True, width=width, logits=logit_positions(reduction))  # type: ignore[arg-type]
 
 
-def read_positions(reduction: KLReduction) -> Positions:
+def logit_positions(reduction: KLReduction) -> Positions:
     """Return where logits are read."""
     return reduction if reduction in ("labels", "attended") else "all"
 
@@ -49,7 +49,7 @@ def undial(output: ForwardOutput, totals: Totals, beta: float, reduction: KLRedu
     predict anything, where one without a label has the logit of token V - 100 lowered (there -100 means no label).
     """
     following = functional.pad(output.labels[:, 1:], (0, 1), value=IGNORED)
-    chosen = following[positions(read_positions(reduction), output.labels, output.mask)]
+    chosen = following[positions(logit_positions(reduction), output.labels, output.mask)]
     target = output.frozen_logits.float()
     lowered = torch.full((len(chosen), 1), -beta, device=target.device)
     target = torch.softmax(target.scatter_add(1, chosen.remainder(target.shape[1])[:, None], lowered), 1)

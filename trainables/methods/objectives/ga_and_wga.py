@@ -9,7 +9,7 @@ from trainables.inference.padded_batch import IGNORED
 from trainables.methods.objectives.base import ForwardOutput, Totals, nll
 
 
-def ascent(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+def gradient_ascent(output: ForwardOutput, totals: Totals) -> torch.Tensor:
     """Return the loss of gradient ascent (GA): -NLL."""
     return -nll(output, totals)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from trainables.methods.method_constants import Constants
-from trainables.methods.objectives.base import Dual, ForwardOutput, Objective, Term, Totals, nll, scaled
+from trainables.methods.objectives.base import DualWeight, ForwardOutput, Objective, Term, Totals, nll, scaled
 
 
-def flatten(output: ForwardOutput, totals: Totals) -> torch.Tensor:
+def flatten_logits(output: ForwardOutput, totals: Totals) -> torch.Tensor:
     """Return PDU's forget term: the mean of (max_v z - mean_v z)^2 at the answer's tokens, as its authors' code has it.
 
     These logits predict the tokens after them.
@@ -18,11 +18,11 @@ def flatten(output: ForwardOutput, totals: Totals) -> torch.Tensor:
 
 
 def pdu_objective(c: Constants) -> Objective:
-    """Return PDU (arXiv 2506.05314): forget_coefficient times `flatten` + lambda NLL(retain), lambda by Dual.
+    """Return PDU (arXiv 2506.05314): forget_coefficient times `flatten_logits` + lambda NLL(retain), lambda by Dual.
 
     Its authors update lambda on every micro-batch of every rank alone; here once a step, by the effective batch.
     """
-    forget = Term("forget", scaled(flatten, c.forget_coefficient), logits="answer")
+    forget = Term("forget", scaled(flatten_logits, c.forget_coefficient), logits="answer")
     retain = Term("retain", scaled(nll, c.retain_coefficient), nll_weight=c.retain_coefficient)
-    dual = Dual(c.retain_coefficient, c.retain_bound, c.dual_rate, c.dual_warmup)
+    dual = DualWeight(c.retain_coefficient, c.retain_bound, c.dual_rate, c.dual_warmup)
     return Objective((forget, retain), dual=dual)

@@ -11,7 +11,7 @@ from trainables.methods.method_constants import Constants
 from trainables.methods.objectives.base import ForwardOutput, Objective, Term, Totals
 
 
-def steer(output: ForwardOutput, totals: Totals, steering: float, reduction: str, seed: int) -> torch.Tensor:
+def rmu_forget_loss(output: ForwardOutput, totals: Totals, steering: float, reduction: str, seed: int) -> torch.Tensor:
     """Return RMU's forget term (Li et al., 2024, eq. 1): ||h - c u||^2, u uniform in [0, 1)^D, normalised, by seed."""
     generator = torch.Generator().manual_seed(seed)
     control = torch.rand(output.hidden.shape[-1], generator=generator)
@@ -19,7 +19,7 @@ def steer(output: ForwardOutput, totals: Totals, steering: float, reduction: str
     return _squared((output.hidden - control).float(), output, totals, reduction)
 
 
-def keep(output: ForwardOutput, totals: Totals, alpha: float, reduction: str) -> torch.Tensor:
+def rmu_retain_loss(output: ForwardOutput, totals: Totals, alpha: float, reduction: str) -> torch.Tensor:
     """Return RMU's retain term (eq. 2): alpha ||h - h^0||^2."""
     return alpha * _squared((output.hidden - output.frozen_hidden).float(), output, totals, reduction)
 
@@ -37,6 +37,6 @@ def rmu_objective(c: Constants, seed: int) -> Objective:
     """Return RMU's two terms at the outputs of one layer; neither reads logits."""
     width = "batch" if c.rmu_reduction == "all_positions" else None
     term = partial(Term, layer=c.layer, width=width, logits="none")
-    forget = term("forget", partial(steer, steering=c.steering, reduction=c.rmu_reduction, seed=seed))
-    retain = term("retain", partial(keep, alpha=c.alpha, reduction=c.rmu_reduction), frozen=True)
+    forget = term("forget", partial(rmu_forget_loss, steering=c.steering, reduction=c.rmu_reduction, seed=seed))
+    retain = term("retain", partial(rmu_retain_loss, alpha=c.alpha, reduction=c.rmu_reduction), frozen=True)
     return Objective((forget, retain))

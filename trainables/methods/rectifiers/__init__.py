@@ -14,11 +14,11 @@ from trainables.methods.rectifiers.base import (
     Reduce,
     Segments,
     Shard,
-    inner,
+    inner_product,
     kernels_for,
     products,
 )
-from trainables.methods.rectifiers.gru import AGEM, GRU, Plain
+from trainables.methods.rectifiers.gru import AGEM, GRU, PlainRectifier
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
 from trainables.methods.rectifiers.two_gradients.base import TwoGradients
 from trainables.methods.rectifiers.two_gradients.bisector import Bisector
@@ -30,12 +30,12 @@ from trainables.methods.rectifiers.two_gradients.mgda import MGDA
 from trainables.methods.rectifiers.two_gradients.pcgrad import PCGrad, SymmetricPCGrad
 from trainables.methods.rectifiers.two_gradients.sago import SAGO
 
-__all__ = ["DEGENERATE", "GRU", "Combination", "Metric", "Outcome", "Plain", "Rectifier", "Reduce", "Segments"]
-__all__ += ["Shard", "TwoGradients", "inner", "kernels_for", "make_rectifier", "products"]
+__all__ = ["DEGENERATE", "GRU", "Combination", "Metric", "Outcome", "PlainRectifier", "Rectifier", "Reduce", "Segments"]
+__all__ += ["Shard", "TwoGradients", "inner_product", "kernels_for", "make_rectifier", "products"]
 
 PUBLISHED: dict[str, Any] = {
-    "none": Plain,
-    "clip": Plain,
+    "none": PlainRectifier,
+    "clip": PlainRectifier,
     "agem": AGEM,
     "pcgrad": PCGrad,
     "pcgrad_symmetric": SymmetricPCGrad,
@@ -59,4 +59,4 @@ def make_rectifier(name: str, gamma: float | None = None, tau: float | None = No
     `memory` is told by `gamma`, the weight of the new retain gradient, which is none without a moving average.
     """
     stated = {key: value for key, value in settings.items() if value is not None and key != "memory"}
-    return (PUBLISHED.get(name) or custom.load_part(name, "Rectifier"))(gamma, tau, **stated)
+    return (PUBLISHED.get(name) or custom.load_custom_part(name, "Rectifier"))(gamma, tau, **stated)

@@ -140,7 +140,7 @@ def check_finite(square: float) -> None:
         raise FloatingPointError(f"squared norm of the retain gradient is {square}")
 
 
-def describe(before: Sequence[float], after: Sequence[float], **more: Any) -> Outcome:
+def make_outcome(before: Sequence[float], after: Sequence[float], **more: Any) -> Outcome:
     """Return the record of a step from `products` before and after it, over all ranks."""
     cos_before, cos_after = (dot / math.sqrt(m * g) if m * g > 0 else 0.0 for dot, m, g in (before, after))
     norm, average_norm, rectified_norm = math.sqrt(before[2]), math.sqrt(before[1]), math.sqrt(after[2])
@@ -154,13 +154,13 @@ def products(gradient: Shard, average: Shard) -> torch.Tensor:
         if kernels := kernels_for(part):
             total += kernels.products(part.reshape(-1), mean.reshape(-1))
             continue
-        for g, m in zip(chunks(part), chunks(mean), strict=True):
+        for g, m in zip(split_chunks(part), split_chunks(mean), strict=True):
             g, m = g.float(), m.float()
             total += torch.stack((torch.dot(g, m), torch.dot(m, m), torch.dot(g, g))).double()
     return total
 
 
-def align(*shards: Shard) -> Iterator[tuple[torch.Tensor, ...]]:
+def align_shards(*shards: Shard) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yield views of the same stretch of each shard, flat; they hold as many elements in different parts."""
     ends = sorted({end for shard in shards for end in accumulate(part.numel() for part in shard)})
 
@@ -174,15 +174,15 @@ def align(*shards: Shard) -> Iterator[tuple[torch.Tensor, ...]]:
     return zip(*map(cut, shards), strict=True)
 
 
-def inner(a: Shard, b: Shard) -> torch.Tensor:
+def inner_product(a: Shard, b: Shard) -> torch.Tensor:
     """Return <a, b> of this shard: () in fp64."""
     total = torch.zeros((), dtype=torch.float64, device=a[0].device if a else None)
     for x, y in zip(a, b, strict=True):
-        for p, q in zip(chunks(x), chunks(y), strict=True):
+        for p, q in zip(split_chunks(x), split_chunks(y), strict=True):
             total += torch.dot(p.float(), q.float()).double()
     return total
 
 
-def chunks(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def split_chunks(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return a tensor in flat pieces, views of it."""
     return part.reshape(-1).split(CUDA_CHUNK if part.is_cuda else CHUNK)

@@ -11,7 +11,7 @@ from trainables.methods.rectifiers import base
 from trainables.methods.rectifiers.base import Combination, Outcome, Rectifier, Reduce, Shard
 
 
-class Averaging(Rectifier):
+class AveragingRectifier(Rectifier):
     """Keeps the moving average of the retain gradient: this rank's shard in fp32, the only state that lasts.
 
     m <- (1 - gamma) m + gamma g_r with m = 0 at the start (eq. 9, no bias correction; gamma None keeps g_r alone).
@@ -43,7 +43,7 @@ class Averaging(Rectifier):
         self.average = [part.clone() for part in state]
 
 
-class GRU(Averaging):
+class GRU(AveragingRectifier):
     """Algorithm 1 of the paper.
 
     g <- g_u - min(<g_u, m>, 0) / ||m||^2 m (eq. 5) with the moving average m, then the norm is clipped to `tau`
@@ -86,7 +86,7 @@ class GRU(Averaging):
         if not found.rectified or not lengths > 0:
             return found
         # measured, so that a write that is lost shows
-        return replace(found, cos_after=float(reduce(base.inner(gradient, self.average))) / lengths)
+        return replace(found, cos_after=float(reduce(base.inner_product(gradient, self.average))) / lengths)
 
 
 class AGEM(GRU):
@@ -96,7 +96,7 @@ class AGEM(GRU):
     """
 
 
-class Plain(Rectifier):
+class PlainRectifier(Rectifier):
     """No rectification; with `tau`, gradient clipping alone (the paper's ablation "w/ GC")."""
 
     def __init__(self, gamma: None = None, tau: float | None = None) -> None:
@@ -110,7 +110,7 @@ class Plain(Rectifier):
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Clip in place, as `decide` says."""
-        square = float(reduce(base.inner(gradient, gradient)))
+        square = float(reduce(base.inner_product(gradient, gradient)))
         scale, _, found = self.decide(math.nan, math.nan, square)
         for part in gradient if scale != 1.0 else ():
             part.mul_(scale)

@@ -41,7 +41,7 @@ class SeveralRetain(Rectifier):
         rows, columns = torch.triu_indices(count + 1, count + 1)
         shards = [*self.retain, gradient]
         pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-        found = reduce(torch.stack([base.inner(shards[i], shards[k]) for i, k in pairs])).cpu()
+        found = reduce(torch.stack([base.inner_product(shards[i], shards[k]) for i, k in pairs])).cpu()
         gram = torch.zeros(count + 1, count + 1, dtype=torch.float64)
         gram[rows, columns] = gram[columns, rows] = found
         base.check_finite(float(gram[:count, :count].sum()))
@@ -51,12 +51,12 @@ class SeveralRetain(Rectifier):
         weights = self.weights(gram[:count, :count], dots) if found.isfinite().all() else torch.zeros_like(dots)
         mixed = torch.cat((weights, torch.ones(1, dtype=torch.float64)))
         if float(mixed @ gram @ mixed) < base.DEGENERATE * square:
-            return base.describe(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
+            return base.make_outcome(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
         for weight, retain in zip(weights.tolist(), self.retain, strict=True):
             for part, other in zip(gradient, retain, strict=True) if weight else ():
                 part.add_(other.to(part.dtype), alpha=weight)
-        *after, length = reduce(torch.stack([base.inner(gradient, shard) for shard in shards])).tolist()
-        return base.describe(
+        *after, length = reduce(torch.stack([base.inner_product(gradient, shard) for shard in shards])).tolist()
+        return base.make_outcome(
             before,
             (sum(after) / count, before[1], length),
             rectified=bool(conflicts.any()),

@@ -15,14 +15,14 @@ import torch
 
 from trainables.methods.rectifiers import base
 from trainables.methods.rectifiers.base import Combination, Outcome, Reduce, Shard
-from trainables.methods.rectifiers.gru import Averaging
+from trainables.methods.rectifiers.gru import AveragingRectifier
 
 Scope = Literal["global", "tensor"]
 Weights = tuple[torch.Tensor, torch.Tensor]
 """a and b: of the forget gradient and of the retain gradient."""
 
 
-class TwoGradients(Averaging):
+class TwoGradients(AveragingRectifier):
     """A rule on the whole gradient, or on each tensor of it for itself.
 
     Every rank decides from the same sums: three fp64 numbers, or three a tensor, in one reduction.
@@ -48,9 +48,9 @@ class TwoGradients(Averaging):
         parts = forget * forget * square + retain * retain * average_square
         whole = parts + 2 * forget * retain * dot
         if whole < base.DEGENERATE * parts:
-            found = base.describe(before, (0.0, average_square, 0.0), rectified=True, degenerate=True)
+            found = base.make_outcome(before, (0.0, average_square, 0.0), rectified=True, degenerate=True)
             return Combination(1.0, 0.0, found)
-        found = base.describe(
+        found = base.make_outcome(
             before,
             (forget * dot + retain * average_square, average_square, whole),
             coefficient=retain,
@@ -84,11 +84,11 @@ class TwoGradients(Averaging):
         a, b = self.weights(square, retain_square, dot)
         forget, retain = a * a * square, b * b * retain_square
         if float((forget + 2 * a * b * dot + retain).sum()) < base.DEGENERATE * float((forget + retain).sum()):
-            return base.describe(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
+            return base.make_outcome(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
         for number, g, m in pieces:
             g.mul_(float(a[number])).add_(m.to(g.dtype), alpha=float(b[number]))
         after = reduce(base.products(gradient, self.average)).tolist()  # measured, so that a write that is lost shows
-        return base.describe(
+        return base.make_outcome(
             before,
             after,
             coefficient=float(b) if len(b) == 1 else math.nan,
@@ -98,6 +98,6 @@ class TwoGradients(Averaging):
         )
 
 
-def quotient(over: torch.Tensor, under: torch.Tensor) -> torch.Tensor:
+def safe_quotient(over: torch.Tensor, under: torch.Tensor) -> torch.Tensor:
     """Return over / under, 0 where `under` is 0: of a gradient that is zero nothing is taken."""
     return torch.where(under > 0, over / under, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from trainables.methods.rectifiers.base import DEGENERATE
-from trainables.methods.rectifiers.two_gradients.base import TwoGradients, Weights, quotient
+from trainables.methods.rectifiers.two_gradients.base import TwoGradients, Weights, safe_quotient
 
 
 class Bisector(TwoGradients):
@@ -17,5 +17,5 @@ class Bisector(TwoGradients):
 
     def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         norm, retain_norm = square.sqrt(), retain_square.sqrt()
-        root = (1 + quotient(dot, norm * retain_norm)).clamp(min=DEGENERATE).sqrt()
-        return quotient(1 / root, norm), quotient(1 / root, retain_norm)
+        root = (1 + safe_quotient(dot, norm * retain_norm)).clamp(min=DEGENERATE).sqrt()
+        return safe_quotient(1 / root, norm), safe_quotient(1 / root, retain_norm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from trainables.methods.rectifiers.base import DEGENERATE
-from trainables.methods.rectifiers.two_gradients.base import Scope, TwoGradients, Weights, quotient
+from trainables.methods.rectifiers.two_gradients.base import Scope, TwoGradients, Weights, safe_quotient
 
 
 class CAGrad(TwoGradients):
@@ -25,12 +25,12 @@ class CAGrad(TwoGradients):
         radius = self.kappa * (square + retain_square + 2 * dot).clamp(min=0).sqrt() / 2
         apart = (square + retain_square - 2 * dot).clamp(min=0)  # ||g_u - g_r||^2
         across = (square * retain_square - dot * dot).clamp(min=0)  # ||g_x||^2 apart = along(x)^2 + across
-        slope = quotient((retain_square - square) / 2, radius * apart.sqrt()).clamp(-1, 1)
-        along = slope * quotient(across, 1 - slope * slope).sqrt()
+        slope = safe_quotient((retain_square - square) / 2, radius * apart.sqrt()).clamp(-1, 1)
+        along = slope * safe_quotient(across, 1 - slope * slope).sqrt()
         at_end = torch.where(retain_square > square, 1.0, 0.0)
-        x = quotient(along + retain_square - dot, apart).clamp(0, 1)
+        x = safe_quotient(along + retain_square - dot, apart).clamp(0, 1)
         x = torch.where(slope.abs() < 1, x, at_end)
         parts = x * x * square + (1 - x) ** 2 * retain_square
         length = (parts + 2 * x * (1 - x) * dot).clamp(min=DEGENERATE * parts).sqrt()
-        scale = quotient(radius, length)
+        scale = safe_quotient(radius, length)
         return (0.5 + scale * x) / (1 + self.kappa), (0.5 + scale * (1 - x)) / (1 + self.kappa)

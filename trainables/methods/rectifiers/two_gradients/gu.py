@@ -6,10 +6,10 @@ import torch
 
 from trainables.methods.rectifiers import base
 from trainables.methods.rectifiers.base import Outcome, Reduce, Shard
-from trainables.methods.rectifiers.gru import Averaging
+from trainables.methods.rectifiers.gru import AveragingRectifier
 
 
-class GU(Averaging):
+class GU(AveragingRectifier):
     """g <- g_r + g_u - <g_u, g_r>_H / <g_r, g_r>_H g_r with <a, b>_H = sum a_i b_i / h_i, in conflict or not.
 
     h = sqrt(v) + eps with v Adam's second moments, so that Adam's step for the forget part changes the retain loss by
@@ -29,7 +29,7 @@ class GU(Averaging):
         for part, mean in zip(gradient, self.average, strict=True):
             part.add_(mean.to(part.dtype), alpha=weight)
         after = reduce(base.products(gradient, self.average)).tolist()
-        return base.describe(
+        return base.make_outcome(
             (dot, retain_square, square),
             after,
             coefficient=weight,
@@ -41,10 +41,10 @@ class GU(Averaging):
     def _weighted(self, gradient: Shard) -> torch.Tensor:
         """Return <g_u, g_r>_H and <g_r, g_r>_H of this shard: (2,) in fp64."""
         if self.metric is None:
-            return torch.stack((base.inner(gradient, self.average), base.inner(self.average, self.average)))
+            return torch.stack([base.inner_product(shard, self.average) for shard in (gradient, self.average)])
         total = torch.zeros(2, dtype=torch.float64, device=gradient[0].device if gradient else None)
-        for stretch in base.align(gradient, self.average, self.metric.moments):
-            for g, m, moment in zip(*map(base.chunks, stretch), strict=True):
+        for stretch in base.align_shards(gradient, self.average, self.metric.moments):
+            for g, m, moment in zip(*map(base.split_chunks, stretch), strict=True):
                 scaled = m / (moment.float().sqrt() + self.metric.eps)
                 total += torch.stack((torch.dot(g.float(), scaled), torch.dot(m, scaled))).double()
         return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from trainables.methods.rectifiers.base import DEGENERATE
-from trainables.methods.rectifiers.two_gradients.base import Scope, TwoGradients, Weights, quotient
+from trainables.methods.rectifiers.two_gradients.base import Scope, TwoGradients, Weights, safe_quotient
 
 
 class HAMUQ(TwoGradients):
@@ -26,18 +26,18 @@ class HAMUQ(TwoGradients):
         scale, retain_scale = (1 / each.sum().sqrt().clamp(min=1) for each in (square, retain_square))
         square, retain_square, dot = square * scale**2, retain_square * retain_scale**2, dot * scale * retain_scale
         lengths = (square * retain_square).sqrt()
-        a, b = self._least_harm(square, retain_square, dot, self.ratio * quotient(lengths, lengths.sum()))
+        a, b = self._least_harm(square, retain_square, dot, self.ratio * safe_quotient(lengths, lengths.sum()))
         return a * scale, b * retain_scale
 
     def _least_harm(
         self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor, gain: torch.Tensor
     ) -> Weights:
         """Return the weights of g_u, which is to gain `gain`, and of g_r, whose descent is to be the steepest."""
-        across = retain_square - quotient(dot * dot, square)
+        across = retain_square - safe_quotient(dot * dot, square)
         across = torch.where(across > DEGENERATE * retain_square, across, 0.0)  # else it is rounding, not a direction
-        stretch = quotient((retain_square - quotient(gain * gain, square)).clamp(min=0), across).sqrt()
+        stretch = safe_quotient((retain_square - safe_quotient(gain * gain, square)).clamp(min=0), across).sqrt()
         direct = dot >= gain
-        return torch.where(direct, 0.0, quotient(gain - stretch * dot, square)), torch.where(direct, 1.0, stretch)
+        return torch.where(direct, 0.0, safe_quotient(gain - stretch * dot, square)), torch.where(direct, 1.0, stretch)
 
 
 class HAMUU(HAMUQ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainables.methods.rectifiers.two_gradients.base import TwoGradients, Weights, quotient
+from trainables.methods.rectifiers.two_gradients.base import TwoGradients, Weights, safe_quotient
 
 
 class PCGrad(TwoGradients):
@@ -14,7 +14,7 @@ class PCGrad(TwoGradients):
     """
 
     def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
-        return torch.ones_like(dot), 1 - quotient(dot.clamp(max=0), retain_square)
+        return torch.ones_like(dot), 1 - safe_quotient(dot.clamp(max=0), retain_square)
 
 
 class SymmetricPCGrad(TwoGradients):
@@ -22,4 +22,4 @@ class SymmetricPCGrad(TwoGradients):
 
     def weights(self, square: torch.Tensor, retain_square: torch.Tensor, dot: torch.Tensor) -> Weights:
         conflict = dot.clamp(max=0)
-        return 1 - quotient(conflict, square), 1 - quotient(conflict, retain_square)
+        return 1 - safe_quotient(conflict, square), 1 - safe_quotient(conflict, retain_square)

@@ -6,10 +6,10 @@ import torch
 
 from trainables.methods.rectifiers import base
 from trainables.methods.rectifiers.base import Outcome, Reduce, Shard
-from trainables.methods.rectifiers.gru import Averaging
+from trainables.methods.rectifiers.gru import AveragingRectifier
 
 
-class SAGO(Averaging):
+class SAGO(AveragingRectifier):
     """g_i <- g_r,i where g_u,i and g_r,i have opposite signs, else g_u,i. Only the record is summed over ranks."""
 
     adds_retain = True
@@ -19,7 +19,7 @@ class SAGO(Averaging):
         before = base.products(gradient, self.average)
         counts = torch.zeros(3, dtype=torch.float64, device=before.device)  # in conflict, not zero, ||kept g_u||^2
         for part, mean in zip(gradient, self.average, strict=True):
-            for g, m in zip(base.chunks(part), base.chunks(mean), strict=True):
+            for g, m in zip(base.split_chunks(part), base.split_chunks(mean), strict=True):
                 signs = g.sign() * m.sign()
                 conflict = signs < 0
                 kept = g.float().masked_fill(conflict, 0.0)
@@ -29,7 +29,7 @@ class SAGO(Averaging):
         found = reduce(torch.cat((before, after, counts))).tolist()
         base.check_finite(found[1])
         conflicts, elements, kept_square = found[6:]
-        return base.describe(
+        return base.make_outcome(
             found[:3],
             found[3:6],
             rectified=conflicts > 0,
