@@ -40,11 +40,12 @@ class PassEngine(Protocol):
 
 def accumulate_gradient(
     engine: PassEngine, terms: list[TermRows], task: Any, reference: dict[int, float] | None
-) -> tuple[float, int]:
+) -> tuple[torch.Tensor, int]:
     """Leave the gradient of the summed terms in the engine; return loss and label tokens of the effective batch.
 
-    `task` has pad, micro_batch and frozen. `reference`: a forget row's summed loss before training, by row number.
-    Raises KeyError where it lacks a row.
+    The loss, () in fp64, is on the engine's device: reading it there waits for the passes. `task` has pad, micro_batch
+    and frozen. `reference`: a forget row's summed loss before training, by row number. Raises KeyError where it lacks
+    a row.
     """
     micro_batches: list[MicroBatch] = []
     labels = 0
@@ -52,13 +53,13 @@ def accumulate_gradient(
         totals = count_totals(term.select([side[number] for number in numbers]))
         micro_batches += _cut(engine, term, side, numbers, totals, task.micro_batch)
         labels += totals.tokens
-    total = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64, device=engine.device)
     for number, micro_batch in enumerate(micro_batches, 1):
         loss = _compute_loss(engine, task, reference, micro_batch)
         engine.backward(loss, last=number == len(micro_batches))
-        total += loss.detach().double().cpu()
+        total += loss.detach()
         del loss
-    return float(engine.total(total.to(engine.device))), labels
+    return engine.total(total), labels
 
 
 class MicroBatch(NamedTuple):
@@ -92,11 +93,10 @@ def _compute_loss(
 ) -> torch.Tensor:
     term, sums = micro_batch.term, None
     if reference is not None and term.side == "forget":
-        sums = torch.tensor([reference[number] for number in micro_batch.numbers], device=engine.device)
+        sums = _move(torch.tensor([reference[number] for number in micro_batch.numbers]), engine.device)
     # as an argument alone: its logits would lie beside their gradient
-    return micro_batch.counts * term.loss(
-        forward(engine, term, micro_batch.rows, task, micro_batch.totals, sums), micro_batch.totals
-    )
+    loss = term.loss(forward(engine, term, micro_batch.rows, task, micro_batch.totals, sums), micro_batch.totals)
+    return loss if micro_batch.counts else 0 * loss
 
 
 def count_totals(rows: Sequence[Example]) -> Totals:
@@ -114,8 +114,11 @@ def forward(
     model sees it: without a mask only the outputs at padding differ, and attention needs no matrix of who sees whom.
     """
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
-    batch = {name: tensor.to(engine.device) for name, tensor in collate(term.select(rows), task.pad, width).items()}
+    batch = collate(term.select(rows), task.pad, width)
     where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
+    places = _move(where.flatten().nonzero()[:, 0], engine.device)  # found here: a GPU would be waited for
+    batch = {name: _move(tensor, engine.device) for name, tensor in batch.items()}
+    where = _move(where, engine.device)
     inputs = {
         "input_ids": batch["input_ids"],
         "attention_mask": None if term.width is None else batch["attention_mask"],
@@ -131,12 +134,18 @@ def forward(
     return ForwardOutput(
         labels=batch["labels"],
         mask=batch["attention_mask"],
+        places=places,
         logits=select_logits(output, where),
         reference=reference,
         hidden=None if term.layer is None else output.hidden_states[term.layer + 1],
         frozen_logits=None if frozen is None else select_logits(frozen, where),
         frozen_hidden=None if frozen is None or term.layer is None else frozen.hidden_states[term.layer + 1],
     )
+
+
+def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a tensor of the host on a device; a GPU takes it when it comes to it, and is not waited for."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 @torch.no_grad()
@@ -159,8 +168,6 @@ def row_sums(
         places = mine[start : start + size]
         batch = [rows[numbers[min(place, len(numbers) - 1)]] for place in places]
         output = forward(engine, term, batch, task, count_totals(batch))
-        found = output.losses.double().sum(1)
-        for place, value in zip(places, found, strict=True):
-            if place < len(numbers):
-                sums[place] = value
+        own = [place for place in places if place < len(numbers)]
+        sums[own] = output.losses.double().sum(1)[: len(own)]
     return dict(zip(numbers, engine.total(sums).tolist(), strict=True))

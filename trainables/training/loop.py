@@ -81,13 +81,14 @@ class TrainingState:
 class RetainPasses:
     """A step's retain rows, and what was found there: by `observe`, and by the rectifier's or dual's pass, if any.
 
-    `gradient` is kept only where a term of the objective is the same loss (`Term.nll_weight`), which then has no pass.
+    Losses are on the device. `gradient` is kept only where a term of the objective is the same loss
+    (`Term.nll_weight`), which then has no pass.
     """
 
     rows: list[int]
-    observed_loss: float = math.nan
+    observed_loss: torch.Tensor | None = None
     observed: list[torch.Tensor] | None = None
-    loss: float = math.nan
+    loss: torch.Tensor | None = None
     tokens: int = 0
     gradient: list[torch.Tensor] | None = None
 
@@ -143,7 +144,7 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
     if task.objective.dual is not None and state.multiplier is not None:
         record["retain_multiplier"] = state.multiplier
         if step >= task.objective.dual.warmup * len(task.forget) // task.training.batch_size:
-            state.multiplier = task.objective.dual.update(state.multiplier, passed.loss)
+            state.multiplier = task.objective.dual.update(state.multiplier, record["retain_loss"])
     tokens = record.pop("tokens")
     return {
         "step": step + 1,
@@ -183,11 +184,11 @@ def _seed_noise(engine: Engine, seed: int, step: int, attempt: int) -> None:
 
 def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasses:
     """Take the passes of a step that come once, whatever its attempts; the engine's gradient is zero after them."""
-    observed, observed_loss = None, math.nan
+    observed, observed_loss = None, None
     if task.observe and step % task.observe == 0:  # first, and with random numbers of its own: it changes nothing
         _seed_noise(engine, task.seed + OBSERVED, step, 0)
         rows = sampling.retain_batch(task.seed + OBSERVED, step, 0, len(task.retain), task.training.batch_size)
-        observed_loss, _ = _retain_pass(engine, task, rows, "observed retain loss", step)
+        observed_loss, _ = _retain_pass(engine, task, rows)
         observed = [part.clone() for part in engine.shard()]
         engine.clear()
     _seed_noise(engine, task.seed, step, 0)
@@ -200,7 +201,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
     shared = parts == 1 and any(map(_is_retain_nll, task.objective.terms))
     losses, counts, gradient = [], [], None
     for part in range(parts):
-        loss, tokens = _retain_pass(engine, task, rows[part::parts], "retain loss", step)
+        loss, tokens = _retain_pass(engine, task, rows[part::parts])
         if task.rectifier.needs_retain:
             task.rectifier.update_average(engine.gradients())
         gradient = [each.clone() for each in engine.shard()] if shared else None
@@ -211,11 +212,9 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
     return RetainPasses(rows, observed_loss, observed, mean, sum(counts), gradient)
 
 
-def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int], name: str, step: int) -> tuple[float, int]:
+def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[torch.Tensor, int]:
     """Leave the gradient of the plain loss on retain rows in the engine; return loss and label tokens."""
-    loss, tokens = forward_backward.accumulate_gradient(engine, [(objectives.NLL, task.retain, rows)], task, None)
-    _check_finite(loss, name, step)
-    return loss, tokens
+    return forward_backward.accumulate_gradient(engine, [(objectives.NLL, task.retain, rows)], task, None)
 
 
 def _rectified_gradient(
@@ -232,21 +231,22 @@ def _rectified_gradient(
         else:
             terms.append((term, task.rows(term.side), forget if term.side == "forget" else passed.rows))
     loss, tokens = forward_backward.accumulate_gradient(engine, terms, task, state.reference)
-    if passed.gradient is not None:
-        loss += weight * passed.loss
+    if passed.gradient is not None and passed.loss is not None:
+        loss = loss + weight * passed.loss
         for part, kept in zip(engine.shard(), passed.gradient, strict=True):
             part.add_(kept, alpha=weight)
-    record = {"retain_loss": passed.loss, "tokens": passed.tokens + tokens, "loss": loss}
-    _check_finite(loss, "loss", step)
+    losses = {"observed_retain_loss": passed.observed_loss, "retain_loss": passed.loss, "loss": loss}
+    found, products = _read(engine, task.rectifier, losses, step)
+    record = {"retain_loss": math.nan, "tokens": passed.tokens + tokens, **found}
     if task.observe:
         cosine = _cosine(engine, passed.observed, step)
-        record |= {"observed_cos": cosine, "observed_retain_loss": passed.observed_loss}
+        record = {"observed_retain_loss": math.nan, **record, "observed_cos": cosine}
     if task.rectifier.by_tensor:
         task.rectifier.segments = engine.segments
     if task.rectifier.needs_metric:
         task.rectifier.metric = engine.metric()
     try:
-        outcome = _rectify(engine, task.rectifier)
+        outcome = _rectify(engine, task.rectifier, products)
     except FloatingPointError as error:
         raise TrialStopped("diverged", f"{error} at step {step + 1}", step + 1) from error
     if task.observe:
@@ -255,12 +255,30 @@ def _rectified_gradient(
     return record, outcome
 
 
-def _rectify(engine: Engine, rectifier: rectifiers.Rectifier) -> rectifiers.Outcome:
+def _read(
+    engine: Engine, rectifier: rectifiers.Rectifier, losses: dict[str, torch.Tensor | None], step: int
+) -> tuple[dict[str, float], list[float]]:
+    """Return the losses, and the products that the rectifier decides by; a rule that writes has none of these.
+
+    All are read together: here, and nowhere else, a step waits for the device.
+    """
+    found = {name: loss for name, loss in losses.items() if loss is not None}
+    products: list[torch.Tensor] = []
+    if isinstance(engine, PlainEngine) and rectifier.combines:
+        gradient = engine.gradients()
+        products += rectifiers.products(gradient, rectifier.average or gradient)
+    values = torch.stack([*found.values(), *products]).tolist()
+    read = dict(zip(found, values, strict=False))
+    for name, value in read.items():
+        _check_finite(value, name.replace("_", " "), step)
+    return read, values[len(found) :]
+
+
+def _rectify(engine: Engine, rectifier: rectifiers.Rectifier, products: list[float]) -> rectifiers.Outcome:
     """Rectify the engine's gradient: written there, or left to the optimizer's own reading where both can."""
-    if not (isinstance(engine, PlainEngine) and rectifier.combines):
+    if not products or not isinstance(engine, PlainEngine):
         return rectifier.apply(engine.shard(), engine.reduce)
-    gradient = engine.gradients()
-    found = rectifier.decide(*rectifiers.products(gradient, rectifier.average or gradient).tolist())
+    found = rectifier.decide(*products)
     if not found.outcome.degenerate:
         engine.combine(found, rectifier.average)
     return found.outcome

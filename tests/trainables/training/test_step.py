@@ -39,7 +39,7 @@ def rows() -> list[Example]:
 def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any) -> float:
     task = SimpleNamespace(pad=0, micro_batch=size, frozen=frozen)
     plan: list[forward_backward.TermRows] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
-    return forward_backward.accumulate_gradient(tiny.PlainEngine(model), plan, task, known)[0]
+    return forward_backward.accumulate_gradient(tiny.PlainEngine(model), plan, task, known)[0].item()
 
 
 def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, float]) -> float:
@@ -55,6 +55,7 @@ def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, flo
         seen = ForwardOutput(
             labels=batch["labels"],
             mask=batch["attention_mask"],
+            places=where.flatten().nonzero()[:, 0],
             logits=said.logits[where],
             reference=torch.tensor([known[row] for row in range(len(LENGTHS))]),
             hidden=said.hidden_states[layer],
