@@ -81,14 +81,13 @@ class TrainingState:
 class RetainPasses:
     """A step's retain rows, and what was found there: by `observe`, and by the rectifier's or dual's pass, if any.
 
-    Losses are on the device. `gradient` is kept only where a term of the objective is the same loss
-    (`Term.nll_weight`), which then has no pass.
+    `losses` are on the device, by their column in the record. `gradient` is kept only where a term of the objective is
+    the same loss (`Term.nll_weight`), which then has no pass.
     """
 
     rows: list[int]
-    observed_loss: torch.Tensor | None = None
+    losses: dict[str, torch.Tensor]
     observed: list[torch.Tensor] | None = None
-    loss: torch.Tensor | None = None
     tokens: int = 0
     gradient: list[torch.Tensor] | None = None
 
@@ -184,11 +183,11 @@ def _seed_noise(engine: Engine, seed: int, step: int, attempt: int) -> None:
 
 def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasses:
     """Take the passes of a step that come once, whatever its attempts; the engine's gradient is zero after them."""
-    observed, observed_loss = None, None
+    observed, found = None, {}
     if task.observe and step % task.observe == 0:  # first, and with random numbers of its own: it changes nothing
         _seed_noise(engine, task.seed + OBSERVED, step, 0)
         rows = sampling.retain_batch(task.seed + OBSERVED, step, 0, len(task.retain), task.training.batch_size)
-        observed_loss, _ = _retain_pass(engine, task, rows)
+        found["observed_retain_loss"], _ = _retain_pass(engine, task, rows)
         observed = [part.clone() for part in engine.shard()]
         engine.clear()
     _seed_noise(engine, task.seed, step, 0)
@@ -196,7 +195,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
     if task.rectifier.needs_retain or task.objective.needs_retain:
         rows = sampling.retain_batch(task.seed, step, 0, len(task.retain), task.training.batch_size)
     if not task.rectifier.needs_retain and task.objective.dual is None:
-        return RetainPasses(rows, observed_loss, observed)
+        return RetainPasses(rows, found, observed)
     parts = task.rectifier.parts
     shared = parts == 1 and any(map(_is_retain_nll, task.objective.terms))
     losses, counts, gradient = [], [], None
@@ -208,8 +207,8 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
         engine.clear()
         losses.append(loss)
         counts.append(tokens)
-    mean = losses[0] if parts == 1 else sum(map(mul, losses, counts)) / sum(counts)
-    return RetainPasses(rows, observed_loss, observed, mean, sum(counts), gradient)
+    found["retain_loss"] = losses[0] if parts == 1 else sum(map(mul, losses, counts)) / sum(counts)
+    return RetainPasses(rows, found, observed, sum(counts), gradient)
 
 
 def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[torch.Tensor, int]:
@@ -231,12 +230,11 @@ def _rectified_gradient(
         else:
             terms.append((term, task.rows(term.side), forget if term.side == "forget" else passed.rows))
     loss, tokens = forward_backward.accumulate_gradient(engine, terms, task, state.reference)
-    if passed.gradient is not None and passed.loss is not None:
-        loss = loss + weight * passed.loss
+    if passed.gradient is not None:
+        loss += weight * passed.losses["retain_loss"]
         for part, kept in zip(engine.shard(), passed.gradient, strict=True):
             part.add_(kept, alpha=weight)
-    losses = {"observed_retain_loss": passed.observed_loss, "retain_loss": passed.loss, "loss": loss}
-    found, products = _read(engine, task.rectifier, losses, step)
+    found, products = _read(engine, task.rectifier, passed.losses | {"loss": loss}, step)
     record = {"retain_loss": math.nan, "tokens": passed.tokens + tokens, **found}
     if task.observe:
         cosine = _cosine(engine, passed.observed, step)
@@ -256,22 +254,20 @@ def _rectified_gradient(
 
 
 def _read(
-    engine: Engine, rectifier: rectifiers.Rectifier, losses: dict[str, torch.Tensor | None], step: int
+    engine: Engine, rectifier: rectifiers.Rectifier, losses: dict[str, torch.Tensor], step: int
 ) -> tuple[dict[str, float], list[float]]:
-    """Return the losses, and the products that the rectifier decides by; a rule that writes has none of these.
+    """Return the losses, and the products that the rectifier decides by, read together: a step waits for a GPU once.
 
-    All are read together: here, and nowhere else, a step waits for the device.
+    A rule that writes the gradient has none of these; it, and the cosines of `observe`, read for themselves.
     """
-    found = {name: loss for name, loss in losses.items() if loss is not None}
-    products: list[torch.Tensor] = []
+    wanted = [*losses.values()]
     if isinstance(engine, PlainEngine) and rectifier.combines:
-        gradient = engine.gradients()
-        products += rectifiers.products(gradient, rectifier.average or gradient)
-    values = torch.stack([*found.values(), *products]).tolist()
-    read = dict(zip(found, values, strict=False))
-    for name, value in read.items():
+        wanted += rectifiers.products(engine.gradients(), rectifier.average or engine.gradients())
+    values = torch.stack(wanted).tolist()
+    found = dict(zip(losses, values, strict=False))
+    for name, value in found.items():
         _check_finite(value, name.replace("_", " "), step)
-    return read, values[len(found) :]
+    return found, values[len(losses) :]
 
 
 def _rectify(engine: Engine, rectifier: rectifiers.Rectifier, products: list[float]) -> rectifiers.Outcome:

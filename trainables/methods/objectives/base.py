@@ -43,14 +43,12 @@ class Totals:
 class ForwardOutput:
     """One micro-batch after its forward pass: B rows of T tokens.
 
-    mask, labels: (B, T). places: (N,), the N positions of the term, numbers of the flat (B, T). logits, frozen_logits:
-    (N, V), there, row by row. reference: (B,), the S_i^0 of a forget row; where both answers are read (B / 2,), the own
-    one's less the other's. hidden, frozen_hidden: (B, T, D), the residual stream after the objective's layer. None: the
-    term does not ask for it.
+    labels: (B, T). places: (N,), the N positions of the term, numbers of the flat (B, T). logits, frozen_logits:
+    (N, V), there. reference: (B,), the S_i^0 of a forget row; where both answers are read (B / 2,), the own one's less
+    the other's. hidden, frozen_hidden: (B, T, D), the residual stream after the objective's layer. None: unused.
     """
 
     labels: torch.Tensor
-    mask: torch.Tensor
     places: torch.Tensor
     logits: torch.Tensor
     reference: Any = None

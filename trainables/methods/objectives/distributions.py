@@ -19,7 +19,7 @@ def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.T
     """
     target = torch.log_softmax(output.frozen_logits.float(), -1)
     current = torch.log_softmax(output.logits.float(), -1)
-    everywhere = totals.rows * output.mask.shape[1]
+    everywhere = totals.rows * output.labels.shape[1]
     count = {"labels": totals.tokens, "attended": totals.attended}.get(reduction, everywhere)
     return functional.kl_div(current, target, reduction="sum", log_target=True) / count
 
@@ -54,5 +54,5 @@ def undial(output: ForwardOutput, totals: Totals, beta: float, reduction: KLRedu
     losses = functional.cross_entropy(output.logits.float(), target, reduction="none")
     if reduction in ("labels", "attended"):
         return losses.sum() / (totals.tokens if reduction == "labels" else totals.attended)
-    rows, width = output.mask.shape  # the last position predicts nothing
+    rows, width = output.labels.shape  # the last position predicts nothing
     return losses.view(rows, width)[:, :-1].sum() / (totals.rows * (width - 1))
