@@ -80,7 +80,11 @@ def _engine(world: int, job: Job, target: str) -> Any:
         precision=job.get("precision", "fp32"),
         offload_optimizer=job.get("offload", False),
     )
-    return engine.create_engine(network.train(), training, resources), training, tokenizer
+    runner = engine.create_engine(network.train(), training, resources)
+    assert runner.packs == (job["stage"] is None)
+    if job.get("padded"):
+        runner.packs = False
+    return runner, training, tokenizer
 
 
 def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str, Any]:

@@ -126,10 +126,11 @@ class PlainEngine:
 
     rank, world = 0, 1
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, packs: bool = False) -> None:
         import torch
 
         self.inner = inner
+        self.packs = packs
         self.device = torch.device("cpu")
 
     def backward(self, loss: Any, *, last: bool) -> None:

@@ -45,7 +45,9 @@ def before_labels(labels: torch.Tensor) -> torch.Tensor:
 
 
 def select_logits(output: Any, keep: torch.Tensor) -> torch.Tensor:
-    """Return the logits (N, V) at the N positions `keep` (rows, tokens); some models compute all others, too."""
+    """Return the logits (N, V) at N positions: numbers (N,), or a mask (rows, tokens), where some models make all."""
+    if keep.ndim == 1:
+        return output.logits[0]
     return output.logits[keep] if output.logits.ndim == 3 else output.logits
 
 

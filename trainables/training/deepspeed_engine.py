@@ -53,6 +53,8 @@ class _TensorsOnly(TorchCheckpointEngine):
 class DeepSpeedEngine:
     """A DeepSpeed engine. `shard()` is this rank's part of the gradient, averaged over ranks."""
 
+    packs = False
+
     def __init__(self, inner: Any, resources: Resources, stage: int) -> None:
         self.inner = inner
         self.module = inner.module

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from safetensors.torch import load_file, save_file
 
-from trainables.config.settings import Resources, Training
+from trainables.config.settings import Attention, Resources, Training
 from trainables.methods.rectifiers import Combination, Metric, Segments, Shard, kernels_for
+from trainables.training import packed_rows
 
 if TYPE_CHECKING:
     from trainables.training.deepspeed_engine import DeepSpeedEngine
@@ -35,8 +36,9 @@ class PlainEngine:
 
     stage, rank, world = 0, 0, 1
 
-    def __init__(self, network: Any, training: Training, resources: Resources) -> None:
+    def __init__(self, network: Any, training: Training, resources: Resources, *, packs: bool = False) -> None:
         self.inner = self.module = network
+        self.packs = packs
         self.resources = resources
         self.trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.device = self.shard_device = self.trained[0].device
@@ -181,16 +183,18 @@ class PlainEngine:
         self.clear()
 
 
-def create_engine(network: Any, training: Training, resources: Resources) -> Engine:
+def create_engine(network: Any, training: Training, resources: Resources, attention: Attention = "sdpa") -> Engine:
     """Return an engine around `network`: DeepSpeed's where ranks, a ZeRO stage or offloading ask for it.
 
+    The plain engine packs rows where the model's `attention` is sdpa and it takes them (`packed_rows.prepare`).
     Accumulation, loss scaling, clipping and the schedule are this project's.
     """
     if resources.is_plain:
         dtype = torch.bfloat16 if resources.precision == "bf16" else torch.float32
         for parameter in network.parameters():  # and no buffer: positions of rotary embeddings stay exact
             parameter.data = parameter.data.to(dtype)
-        return PlainEngine(network, training, resources)
+        packs = attention == "sdpa" and packed_rows.prepare(network)
+        return PlainEngine(network, training, resources, packs=packs)
     from trainables.training.deepspeed_engine import create_deepspeed_engine
 
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]

@@ -17,6 +17,7 @@ from trainables.common.tokenized_row import Example
 from trainables.inference.padded_batch import collate, select_logits
 from trainables.methods import objectives
 from trainables.methods.objectives import ForwardOutput, Term, Totals
+from trainables.training import packed_rows
 
 TermRows = tuple[Term, Sequence[Example], list[int]]
 """A term of an objective, all rows of its side, and the numbers of those that are in the effective batch."""
@@ -25,10 +26,12 @@ TermRows = tuple[Term, Sequence[Example], list[int]]
 class PassEngine(Protocol):
     """What the passes here need of an engine.
 
-    `inner`: the model. `backward` adds a micro-batch's gradient, averaged over ranks; `total` sums over ranks.
+    `inner`: the model. `packs`: whether it takes packed rows. `backward` adds a micro-batch's gradient, averaged over
+    ranks; `total` sums over ranks.
     """
 
     inner: Any
+    packs: bool
     rank: int
     world: int
     device: torch.device
@@ -40,11 +43,12 @@ class PassEngine(Protocol):
 
 def accumulate_gradient(
     engine: PassEngine, terms: list[TermRows], task: Any, reference: dict[int, float] | None
-) -> tuple[float, int]:
+) -> tuple[torch.Tensor, int]:
     """Leave the gradient of the summed terms in the engine; return loss and label tokens of the effective batch.
 
-    `task` has pad, micro_batch and frozen. `reference`: a forget row's summed loss before training, by row number.
-    Raises KeyError where it lacks a row.
+    The loss, () in fp64, is on the engine's device: reading it there waits for the passes. `task` has pad, micro_batch
+    and frozen. `reference`: a forget row's summed loss before training, by row number. Raises KeyError where it lacks
+    a row.
     """
     micro_batches: list[MicroBatch] = []
     labels = 0
@@ -52,13 +56,13 @@ def accumulate_gradient(
         totals = count_totals(term.select([side[number] for number in numbers]))
         micro_batches += _cut(engine, term, side, numbers, totals, task.micro_batch)
         labels += totals.tokens
-    total = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64, device=engine.device)
     for number, micro_batch in enumerate(micro_batches, 1):
         loss = _compute_loss(engine, task, reference, micro_batch)
         engine.backward(loss, last=number == len(micro_batches))
-        total += loss.detach().double().cpu()
+        total += loss.detach()
         del loss
-    return float(engine.total(total.to(engine.device))), labels
+    return engine.total(total), labels
 
 
 class MicroBatch(NamedTuple):
@@ -92,11 +96,11 @@ def _compute_loss(
 ) -> torch.Tensor:
     term, sums = micro_batch.term, None
     if reference is not None and term.side == "forget":
-        sums = torch.tensor([reference[number] for number in micro_batch.numbers], device=engine.device)
+        known = torch.tensor([reference[number] for number in micro_batch.numbers])
+        sums = packed_rows.move({"sums": known}, engine.device)["sums"]
     # as an argument alone: its logits would lie beside their gradient
-    return micro_batch.counts * term.loss(
-        forward(engine, term, micro_batch.rows, task, micro_batch.totals, sums), micro_batch.totals
-    )
+    loss = term.loss(forward(engine, term, micro_batch.rows, task, micro_batch.totals, sums), micro_batch.totals)
+    return loss if micro_batch.counts else 0 * loss
 
 
 def count_totals(rows: Sequence[Example]) -> Totals:
@@ -110,31 +114,35 @@ def forward(
 ) -> ForwardOutput:
     """Run one micro-batch through the model, and through the frozen one where the term needs it.
 
-    The head sees only the positions whose logits are read. Padding is on the right, so that no real token of a causal
-    model sees it: without a mask only the outputs at padding differ, and attention needs no matrix of who sees whom.
+    The head sees only the positions whose logits are read, found on the host, for a GPU would be waited for. Where rows
+    are not packed, padding is on the right, so that no real token of a causal model sees it: without a mask only the
+    outputs at padding differ, and attention needs no matrix of who sees whom.
     """
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
-    batch = {name: tensor.to(engine.device) for name, tensor in collate(term.select(rows), task.pad, width).items()}
+    batch = collate(term.select(rows), task.pad, width)
     where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
-    inputs = {
-        "input_ids": batch["input_ids"],
-        "attention_mask": None if term.width is None else batch["attention_mask"],
-        "use_cache": False,
-        "logits_to_keep": where,
-        **({} if term.layer is None else {"output_hidden_states": True}),
-    }
+    inputs: dict[str, Any] = {"input_ids": batch["input_ids"], "logits_to_keep": where}
+    if engine.packs and term.width is None and term.layer is None and not term.frozen:
+        inputs = packed_rows.pack(batch, where, task.pad, engine.device)
+    elif term.width is not None:
+        inputs["attention_mask"] = batch["attention_mask"]
+    inputs |= {"use_cache": False, "labels": batch["labels"], "places": where.flatten().nonzero()[:, 0]}
+    inputs = packed_rows.move(inputs, engine.device)
+    labels, places = inputs.pop("labels"), inputs.pop("places")
+    if term.layer is not None:
+        inputs["output_hidden_states"] = True
     output = engine.inner(**inputs)
     frozen = None
     if term.frozen:
         with torch.no_grad():
             frozen = task.frozen(**inputs)
     return ForwardOutput(
-        labels=batch["labels"],
-        mask=batch["attention_mask"],
-        logits=select_logits(output, where),
+        labels=labels,
+        places=places,
+        logits=select_logits(output, inputs["logits_to_keep"]),
         reference=reference,
         hidden=None if term.layer is None else output.hidden_states[term.layer + 1],
-        frozen_logits=None if frozen is None else select_logits(frozen, where),
+        frozen_logits=None if frozen is None else select_logits(frozen, inputs["logits_to_keep"]),
         frozen_hidden=None if frozen is None or term.layer is None else frozen.hidden_states[term.layer + 1],
     )
 
@@ -159,8 +167,6 @@ def row_sums(
         places = mine[start : start + size]
         batch = [rows[numbers[min(place, len(numbers) - 1)]] for place in places]
         output = forward(engine, term, batch, task, count_totals(batch))
-        found = output.losses.double().sum(1)
-        for place, value in zip(places, found, strict=True):
-            if place < len(numbers):
-                sums[place] = value
+        own = [place for place in places if place < len(numbers)]
+        sums[own] = output.losses.double().sum(1)[: len(own)]
     return dict(zip(numbers, engine.total(sums).tolist(), strict=True))

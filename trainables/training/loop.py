@@ -81,13 +81,13 @@ class TrainingState:
 class RetainPasses:
     """A step's retain rows, and what was found there: by `observe`, and by the rectifier's or dual's pass, if any.
 
-    `gradient` is kept only where a term of the objective is the same loss (`Term.nll_weight`), which then has no pass.
+    `losses` are on the device, by their column in the record. `gradient` is kept only where a term of the objective is
+    the same loss (`Term.nll_weight`), which then has no pass.
     """
 
     rows: list[int]
-    observed_loss: float = math.nan
+    losses: dict[str, torch.Tensor]
     observed: list[torch.Tensor] | None = None
-    loss: float = math.nan
     tokens: int = 0
     gradient: list[torch.Tensor] | None = None
 
@@ -143,7 +143,7 @@ def _step(engine: Engine, task: TrainingTask, state: TrainingState, steps: int) 
     if task.objective.dual is not None and state.multiplier is not None:
         record["retain_multiplier"] = state.multiplier
         if step >= task.objective.dual.warmup * len(task.forget) // task.training.batch_size:
-            state.multiplier = task.objective.dual.update(state.multiplier, passed.loss)
+            state.multiplier = task.objective.dual.update(state.multiplier, record["retain_loss"])
     tokens = record.pop("tokens")
     return {
         "step": step + 1,
@@ -183,11 +183,11 @@ def _seed_noise(engine: Engine, seed: int, step: int, attempt: int) -> None:
 
 def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasses:
     """Take the passes of a step that come once, whatever its attempts; the engine's gradient is zero after them."""
-    observed, observed_loss = None, math.nan
+    observed, found = None, {}
     if task.observe and step % task.observe == 0:  # first, and with random numbers of its own: it changes nothing
         _seed_noise(engine, task.seed + OBSERVED, step, 0)
         rows = sampling.retain_batch(task.seed + OBSERVED, step, 0, len(task.retain), task.training.batch_size)
-        observed_loss, _ = _retain_pass(engine, task, rows, "observed retain loss", step)
+        found["observed_retain_loss"], _ = _retain_pass(engine, task, rows)
         observed = [part.clone() for part in engine.shard()]
         engine.clear()
     _seed_noise(engine, task.seed, step, 0)
@@ -195,27 +195,25 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
     if task.rectifier.needs_retain or task.objective.needs_retain:
         rows = sampling.retain_batch(task.seed, step, 0, len(task.retain), task.training.batch_size)
     if not task.rectifier.needs_retain and task.objective.dual is None:
-        return RetainPasses(rows, observed_loss, observed)
+        return RetainPasses(rows, found, observed)
     parts = task.rectifier.parts
     shared = parts == 1 and any(map(_is_retain_nll, task.objective.terms))
     losses, counts, gradient = [], [], None
     for part in range(parts):
-        loss, tokens = _retain_pass(engine, task, rows[part::parts], "retain loss", step)
+        loss, tokens = _retain_pass(engine, task, rows[part::parts])
         if task.rectifier.needs_retain:
             task.rectifier.update_average(engine.gradients())
         gradient = [each.clone() for each in engine.shard()] if shared else None
         engine.clear()
         losses.append(loss)
         counts.append(tokens)
-    mean = losses[0] if parts == 1 else sum(map(mul, losses, counts)) / sum(counts)
-    return RetainPasses(rows, observed_loss, observed, mean, sum(counts), gradient)
+    found["retain_loss"] = losses[0] if parts == 1 else sum(map(mul, losses, counts)) / sum(counts)
+    return RetainPasses(rows, found, observed, sum(counts), gradient)
 
 
-def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int], name: str, step: int) -> tuple[float, int]:
+def _retain_pass(engine: Engine, task: TrainingTask, rows: list[int]) -> tuple[torch.Tensor, int]:
     """Leave the gradient of the plain loss on retain rows in the engine; return loss and label tokens."""
-    loss, tokens = forward_backward.accumulate_gradient(engine, [(objectives.NLL, task.retain, rows)], task, None)
-    _check_finite(loss, name, step)
-    return loss, tokens
+    return forward_backward.accumulate_gradient(engine, [(objectives.NLL, task.retain, rows)], task, None)
 
 
 def _rectified_gradient(
@@ -233,20 +231,20 @@ def _rectified_gradient(
             terms.append((term, task.rows(term.side), forget if term.side == "forget" else passed.rows))
     loss, tokens = forward_backward.accumulate_gradient(engine, terms, task, state.reference)
     if passed.gradient is not None:
-        loss += weight * passed.loss
+        loss += weight * passed.losses["retain_loss"]
         for part, kept in zip(engine.shard(), passed.gradient, strict=True):
             part.add_(kept, alpha=weight)
-    record = {"retain_loss": passed.loss, "tokens": passed.tokens + tokens, "loss": loss}
-    _check_finite(loss, "loss", step)
+    found, products = _read(engine, task.rectifier, passed.losses | {"loss": loss}, step)
+    record = {"retain_loss": math.nan, "tokens": passed.tokens + tokens, **found}
     if task.observe:
         cosine = _cosine(engine, passed.observed, step)
-        record |= {"observed_cos": cosine, "observed_retain_loss": passed.observed_loss}
+        record = {"observed_retain_loss": math.nan, **record, "observed_cos": cosine}
     if task.rectifier.by_tensor:
         task.rectifier.segments = engine.segments
     if task.rectifier.needs_metric:
         task.rectifier.metric = engine.metric()
     try:
-        outcome = _rectify(engine, task.rectifier)
+        outcome = _rectify(engine, task.rectifier, products)
     except FloatingPointError as error:
         raise TrialStopped("diverged", f"{error} at step {step + 1}", step + 1) from error
     if task.observe:
@@ -255,12 +253,28 @@ def _rectified_gradient(
     return record, outcome
 
 
-def _rectify(engine: Engine, rectifier: rectifiers.Rectifier) -> rectifiers.Outcome:
+def _read(
+    engine: Engine, rectifier: rectifiers.Rectifier, losses: dict[str, torch.Tensor], step: int
+) -> tuple[dict[str, float], list[float]]:
+    """Return the losses, and the products that the rectifier decides by, read together: a step waits for a GPU once.
+
+    A rule that writes the gradient has none of these; it, and the cosines of `observe`, read for themselves.
+    """
+    wanted = [*losses.values()]
+    if isinstance(engine, PlainEngine) and rectifier.combines:
+        wanted += rectifiers.products(engine.gradients(), rectifier.average or engine.gradients())
+    values = torch.stack(wanted).tolist()
+    found = dict(zip(losses, values, strict=False))
+    for name, value in found.items():
+        _check_finite(value, name.replace("_", " "), step)
+    return found, values[len(losses) :]
+
+
+def _rectify(engine: Engine, rectifier: rectifiers.Rectifier, products: list[float]) -> rectifiers.Outcome:
     """Rectify the engine's gradient: written there, or left to the optimizer's own reading where both can."""
-    if not (isinstance(engine, PlainEngine) and rectifier.combines):
+    if not products or not isinstance(engine, PlainEngine):
         return rectifier.apply(engine.shard(), engine.reduce)
-    gradient = engine.gradients()
-    found = rectifier.decide(*rectifiers.products(gradient, rectifier.average or gradient).tolist())
+    found = rectifier.decide(*products)
     if not found.outcome.degenerate:
         engine.combine(found, rectifier.average)
     return found.outcome

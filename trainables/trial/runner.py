@@ -120,7 +120,7 @@ class TrialRun:
         resume_from = checkpoints.read_meta(folder)
         if resume_from and not steps.can_resume_at(resume_from["step"]):
             resume_from = {}
-        engine = create_engine(network.to(device).train(), trial.training, resources)
+        engine = create_engine(network.to(device).train(), trial.training, resources, trial.target.attention)
         record.seconds["loading"] = perf_counter() - begun
         try:
             yield from self._train(engine, task, steps, resume_from)

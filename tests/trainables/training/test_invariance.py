@@ -18,11 +18,12 @@ from trainables.training import model_files
 
 SERIES = ("loss", "retain_loss", "cos_before", "grad_norm", "rectified_norm", "average_norm", "dot")
 PLAIN: dict[str, Any] = {"stage": None}
-"""The plain engine, which one rank takes where no ZeRO stage is asked for."""
+"""The plain engine, which one rank takes where no ZeRO stage is asked for; its rows are packed, or `padded`."""
 ONE = [
     {"stage": 1},
     PLAIN,
     PLAIN | {"micro_batch": 3},
+    PLAIN | {"padded": True},
     {"stage": 0},
     {"stage": 2, "micro_batch": 1},
     {"stage": 3, "micro_batch": 8},

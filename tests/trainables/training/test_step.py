@@ -14,11 +14,17 @@ from trainables.common.tokenized_row import Example
 from trainables.inference.padded_batch import collate
 from trainables.methods import method_constants, objectives
 from trainables.methods.objectives import ForwardOutput, Term
-from trainables.training import forward_backward
+from trainables.training import forward_backward, packed_rows
 
 LENGTHS = ((5, 2), (17, 4), (9, 8), (12, 1), (3, 2), (17, 9))
 FAMILIES = ("Llama", "Mistral", "Phi", "Qwen2", "Gemma2", "OPT", "GPTNeoX")
-SETTINGS: dict[str, dict[str, Any]] = {"Mistral": {"sliding_window": 6}, "OPT": {"dropout": 0.0}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "Mistral": {"sliding_window": 6},
+    "OPT": {"dropout": 0.0},
+    "Qwen3": {"num_key_value_heads": 2, "head_dim": 8},
+}
+PADDED = [(family, size, False) for family in FAMILIES for size in (None, 2)]
+PACKED = [(family, None, True) for family in ("Llama", "Phi", "Qwen2", "Qwen3", "OPT", "GPTNeoX")]
 REDUCTIONS = ("labels", "attended", "all_positions", "all_positions_fixed_pad")
 TOLERANCE = 1e-6
 """Relative. Weights are fp64, so that what is left is the rounding of losses, which are taken in fp32."""
@@ -36,10 +42,11 @@ def rows() -> list[Example]:
     ]
 
 
-def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any) -> float:
+def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any, packs: bool = False) -> float:
     task = SimpleNamespace(pad=0, micro_batch=size, frozen=frozen)
     plan: list[forward_backward.TermRows] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
-    return forward_backward.accumulate_gradient(tiny.PlainEngine(model), plan, task, known)[0]
+    engine = tiny.PlainEngine(model, packs=packs)
+    return forward_backward.accumulate_gradient(engine, plan, task, known)[0].item()
 
 
 def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, float]) -> float:
@@ -54,7 +61,7 @@ def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, flo
         layer = 0 if term.layer is None else term.layer + 1
         seen = ForwardOutput(
             labels=batch["labels"],
-            mask=batch["attention_mask"],
+            places=where.flatten().nonzero()[:, 0],
             logits=said.logits[where],
             reference=torch.tensor([known[row] for row in range(len(LENGTHS))]),
             hidden=said.hidden_states[layer],
@@ -79,17 +86,18 @@ def gradient(model: Any) -> list[torch.Tensor]:
     return [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
 
 
-@pytest.mark.parametrize("size", [None, 2])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: int | None) -> None:
+@pytest.mark.parametrize(("family", "size", "packs"), [*PADDED, *PACKED, ("Llama", 2, True)])
+def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: int | None, packs: bool) -> None:
     """Its own loss over labels, with whole logits, a mask and rows in the order drawn."""
     model, theirs = network(family), network(family)
-    loss = ours(model, (objectives.NLL,), None, size, None)
+    assert not packs or packed_rows.prepare(model)
+    loss = ours(model, (objectives.NLL,), None, size, None, packs)
     wanted = theirs(**collate(rows(), 0), use_cache=False).loss
     wanted.backward()
     agree(model, theirs, (loss, wanted.item()))
 
 
+@pytest.mark.parametrize("packs", [False, True])
 @pytest.mark.parametrize("size", [None, 4])
 @pytest.mark.parametrize(
     ("method", "constants"),
@@ -98,7 +106,10 @@ def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: 
         *(("rmu", {"layer": 1, "rmu_reduction": reduction}) for reduction in ("labels", "all_positions")),
     ],
 )
-def test_divergences_reference_sums_and_steering(method: str, constants: dict[str, Any], size: int | None) -> None:
+def test_divergences_reference_sums_and_steering(
+    method: str, constants: dict[str, Any], size: int | None, packs: bool
+) -> None:
+    """Terms that read padding or a frozen model get padded rows from a model that packs, too."""
     terms = objectives.make_objective(method, method_constants.Constants(**constants)).terms
     model, theirs, frozen = network(), network(), network().eval().requires_grad_(False)
     with torch.no_grad():
@@ -107,4 +118,5 @@ def test_divergences_reference_sums_and_steering(method: str, constants: dict[st
     known = forward_backward.row_sums(
         tiny.PlainEngine(copy.deepcopy(frozen)), rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2
     )
-    agree(model, theirs, (ours(model, terms, frozen, size, known), whole(theirs, terms, frozen, known)))
+    assert not packs or packed_rows.prepare(model)
+    agree(model, theirs, (ours(model, terms, frozen, size, known, packs), whole(theirs, terms, frozen, known)))

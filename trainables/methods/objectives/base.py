@@ -43,13 +43,13 @@ class Totals:
 class ForwardOutput:
     """One micro-batch after its forward pass: B rows of T tokens.
 
-    mask, labels: (B, T). logits, frozen_logits: (N, V), at the N positions of the term, row by row. reference: (B,),
-    the S_i^0 of a forget row; where both answers are read (B / 2,), the own one's less the other's. hidden,
-    frozen_hidden: (B, T, D), the residual stream after the objective's layer. None: the term does not ask for it.
+    labels: (B, T). places: (N,), the N positions of the term, numbers of the flat (B, T). logits, frozen_logits:
+    (N, V), there. reference: (B,), the S_i^0 of a forget row; where both answers are read (B / 2,), the own one's less
+    the other's. hidden, frozen_hidden: (B, T, D), the residual stream after the objective's layer. None: unused.
     """
 
     labels: torch.Tensor
-    mask: torch.Tensor
+    places: torch.Tensor
     logits: torch.Tensor
     reference: Any = None
     hidden: Any = None
@@ -59,7 +59,12 @@ class ForwardOutput:
     @cached_property
     def losses(self) -> torch.Tensor:
         """Return l_t: (B, T - 1), for a term that reads logits at labels."""
-        return label_losses(self.logits, self.labels)
+        return label_losses(self.logits, self.labels, self.places)
+
+    @property
+    def following(self) -> torch.Tensor:
+        """Return the label that follows each position of the term, IGNORED without one: (N,)."""
+        return functional.pad(self.labels[:, 1:], (0, 1), value=IGNORED).flatten()[self.places]
 
     @property
     def counts(self) -> torch.Tensor:
@@ -67,15 +72,13 @@ class ForwardOutput:
         return (self.labels[:, 1:] != IGNORED).sum(1)
 
 
-def label_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the negative log-likelihood of each label in fp32, 0 without a label: (N, V), (B, T) -> (B, T - 1).
+def label_losses(logits: torch.Tensor, labels: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return the negative log-likelihood of each label in fp32, 0 without: (N, V), (B, T), (N,) -> (B, T - 1).
 
-    The N rows of `logits` are those that predict a label (`positions`).
+    `places` of the N rows of `logits`, each before a label, are numbers: a GPU would be waited for with a mask.
     """
-    shifted = labels[:, 1:]
-    labelled = shifted != IGNORED
-    found = functional.cross_entropy(logits.float(), shifted[labelled], reduction="none")
-    return torch.zeros(shifted.shape, dtype=found.dtype, device=found.device).masked_scatter(labelled, found)
+    found = functional.cross_entropy(logits.float(), labels.flatten()[places + 1], reduction="none")
+    return found.new_zeros(labels.numel()).scatter(0, places, found).view_as(labels)[:, :-1]
 
 
 def positions(which: Positions, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -7,9 +7,8 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from trainables.inference.padded_batch import IGNORED
 from trainables.methods.method_constants import FIXED_PAD, Constants, KLReduction
-from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Side, Term, Totals, positions, scaled
+from trainables.methods.objectives.base import ForwardOutput, Loss, Positions, Side, Term, Totals, scaled
 
 
 def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.Tensor:
@@ -20,7 +19,7 @@ def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.T
     """
     target = torch.log_softmax(output.frozen_logits.float(), -1)
     current = torch.log_softmax(output.logits.float(), -1)
-    everywhere = totals.rows * output.mask.shape[1]
+    everywhere = totals.rows * output.labels.shape[1]
     count = {"labels": totals.tokens, "attended": totals.attended}.get(reduction, everywhere)
     return functional.kl_div(current, target, reduction="sum", log_target=True) / count
 
@@ -48,13 +47,12 @@ def undial(output: ForwardOutput, totals: Totals, beta: float, reduction: KLRedu
     The mean is over label positions, as in the paper. Other reductions are open-unlearning's: over all positions that
     predict anything, where one without a label has the logit of token V - 100 lowered (there -100 means no label).
     """
-    following = functional.pad(output.labels[:, 1:], (0, 1), value=IGNORED)
-    chosen = following[positions(logit_positions(reduction), output.labels, output.mask)]
+    chosen = output.following
     target = output.frozen_logits.float()
     lowered = torch.full((len(chosen), 1), -beta, device=target.device)
     target = torch.softmax(target.scatter_add(1, chosen.remainder(target.shape[1])[:, None], lowered), 1)
     losses = functional.cross_entropy(output.logits.float(), target, reduction="none")
     if reduction in ("labels", "attended"):
         return losses.sum() / (totals.tokens if reduction == "labels" else totals.attended)
-    rows, width = output.mask.shape  # the last position predicts nothing
+    rows, width = output.labels.shape  # the last position predicts nothing
     return losses.view(rows, width)[:, :-1].sum() / (totals.rows * (width - 1))

@@ -33,9 +33,8 @@ def unlikelihood(output: ForwardOutput, totals: Totals) -> torch.Tensor:
     Its gradient is that of the published -sum_v q_v log p_v, q being p held, without the true token and normalised; the
     value differs by q's entropy.
     """
-    labels = output.labels[:, 1:]
-    labelled = labels != IGNORED
-    later = labelled.cumsum(1)[labelled] > 1
-    logits, true = output.logits.float()[later], labels[labelled][later][:, None]
+    number = (output.labels != IGNORED).cumsum(1).flatten()[output.places]  # of labels up to each position
+    logits, true = output.logits.float(), output.following[:, None]
     others = logits.scatter(1, true, -torch.inf).logsumexp(1)
-    return functional.softplus(logits.gather(1, true)[:, 0] - others).sum() / max(1, totals.tokens - totals.rows)
+    losses = functional.softplus(logits.gather(1, true)[:, 0] - others)
+    return (losses * (number > 0)).sum() / max(1, totals.tokens - totals.rows)

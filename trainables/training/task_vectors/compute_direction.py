@@ -110,7 +110,9 @@ class TaskVectorTrainer:
 
     def _add_gradient(self, rows: list[int]) -> tuple[float, int]:
         """Add the gradient of the mean NLL of `rows` to the model's; return loss and label tokens."""
-        return forward_backward.accumulate_gradient(self.model, [(objectives.NLL, self.rows, rows)], self, None)
+        plan = [(objectives.NLL, self.rows, rows)]
+        loss, tokens = forward_backward.accumulate_gradient(self.model, plan, self, None)
+        return float(loss), tokens
 
     def _target_part(self, piece: sharded_model.Piece) -> torch.Tensor:
         return self.target.rows(piece.name, piece.start, piece.stop).to(self.model.device, torch.float32)

@@ -43,6 +43,8 @@ class Piece:
 class ShardedModel:
     """The engine of forward_backward, and the pieces."""
 
+    packs = False
+
     def __init__(self, inner: Any, device: torch.device) -> None:
         self.inner = inner
         self.device = device

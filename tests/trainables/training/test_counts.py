@@ -1,0 +1,125 @@
+"""What a step asks of a GPU, counted: times the host waits for it, launches, bytes a parameter, shapes of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tests.support.counted_device import CountedDevice, CountedKernels
+from trainables.common.tokenized_row import Example
+from trainables.config.settings import Resources, Training
+from trainables.methods import method_constants, objectives, rectifiers
+from trainables.methods.rectifiers import base
+from trainables.training import engine, loop, packed_rows
+
+BATCH, STEPS = 32, 35
+LOOKS = {
+    ("npo", "gru"): 1,
+    ("npo", "none"): 1,
+    ("gd", "gru"): 1,
+    ("gd", "none"): 1,
+    ("simnpo_gd", "agem"): 1,
+    ("ceu", "none"): 1,
+    ("pdu", "none"): 1,
+    ("npo", "sago"): 2,  # it writes the gradient, after it has read its own sums
+}
+
+
+def rows(count: int = 200) -> list[Example]:
+    """Rows of TOFU's lengths."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(30, 121, (count,), generator=generator).tolist()
+    return [Example(tuple(range(3, 3 + length)), length // 2) for length in lengths]
+
+
+def network(layers: int) -> Any:
+    """SmolLM2-135M of so many layers and fewer words, without memory."""
+    config = LlamaConfig(
+        vocab_size=4096,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=layers,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        tie_word_embeddings=True,
+    )
+    with torch.device("meta"):
+        made: Any = LlamaForCausalLM(config)
+    made.set_attn_implementation(packed_rows.NAME)
+    return made.bfloat16().train()
+
+
+def start(
+    monkeypatch: pytest.MonkeyPatch, method: str, rectifier: str, layers: int = 2, **changed: Any
+) -> tuple[CountedDevice, Iterator[dict[str, Any]], int]:
+    """A run on the counted device, and the parameters of its model."""
+    training = Training(batch_size=BATCH, epochs=STEPS, max_steps=STEPS)
+    runner = engine.PlainEngine(network(layers), training, Resources(precision="bf16"), packs=True)
+    device = CountedDevice(flat=runner.weights.numel())
+    for module in (engine, base):
+        monkeypatch.setattr(module, "kernels_for", lambda part: CountedKernels(device))
+    both = rows()
+    task = loop.TrainingTask(
+        forget=both,
+        retain=both,
+        objective=objectives.make_objective(method, method_constants.Constants(beta=0.5)),
+        rectifier=rectifiers.make_rectifier(rectifier, 0.8 if rectifier == "gru" else None),
+        training=training,
+        seed=0,
+        pad=2,
+        **changed,
+    )
+    state = loop.TrainingState(dict.fromkeys(range(len(both)), 1.0), multiplier=task.objective.dual and 1.0)
+    return device, loop.train(runner, task, state), runner.weights.numel()
+
+
+def count_step(
+    monkeypatch: pytest.MonkeyPatch, method: str, rectifier: str, **changed: Any
+) -> tuple[CountedDevice, int]:
+    """The second step, in which nothing is made for good."""
+    device, steps, parameters = start(monkeypatch, method, rectifier, **changed)
+    with device:
+        next(steps)
+        device.begin()
+        next(steps)
+    return device, parameters
+
+
+@pytest.mark.parametrize(("method", "rectifier"), LOOKS)
+def test_looks_at_the_device_a_step(method: str, rectifier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in several micro-batches; `observe` reads two cosines more."""
+    wanted = LOOKS[method, rectifier]
+    for more, changed in ((0, {}), (0, {"micro_batch": 8}), (2, {"observe": 1})):
+        device, _ = count_step(monkeypatch, method, rectifier, **changed)
+        assert len(device.looks) == wanted + more, (changed, device.looks)
+
+
+def test_launches_a_rectified_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of SmolLM2-135M. PyTorch's varlen_attn fills two tensors for each of its backward passes beside the 6,700."""
+    device, _ = count_step(monkeypatch, "npo", "gru", layers=30)
+    fills = 2 * device.launches["_varlen_attn_backward"]
+    assert 4000 < device.launches.total() - fills <= 6700, device.launches.most_common()
+
+
+def test_bytes_a_parameter_of_a_step_and_of_rectification(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read and written from autograd's gradients to the weights."""
+    plain, parameters = count_step(monkeypatch, "npo", "none")
+    rectified, _ = count_step(monkeypatch, "npo", "gru")
+    assert 28 * parameters <= plain.bytes.total() <= 40 * parameters, plain.bytes
+    more = rectified.bytes - plain.bytes
+    assert 0 < rectified.bytes.total() - plain.bytes.total() <= 20 * parameters, more
+
+
+def test_a_run_has_few_shapes_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packs are filled up, so that 70 passes over rows of 30 to 120 tokens have a handful of sizes."""
+    device, steps, _ = start(monkeypatch, "npo", "gru", layers=1)
+    with device:
+        assert len(list(steps)) == STEPS
+    assert device.launches["_varlen_attn"] == 2 * STEPS
+    tokens = {query[0] for query, *_ in device.attention}
+    assert all(count % packed_rows.MULTIPLE == 0 for count in tokens)
+    assert len(device.attention) <= 10, device.attention
