@@ -124,7 +124,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     device = prepare_process(configuration(options).resources, rectify.SEED)
-    torch.backends.cuda.enable_cudnn_sdp(False)  # as for every model that is loaded
     sizes = {**SIZES[options.size], "max_position_embeddings": 1024}
     config = LlamaConfig(**sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2)  # type: ignore[arg-type]
     shape = memory.shape_of(config.to_dict())

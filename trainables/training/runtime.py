@@ -26,6 +26,7 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
     torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would import torch's compiler
     # No code here reads memory that it has not written; filling new tensors with NaN takes three times as long.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cuda.enable_cudnn_sdp(False)  # as where a model is loaded; here one may be made from nothing
     torch.manual_seed(seed)
     on_gpu = resources.gpus > 0
     if on_gpu:
