@@ -6,12 +6,14 @@ import gc
 import os
 import resource
 import sys
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from trainables.common import provenance
 from trainables.config.settings import Resources
+from trainables.training import memory
 
 OUT_OF_MEMORY = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory")
 """What errors other than torch.OutOfMemoryError say where the device's memory ran out."""
@@ -68,6 +70,16 @@ def device_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def evaluation_tokens(resources: Resources, network: Any) -> int:
+    """Return the padded tokens of an evaluation's pass: as set, or as this process's part of the GPU has room for."""
+    room = None
+    if network.device.type == "cuda":
+        whole = resources.gpu_memory * 1e9 if resources.gpu_memory else device_memory(network.device)
+        room = memory.USABLE * whole * min(1.0, resources.gpus) - torch.cuda.memory_allocated(network.device)
+    shape = memory.shape_of(network.config.to_dict())
+    return memory.evaluation_tokens(resources, shape, network.dtype.itemsize, room)
 
 
 def peak_memory(device: torch.device) -> int:
