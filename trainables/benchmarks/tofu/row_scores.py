@@ -42,12 +42,13 @@ def evaluate(
     from trainables.inference import greedy_answers, scoring
     from trainables.inference.padded_batch import pad_of
 
-    rules, given = RULES[benchmark.dialect], encoder
-    encoder = given or dialect_encoder(benchmark, tokenizer)
-    if given or asked_rows or not benchmark.fingerprint:
-        every, groups, prompts = _encode_rows(benchmark, encoder, asked_rows or evaluation_rows(benchmark), generate)
-    else:
+    rules, known = RULES[benchmark.dialect], benchmark.fingerprint and not (encoder or asked_rows)
+    encoder = encoder or dialect_encoder(benchmark, tokenizer)
+    if known:
         every, groups, prompts = _encode_once(benchmark, encoder)
+    else:
+        every, groups, prompts = _encode_rows(benchmark, encoder, asked_rows or evaluation_rows(benchmark))
+    prompts = prompts if generate else []
     first, requested = [group[0] for group in groups], measures.requested(benchmark)
     standardise = set()
     if "membership_min_k_plus_plus" in requested and every[-1][0] == HOLDOUT:
@@ -93,17 +94,15 @@ def _encode_once(benchmark: Benchmark, encoder: Encoder) -> Encoded:
     if key not in _KEPT:
         if len(_KEPT) == 4:
             del _KEPT[next(iter(_KEPT))]
-        _KEPT[key] = _encode_rows(benchmark, encoder, evaluation_rows(benchmark), True)
+        _KEPT[key] = _encode_rows(benchmark, encoder, evaluation_rows(benchmark))
     return _KEPT[key]
 
 
-def _encode_rows(
-    benchmark: Benchmark, encoder: Encoder, chosen: Mapping[str, Sequence[Row]], generate: bool
-) -> Encoded:
+def _encode_rows(benchmark: Benchmark, encoder: Encoder, chosen: Mapping[str, Sequence[Row]]) -> Encoded:
     every = [(task, at, row) for task, found in chosen.items() for at, row in enumerate(found)]
     asked = [[(row["question"], answer) for answer in _list_answers(task, row)] for task, _, row in every]
     names = [f"{task} row {at + 1}" for (task, at, _), pairs in zip(every, asked, strict=True) for _ in pairs]
-    prompts = encoder.encode_prompts([row["question"] for task, _, row in every if generate and task != HOLDOUT])
+    prompts = encoder.encode_prompts([row["question"] for task, _, row in every if task != HOLDOUT])
     pairs, length = [pair for pairs in asked for pair in pairs], RULES[benchmark.dialect].max_length
     encoded = iter(encoder.encode(pairs, max_length=length, names=names))
     return every, [[next(encoded) for _ in pairs] for pairs in asked], prompts
