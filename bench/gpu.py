@@ -24,7 +24,7 @@ from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
 from trainables.methods import rectifiers
 from trainables.training import engine, memory, model_files
-from trainables.training.runtime import device_memory, prepare_process, release_memory
+from trainables.training.runtime import device_memory, evaluation_tokens, prepare_process, release_memory
 from trainables.workers import shared_artifacts
 
 FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
@@ -107,14 +107,14 @@ def evaluate(options: argparse.Namespace, network: Any, device: torch.device) ->
     )
     tokenizer = shared_artifacts.learn_tokenizer(recipe)
     started = time.perf_counter()
-    _, records = evaluation.evaluate(
-        network.eval(), tokenizer, benchmark, None, token_budget=Resources().evaluation_tokens
-    )
+    budget = evaluation_tokens(configuration(options).resources, network)
+    _, records = evaluation.evaluate(network.eval(), tokenizer, benchmark, None, token_budget=budget)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return {
         "evaluation_seconds": time.perf_counter() - started,
         "evaluation_rows": len(records),
+        "evaluation_tokens": budget,
         "evaluation_split": options.split,
         "evaluation_limit": options.limit,
     }
@@ -124,7 +124,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     device = prepare_process(configuration(options).resources, rectify.SEED)
-    torch.backends.cuda.enable_cudnn_sdp(False)  # as for every model that is loaded
     sizes = {**SIZES[options.size], "max_position_embeddings": 1024}
     config = LlamaConfig(**sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2)  # type: ignore[arg-type]
     shape = memory.shape_of(config.to_dict())

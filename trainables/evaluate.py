@@ -16,7 +16,7 @@ from trainables.benchmarks import Metrics, evaluation, model_checks, own
 from trainables.benchmarks.tofu import aggregates
 from trainables.common import cli, provenance
 from trainables.common.errors import InputError
-from trainables.config.settings import Attention, Benchmark, Model, Precision
+from trainables.config.settings import Attention, Benchmark, Model, Precision, Resources
 from trainables.data import templates
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files
@@ -49,9 +49,9 @@ def main(
         Path | None, typer.Option(help="The output of this command for the retain model; without it FQ is null.")
     ] = None,
     rows_file: Annotated[Path | None, typer.Option("--rows", help="Where the per-row results go (Parquet).")] = None,
-    precision: Annotated[Precision, typer.Option(help="Of weights and passes.")] = "fp32",
+    precision: Annotated[Precision | None, typer.Option(help="Of weights; none: bf16 on a GPU, else fp32.")] = None,
     attention: Annotated[Attention, typer.Option(help="Transformers' implementation of attention.")] = "sdpa",
-    token_budget: Annotated[int, typer.Option(help="Padded tokens of one pass.", min=256)] = 4096,
+    token_budget: Annotated[int | None, typer.Option(help="Padded tokens of a pass; none: what fits.", min=256)] = None,
 ) -> int:
     """Evaluate a model and write its metrics.
 
@@ -72,9 +72,14 @@ def main(
     cli.silence_libraries()
     import torch
 
+    from trainables.training.runtime import evaluation_tokens
+
+    on_gpu = torch.cuda.is_available()
+    precision = precision or ("bf16" if on_gpu else "fp32")
     network, tokenizer = model_files.load_model(subject, precision, field="--model")
-    network.to("cuda" if torch.cuda.is_available() else "cpu")
-    settings: dict[str, Any] = {"token_budget": token_budget, "report": _tell_progress()}
+    resources = Resources(gpus=float(on_gpu), evaluation_tokens=token_budget)
+    budget = evaluation_tokens(resources, network.to("cuda" if on_gpu else "cpu"))
+    settings: dict[str, Any] = {"token_budget": budget, "report": _tell_progress()}
     found, records = evaluation.evaluate(network, tokenizer, asked, reference, **settings)
     if advice := evaluation.advise_template(network, tokenizer, asked, found):
         print(f"warning: {advice}", file=sys.stderr)

@@ -193,7 +193,7 @@ def evaluation_hours(trial: Trial, shape: Shape, points: int, read: float, gener
     count += resources.ranks * len(trial.calibration.targets) * trial.calibration.evaluations
     if trial.training.eval_every and not alone:
         count += (_count_steps(trial, points) - 1) // trial.training.eval_every
-    batch = max(1.0, CACHED_PER_PASS * resources.evaluation_tokens / ROW_TOKENS)
+    batch = max(1.0, CACHED_PER_PASS * (resources.evaluation_tokens or memory.MOST_TOKENS) / ROW_TOKENS)
     reading = 2 * read / (SUSTAINED * GPUS[gpu][precision])
     generating = generated / batch * memory.WIDTH[precision] / (READ * GPUS[gpu]["bandwidth"])
     return count * shape.parameters * (reading + generating) / 3600

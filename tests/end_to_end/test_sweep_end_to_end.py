@@ -95,7 +95,8 @@ def test_the_storage_holds_one_result_a_trial_and_the_references(started: Starte
         assert Trial.model_validate(result["config"]).id() == name
         assert (result["status"], result["training"]["steps"]) == ("finished", 4)
         assert result["metrics"]["forget_quality"] <= 0
-        assert result["topology"] == {"ranks": 1, "zero_stage": None, "device": "cpu", "threads": 1, "micro_batch": 8}
+        expected = {"ranks": 1, "zero_stage": None, "device": "cpu", "threads": 1, "micro_batch": 8}
+        assert result["topology"] == expected | {"evaluation_tokens": 4096}
     assert len({json.dumps(result["metrics"], sort_keys=True) for result in results.values()}) > 1
     quality = {}
     for ref in sweep["references"]:

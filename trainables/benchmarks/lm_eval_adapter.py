@@ -17,6 +17,7 @@ from typing import Any
 from trainables.benchmarks.base import Metrics, Records
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, TrialStopped, closest, first_line
+from trainables.config.settings import LABELS_AT_ONCE
 from trainables.data import raw_rows
 from trainables.inference.progress import Counter
 
@@ -159,7 +160,8 @@ def ask(
     def evaluate() -> tuple[Metrics, Records]:
         wrap: Any = huggingface.HFLM  # its decorators, and simple_evaluate's, hide the parameters from type checkers
         run: Any = lm_eval.simple_evaluate
-        model = wrap(pretrained=network, tokenizer=tokenizer, batch_size=max(1, token_budget // PROMPT_TOKENS))
+        rows = max(1, min(token_budget, LABELS_AT_ONCE) // PROMPT_TOKENS)  # lm-eval keeps the logits of all tokens
+        model = wrap(pretrained=network, tokenizer=tokenizer, batch_size=rows)
         found = run(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions(MMLU_FOLDER))
         values: Metrics = {}
         for name in (getattr(task, "task_name", None) or task.name for task in tasks):

@@ -20,6 +20,8 @@ FICTIONAL = "fictional:"
 """Start of the fingerprint of made-up rows."""
 CACHED_PER_PASS = 4
 """Tokens that an evaluation may keep as keys and values, for each token of a pass (`Resources.evaluation_tokens`)."""
+LABELS_AT_ONCE = 4096
+"""Labels whose losses an evaluation computes at once, which takes two fp32 numbers for each token of the vocabulary."""
 
 
 class FrozenSettings(BaseModel):
@@ -243,8 +245,9 @@ class Resources(FrozenSettings):
     """Rows of one rank's forward pass; none: as many as fit (trainables.training.memory); the result tells which."""
     checkpoint_every: Count | None = None
     """Optimizer steps between checkpoints of a trial in progress."""
-    evaluation_tokens: int = Field(default=4096, ge=256, le=10**9)
-    """Padded tokens of one evaluation pass."""
+    evaluation_tokens: int | None = Field(default=None, ge=256, le=10**9)
+    """Padded tokens of one evaluation pass; none: as many as fit the GPU (trainables.training.memory), 4,096 on a CPU;
+    the result tells which."""
 
     @property
     def is_plain(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from trainables.inference.padded_batch import group_by_length, pad_rows
+from trainables.inference.padded_batch import pad_rows, run_groups
 from trainables.inference.progress import Counter
 from trainables.inference.ranks import run_shares
 
@@ -51,7 +51,8 @@ def continue_prompts(
         widths = [len(read[row]) + more for row in rows]
         if positions is not None:  # a row that is too wide with another's tokens to come is a batch of its own
             widths = [token_budget if width > positions else width for width in widths]
-        for group in group_by_length(widths, token_budget):
+
+        def run_group(group: list[int]) -> None:
             batch = [rows[k] for k in group]
             input_ids, mask = pad_rows([read[row] for row in batch], pad, network.device, left=True)
             produced = network.generate(
@@ -68,12 +69,15 @@ def continue_prompts(
                 temperature=None,
                 top_p=None,
                 top_k=None,
+                use_cache=True,
                 max_new_tokens=max(left[row] for row in batch),
                 pad_token_id=pad,
                 eos_token_id=sorted(ends),
             )[:, input_ids.shape[1] :].tolist()
-            found |= {row: _cut_at(ends, ids[: left[row]]) for row, ids in zip(batch, produced, strict=True)}
+            found.update({row: _cut_at(ends, ids[: left[row]]) for row, ids in zip(batch, produced, strict=True)})
             counter.add(len(batch))
+
+        run_groups(run_group, widths, token_budget)
         return found
 
     order = [row for row, limit in enumerate(left) if limit > 0]

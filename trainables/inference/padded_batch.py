@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -51,11 +52,21 @@ def select_logits(output: Any, keep: torch.Tensor) -> torch.Tensor:
     return output.logits[keep] if output.logits.ndim == 3 else output.logits
 
 
-def group_by_length(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
-    """Yield row numbers in groups, the longest rows first, each group within `token_budget` padded tokens."""
+def run_groups(run: Callable[[list[int]], None], lengths: Sequence[int], token_budget: int) -> None:
+    """Run groups of row numbers, the longest rows first, each within `token_budget` padded tokens or of one row.
+
+    A group for which a GPU's memory does not suffice is run again as two, and the others with half the budget.
+    """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     start = 0
     while start < len(order):
-        size = max(1, token_budget // max(1, lengths[order[start]]))
-        yield order[start : start + size]
-        start += size
+        longest = max(1, lengths[order[start]])
+        group = order[start : start + max(1, token_budget // longest)]
+        try:
+            run(group)
+            start += len(group)
+        except torch.OutOfMemoryError:
+            if len(group) == 1:
+                raise
+            token_budget = longest * (len(group) // 2)
+            print(f"evaluation: out of memory, again with {token_budget} tokens a pass", file=sys.stderr, flush=True)

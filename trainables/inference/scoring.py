@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional
 
 from trainables.common.tokenized_row import Example
-from trainables.inference.padded_batch import IGNORED, before_labels, collate, group_by_length, pad_of, select_logits
+from trainables.config.settings import LABELS_AT_ONCE
+from trainables.inference.padded_batch import IGNORED, before_labels, collate, pad_of, run_groups, select_logits
 from trainables.inference.progress import Counter
 from trainables.inference.ranks import run_shares
 
@@ -46,10 +47,12 @@ def score_labels(
 
     def run(examples: Sequence[Example]) -> dict[Example, LabelScores]:
         counter, found = Counter("answers", len(examples)), {}
-        for rows in group_by_length([len(example.input_ids) for example in examples], token_budget):
-            batch = [examples[row] for row in rows]
-            found |= _score_batch(network, batch, pad, standardise)
-            counter.add(len(batch))
+
+        def run_group(rows: list[int]) -> None:
+            found.update(_score_batch(network, [examples[row] for row in rows], pad, standardise))
+            counter.add(len(rows))
+
+        run_groups(run_group, [len(example.input_ids) for example in examples], token_budget)
         return found
 
     distinct = {example: None for group in groups for example in group}
@@ -84,17 +87,18 @@ def _score_batch(
     network: Any, examples: Sequence[Example], pad: int, standardise: Collection[Example]
 ) -> dict[Example, LabelScores]:
     batch = collate(examples, pad)
-    logits = read_labels(network, batch).float()
+    logits = read_labels(network, batch)
     labels = batch["labels"][batch["labels"] != IGNORED].to(logits.device)
-    losses = functional.cross_entropy(logits, labels, reduction="none").cpu()
-    hits = (logits.argmax(-1) == labels).cpu()
+    parts = []
+    for some, right in zip(logits.split(LABELS_AT_ONCE), labels.split(LABELS_AT_ONCE), strict=True):
+        losses = functional.cross_entropy(some.float(), right, reduction="none")
+        parts.append(torch.stack([losses, (some.argmax(-1) == right).float()]))
+    scores = torch.cat(parts, dim=1).cpu()  # the host waits once for a batch
     counts = [example.answer_tokens for example in examples]
     found = {}
-    for example, own, lost, hit in zip(
-        examples, logits.split(counts), losses.split(counts), hits.split(counts), strict=True
-    ):
-        standardised = _standardise(own, lost).tolist() if example in standardise else None
-        found[example] = LabelScores(lost.tolist(), hit.tolist(), standardised)
+    for example, own, (lost, hit) in zip(examples, logits.split(counts), scores.split(counts, dim=1), strict=True):
+        standardised = _standardise(own.float(), lost).tolist() if example in standardise else None
+        found[example] = LabelScores(lost.tolist(), hit.bool().tolist(), standardised)
     return found
 
 

@@ -29,7 +29,7 @@ from trainables.robustness.relearning import relearn
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
-from trainables.training.runtime import is_out_of_memory, release_memory
+from trainables.training.runtime import evaluation_tokens, is_out_of_memory, release_memory
 
 ROWS_OF_AUTHOR = 20
 MEASURES = ("extraction_strength", "exact_memorisation")
@@ -138,7 +138,7 @@ class AttackRunner:
     def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder) -> Records:
         benchmark = self.benchmark.model_copy(update={"measures": MEASURES})
         words: dict[str, Any] = {"asked_rows": {"forget": asked}, "encoder": encoder, "generate": False}
-        words["token_budget"] = self.resources.evaluation_tokens
+        words["token_budget"] = evaluation_tokens(self.resources, network)
         return row_scores.score_answers(network, encoder.tokenizer, benchmark, **words)
 
 

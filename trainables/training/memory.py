@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import CACHED_PER_PASS, Resources, Shape
+from trainables.config.settings import CACHED_PER_PASS, LABELS_AT_ONCE, Resources, Shape
 from trainables.config.trial import Trial
 from trainables.methods import method_constants
 
@@ -20,6 +20,8 @@ FILLED, USABLE = 0.76, 0.92
 """The shares of a device's memory that states and a whole trial may take: the rest is CUDA's and its allocator's."""
 BUCKET, GATHERED = 500_000_000, 1_000_000_000
 """Elements at the most of DeepSpeed's buffer of gradients, and of weights that ZeRO 3 keeps gathered."""
+LEAST_TOKENS, CPU_TOKENS, MOST_TOKENS = 1024, 4096, 65536
+"""Padded tokens of an evaluation's pass: at least and at most where a GPU's memory decides, and where it does not."""
 UNGATED = ("phi", "gpt_neox", "gpt2", "opt")
 """Architectures, as config.json's model_type has them, whose feed-forward layer has no gate."""
 
@@ -150,10 +152,11 @@ def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | No
     return next((stage for stage in stages if states(trial, parameters, trained, stage).total <= room), 3)
 
 
-def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak:
+def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int, limit: float | None = None) -> Peak:
     """Return the peak of a trial that reads `rows` rows of at most `length` tokens at a time, all of them labels.
 
-    Rank 0 evaluates a whole model at ZeRO 3, and one with adapters folded in; a moved one in fp32.
+    Rank 0 evaluates a whole model at ZeRO 3, and one with adapters folded in; a moved one in fp32. `limit`: the bytes
+    that an evaluation without a size of its own chooses its size by.
     """
     resources, method = trial.resources, METHODS[trial.method]
     tokens = rows * length * (2 if "pairs" in method.needs else 1)
@@ -161,17 +164,21 @@ def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int) -> Peak
     if method.strength is not None:  # weights, gradients, AdamW's moments and three vectors, in fp32
         part = 4 * shape.parameters / resources.ranks
         held = States(part, part, 2 * part, 3 * part, 0)
-        moved = 4 * shape.parameters + _evaluation_bytes(resources, shape, 4)
-        return Peak(held, 0, activations, max(0.0, moved - held.total))
+        moved = 4 * shape.parameters
+        tokens = evaluation_tokens(resources, shape, 4, None if limit is None else limit - moved)
+        return Peak(held, 0, activations, max(0.0, moved + _evaluation_bytes(tokens, shape, 4) - held.total))
     width, trained = WIDTH[resources.precision], _count_trained(trial, shape)
     copied = stage == 3 or (trial.training.lora_rank and trial.training.eval_every)
-    evaluation = _evaluation_bytes(resources, shape, width) + (width * shape.parameters if copied else 0)
+    copy = width * shape.parameters if copied else 0
     buffers = 0 if resources.is_plain else 2 * min(BUCKET, trained)
     if stage == 3 and resources.ranks > 1:
         buffers += min(BUCKET, trained) + min(GATHERED, shape.parameters)
     several = rows < trial.training.batch_size // resources.ranks or _needs_wide_gradient(trial)
     held = states(trial, shape.parameters, trained, stage, several=several)
-    return Peak(held, width * buffers if resources.gpus else 0, activations, evaluation)
+    taken = width * buffers if resources.gpus else 0
+    room = None if limit is None else limit - held.total - taken - copy
+    tokens = evaluation_tokens(resources, shape, width, room)
+    return Peak(held, taken, activations, copy + _evaluation_bytes(tokens, shape, width))
 
 
 def _count_trained(trial: Trial, shape: Shape) -> int:
@@ -205,11 +212,26 @@ def _token_bytes(trial: Trial, shape: Shape, length: int) -> float:
     return layers + shape.vocabulary * (24 if distributions else 12)
 
 
-def _evaluation_bytes(resources: Resources, shape: Shape, width: int) -> float:
-    """Return what an evaluation takes beside the model: keys and values of generations, or a pass over answers."""
+def evaluation_tokens(resources: Resources, shape: Shape | None, width: int, room: float | None) -> int:
+    """Return the padded tokens of an evaluation's pass: as set, or as many as `room` bytes of a GPU hold.
+
+    `shape` None, `room` None: where sizes are not known, and on a CPU.
+    """
+    if resources.evaluation_tokens is not None:
+        return resources.evaluation_tokens
+    if shape is None or room is None:
+        return CPU_TOKENS
+    tokens = MOST_TOKENS
+    while tokens > LEAST_TOKENS and _evaluation_bytes(tokens, shape, width) > room:
+        tokens //= 2
+    return tokens
+
+
+def _evaluation_bytes(tokens: int, shape: Shape, width: int) -> float:
+    """Return the bytes of keys and values of generations, or of a pass over answers, of which all tokens are labels."""
     kept = 2 * (shape.layers + 1) * shape.kv_heads * shape.head_size * width
-    read = (8 + width) * shape.vocabulary + width * (8 * shape.hidden + 3 * shape.intermediate)
-    return resources.evaluation_tokens * max(CACHED_PER_PASS * kept, read)
+    read = width * (shape.vocabulary + 8 * shape.hidden + 3 * shape.intermediate)
+    return max(tokens * CACHED_PER_PASS * kept, tokens * read + min(tokens, LABELS_AT_ONCE) * 8 * shape.vocabulary)
 
 
 def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
@@ -223,12 +245,12 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
     length = max(longest, padded_to(trial))
     share, limit = trial.training.batch_size // resources.ranks, None if memory is None else USABLE * memory
     rows = resources.micro_batch or share
-    whole = peak(trial, shape, stage, rows, length)
+    whole = peak(trial, shape, stage, rows, length, limit)
     if resources.micro_batch is None and limit is not None and whole.training > limit:
         one = peak(trial, shape, stage, 1, length)
         parts = -(-share // max(1, int((limit - one.states.total - one.buffers) / one.activations)))
         rows = -(-share // parts)
-    return Fit(stage, rows, peak(trial, shape, stage, rows, length), limit)
+    return Fit(stage, rows, peak(trial, shape, stage, rows, length, limit), limit)
 
 
 def padded_to(trial: Trial) -> int:

@@ -6,12 +6,14 @@ import gc
 import os
 import resource
 import sys
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from trainables.common import provenance
 from trainables.config.settings import Resources
+from trainables.training import memory
 
 OUT_OF_MEMORY = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory")
 """What errors other than torch.OutOfMemoryError say where the device's memory ran out."""
@@ -26,6 +28,7 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
     torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would import torch's compiler
     # No code here reads memory that it has not written; filling new tensors with NaN takes three times as long.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cuda.enable_cudnn_sdp(False)  # as where a model is loaded; here one may be made from nothing
     torch.manual_seed(seed)
     on_gpu = resources.gpus > 0
     if on_gpu:
@@ -67,6 +70,16 @@ def device_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def evaluation_tokens(resources: Resources, network: Any) -> int:
+    """Return the padded tokens of an evaluation's pass: as set, or as this process's part of the GPU has room for."""
+    room = None
+    if network.device.type == "cuda":
+        whole = resources.gpu_memory * 1e9 if resources.gpu_memory else device_memory(network.device)
+        room = memory.USABLE * whole * min(1.0, resources.gpus) - torch.cuda.memory_allocated(network.device)
+    shape = memory.shape_of(network.config.to_dict())
+    return memory.evaluation_tokens(resources, shape, network.dtype.itemsize, room)
 
 
 def peak_memory(device: torch.device) -> int:

@@ -40,6 +40,7 @@ class Record:
     metrics: dict[str, Any] = field(default_factory=dict)
     halves: list[dict[str, Any]] | None = None
     micro_batch: int | None = None
+    evaluation_tokens: int | None = None
     zero_stage: int | None = None
     resumed_at: int | None = None
     damaged_checkpoint: str | None = None
@@ -96,6 +97,7 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
             "device": device_name(trial.resources.gpus),
             "threads": trial.resources.cpus,
             "micro_batch": record.micro_batch or trial.training.batch_size // trial.resources.ranks,
+            "evaluation_tokens": record.evaluation_tokens,
         },
         "error": error,
         **provenance.stamp(trial.method, trial.rectifier.name),

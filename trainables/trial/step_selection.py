@@ -25,7 +25,7 @@ from trainables.inference.ranks import over_ranks
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATIONS, RESULT
-from trainables.training import model_files, weights_on_disk
+from trainables.training import model_files, runtime, weights_on_disk
 from trainables.trial.record import Record
 
 BEST = "best"
@@ -64,6 +64,8 @@ class StepSelection:
     report: Report | None = None
     target: Evaluation | None = None
     saved_step: int = 0
+    tokens: int | None = None
+    """Padded tokens of a pass of the last evaluation."""
 
     @property
     def folder(self) -> Path:
@@ -114,7 +116,8 @@ class StepSelection:
 
     def measure(self, network: Any) -> tuple[Metrics, Rows]:
         """Return the metrics of a model, and the rows that they are made of."""
-        how: dict[str, Any] = {"token_budget": self.trial.resources.evaluation_tokens, "report": self.report}
+        self.tokens = runtime.evaluation_tokens(self.trial.resources, network)
+        how: dict[str, Any] = {"token_budget": self.tokens, "report": self.report}
         return evaluation.evaluate(network, self.tokenizer, self.trial.benchmark, self.reference, **how)
 
     def find_collapse(self, step: int) -> dict[str, Any] | None:
@@ -141,7 +144,7 @@ class StepSelection:
         """Make the best step the trial's result, and publish its weights."""
         step = self.best_step()
         found = self._read(step)
-        record.metrics, record.halves = found["metrics"], found["halves"]
+        record.metrics, record.halves, record.evaluation_tokens = found["metrics"], found["halves"], self.tokens
         record.evaluation_rows = atomic_files.read_rows(self.folder / f"{step}.parquet")
         if self.trial.training.eval_every is not None:
             record.evaluations, record.chosen_step = [], step

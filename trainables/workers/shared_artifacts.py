@@ -68,7 +68,7 @@ def make_evaluation(
     if kept and store.read_evaluation(key) is not None:
         store.push_parts(folder)
         return kept
-    from trainables.training.runtime import prepare_process
+    from trainables.training.runtime import evaluation_tokens, prepare_process
 
     device = prepare_process(resources, 0)
     reference = None
@@ -78,10 +78,8 @@ def make_evaluation(
     network, tokenizer = model_files.load_model(subject, resources.precision)
     with note_making(f"the reference evaluation on {on.split}", key, store) as progress:
         progress.note({"phase": "evaluation"})
-        budget, report = resources.evaluation_tokens, progress.count
-        found, records = evaluation.evaluate(
-            network.to(device), tokenizer, on, reference, token_budget=budget, report=report
-        )
+        budget, report = evaluation_tokens(resources, network.to(device)), progress.count
+        found, records = evaluation.evaluate(network, tokenizer, on, reference, token_budget=budget, report=report)
         advice = evaluation.advise_template(network, tokenizer, on, found)
     atomic_files.write_rows(folder / ROWS, records)
     result = {

@@ -171,11 +171,11 @@ def test_training_hours_by_hand() -> None:
 
 
 def test_evaluation_hours_by_hand() -> None:
-    """Of 31 steps after 10, 20, 30 and the last; 4 x 4096 / 256 = 64 rows generate at a time; UWC's 12 a share."""
+    """Of 31 steps after 10, 20, 30 and the last; 4 x 65536 / 256 = 1024 rows generate at a time; UWC's 12 a share."""
     training = trial().training.model_copy(update={"eval_every": 10})
     reading, weights = 2 * SEVEN.parameters * 1e6 / (0.28 * 312e12), 2 * SEVEN.parameters / 1e12
-    once = (reading + 6400 / 64 * weights) / 3600
-    wide = (reading * 312 / 19.5 + 6400 / 64 * 2 * weights) / 3600
+    once = (reading + 6400 / 1024 * weights) / 3600
+    wide = (reading * 312 / 19.5 + 6400 / 1024 * 2 * weights) / 3600
     for expected, config in (
         (once, trial()),
         (4 * once, trial(training=training)),

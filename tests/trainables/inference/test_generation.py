@@ -57,6 +57,17 @@ def test_batches_keep_to_the_budget() -> None:
         assert rows * (width + end - begin - 1) <= 300
 
 
+def test_a_batch_takes_as_many_steps_as_its_longest_row() -> None:
+    """Also a model that was saved to keep no keys and values, as after training with checkpointed activations."""
+    model, (prompts, _) = network("Llama"), ragged_prompts(32, seed=6)
+    model.generation_config.use_cache = False
+    end, limits = frequent_token(LLAMA, prompts), [30] * len(prompts)
+    with PassCounter(model) as counted:
+        found = generate(model, prompts, limits, budget=10**6, end=end)
+    steps = [min(len(ids) + 1, limit) for ids, limit in zip(found, limits, strict=True)]
+    assert [width for _, width in counted.passes] == [max(map(len, prompts))] + [1] * (max(steps) - 1)
+
+
 def without_positions() -> Any:
     torch.manual_seed(0)
     config = transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=2)

@@ -81,3 +81,31 @@ def test_first_stage_that_fits(parameters: int, ranks: int, memory_bytes: float 
 def test_pairs_are_two_rows_of_a_pass() -> None:
     one, pair = (memory.peak(trial(8, method=name), LLAMA2.shape, 2, 4, 256) for name in ("ga", "idk_dpo"))
     assert pair.activations == 2 * one.activations
+
+
+def test_an_evaluation_is_as_large_as_its_part_of_a_gpu_holds() -> None:
+    """Llama-2-7B in bf16: 32 + 1 layers of keys and values of 8192 numbers, four for each token of a pass."""
+    shape, free = LLAMA2.shape, Resources(gpus=1)
+    kept = 4 * 2 * 33 * 4096 * 2
+
+    def tokens(room: float | None, resources: Resources = free) -> int:
+        return memory.evaluation_tokens(resources, shape, 2, room)
+
+    assert (tokens(None), memory.evaluation_tokens(free, None, 2, 80 * GB)) == (4096, 4096)
+    assert tokens(1 * GB, Resources(evaluation_tokens=8192)) == 8192
+    assert [tokens(count * kept) for count in (10**6, 65536, 65535, 20_000)] == [65536, 65536, 32768, 16384]
+    assert tokens(0) == 1024
+
+
+@pytest.mark.parametrize("gigabytes", [24, 40, 80])
+def test_the_plan_has_the_evaluation_that_a_run_makes(gigabytes: int) -> None:
+    """The more room weights and optimizer leave, the larger; it never decides whether a trial fits."""
+    adapters = trial(1, rectifier="none", gradient_checkpointing=True)
+    adapters = adapters.model_copy(update={"training": Training(batch_size=1, lora_rank=8)})
+    shape = LLAMA2.shape
+    planned = memory.fit(adapters, shape, 256, gigabytes * GB)
+    assert planned.fits
+    room = memory.USABLE * gigabytes * GB - planned.peak.states.total - planned.peak.buffers
+    tokens = memory.evaluation_tokens(adapters.resources, shape, 2, room)
+    assert tokens == {24: 2048, 40: 8192, 80: 16384}[gigabytes]
+    assert planned.peak.evaluation == tokens * 4 * 2 * 33 * 4096 * 2

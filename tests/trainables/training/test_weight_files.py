@@ -16,8 +16,9 @@ from tests.support.cases import Cases
 from tests.support.starts import in_process, invoke
 from trainables import evaluate
 from trainables.common.errors import InputError
-from trainables.config.settings import Model
+from trainables.config.settings import Model, Resources
 from trainables.training import model_files
+from trainables.training.runtime import prepare_process
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 LAYER = "model.layers.1.self_attn"
@@ -201,11 +202,13 @@ def test_evaluate_takes_attention_and_precision(cases: Cases, tmp_path: Path) ->
     assert (found["model"]["attention"], found["precision"]) == ("eager", "bf16")
 
 
-def test_a_loaded_model_leaves_cudnns_attention_alone(tmp_path: Path) -> None:
-    """It plans a graph for every new shape of rows, and is not deterministic."""
-    torch.backends.cuda.enable_cudnn_sdp(True)
-    model_files.load_model(Model(path=str(tiny.write_model(tmp_path))))
-    assert not torch.backends.cuda.cudnn_sdp_enabled()
+def test_models_that_are_loaded_or_made_leave_cudnns_attention_alone(tmp_path: Path) -> None:
+    """It plans a graph for every new shape of rows, and is not deterministic. All commands do one of the two."""
+    folder = tiny.write_model(tmp_path)
+    for begin in (lambda: model_files.load_model(Model(path=str(folder))), lambda: prepare_process(Resources(), 0)):
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        begin()
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 LLAMA3 = {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 64}

@@ -106,7 +106,7 @@ def test_what_it_writes(trial_inputs: Any, run: Run, evaluated: Path, tmp_path: 
     )
     assert kept.keys() >= KEYS | {"versions", "commit", "model", "benchmark"}
     assert kept["model"]["fingerprint"] == model_files.fingerprint_model(Model(path=str(trial_inputs.target)))
-    assert kept["benchmark"]["dialect"] == "paper"
+    assert (kept["benchmark"]["dialect"], kept["precision"]) == ("paper", "fp32")
     assert kept["forget_quality"] == pytest.approx(math.log(kept["forget_quality_pvalue"]))
     assert f"forget quality (ln p) {kept['forget_quality']:.4f}" in done.stdout
     retain = json.loads(evaluated.read_text())

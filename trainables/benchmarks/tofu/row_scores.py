@@ -10,12 +10,17 @@ from trainables.benchmarks.base import Records, Row
 from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.tofu.aggregates import Reference
 from trainables.benchmarks.tofu.rows import RULES, DialectRules, make_dialect_encoder, read_evaluation_rows
+from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data.conversations import Encoder
 
 GENERATED_TOKENS = 200
 RESULT_COLUMNS = ("paraphrase_loss", "paraphrase_tokens", "perturbed_loss", "perturbed_tokens")
 RESULT_COLUMNS += ("rouge1_recall", "rougeL_recall")
+Encoded = tuple[list[tuple[str, int, Row]], list[list[Example]], list[tuple[int, ...]]]
+"""Rows with their task and place there, the encoded answers of each, and the prompts of the first of them."""
+_KEPT: dict[Any, Encoded] = {}
+"""What the last four evaluations in this process asked, by the content of rows and tokenizer."""
 
 
 def score_answers(
@@ -31,21 +36,19 @@ def score_answers(
 ) -> Records:
     """Return a record a question: summed losses and token counts of every answer, the generation and its ROUGE.
 
-    Of hold-out rows only the answer is scored. `asked_rows`, `encoder`: others than the benchmark's.
+    Of hold-out rows only the answer is scored. `asked_rows`, `encoder`: others than the benchmark's. Rows of a known
+    content are kept as tokens for the process's next evaluations.
     """
     from trainables.inference import greedy_answers, scoring
     from trainables.inference.padded_batch import pad_of
 
-    rules, encoder = RULES[benchmark.dialect], encoder or make_dialect_encoder(benchmark, tokenizer)
-    chosen = asked_rows or read_evaluation_rows(benchmark)
-    every = [(task, at, row) for task, found in chosen.items() for at, row in enumerate(found)]
-    asked = [[(row["question"], answer) for answer in _list_answers(task, row)] for task, _, row in every]
-    names = [f"{task} row {at + 1}" for (task, at, _), pairs in zip(every, asked, strict=True) for _ in pairs]
-    prompts = encoder.encode_prompts([row["question"] for task, _, row in every if generate and task != HOLDOUT])
-    encoded = iter(
-        encoder.encode([pair for pairs in asked for pair in pairs], max_length=rules.max_length, names=names)
-    )
-    groups = [[next(encoded) for _ in pairs] for pairs in asked]
+    rules, known = RULES[benchmark.dialect], benchmark.fingerprint and not (encoder or asked_rows)
+    encoder = encoder or make_dialect_encoder(benchmark, tokenizer)
+    if known:
+        every, groups, prompts = _encode_once(benchmark, encoder)
+    else:
+        every, groups, prompts = _encode_rows(benchmark, encoder, asked_rows or read_evaluation_rows(benchmark))
+    prompts = prompts if generate else []
     first, requested = [group[0] for group in groups], measures.requested_measures(benchmark)
     standardise = set()
     if "membership_min_k_plus_plus" in requested and every[-1][0] == HOLDOUT:
@@ -81,6 +84,28 @@ def score_answers(
         rows.append(record | measures.label_columns(answers[0], benchmark.dialect, example) | more)
     measures.score_rows(benchmark, rows, records)
     return records
+
+
+def _encode_once(benchmark: Benchmark, encoder: Encoder) -> Encoded:
+    """Return all rows as tokens, those of an earlier evaluation if its rows and its tokenizer had the same content."""
+    tokenizer = encoder.tokenizer
+    texts = (tokenizer.special_tokens_map, tokenizer.chat_template)
+    key = (benchmark, tokenizer.backend_tokenizer.to_str(), str(texts), encoder.ends)
+    if key not in _KEPT:
+        if len(_KEPT) == 4:
+            del _KEPT[next(iter(_KEPT))]
+        _KEPT[key] = _encode_rows(benchmark, encoder, read_evaluation_rows(benchmark))
+    return _KEPT[key]
+
+
+def _encode_rows(benchmark: Benchmark, encoder: Encoder, chosen: Mapping[str, Sequence[Row]]) -> Encoded:
+    every = [(task, at, row) for task, found in chosen.items() for at, row in enumerate(found)]
+    asked = [[(row["question"], answer) for answer in _list_answers(task, row)] for task, _, row in every]
+    names = [f"{task} row {at + 1}" for (task, at, _), pairs in zip(every, asked, strict=True) for _ in pairs]
+    prompts = encoder.encode_prompts([row["question"] for task, _, row in every if task != HOLDOUT])
+    pairs, length = [pair for pairs in asked for pair in pairs], RULES[benchmark.dialect].max_length
+    encoded = iter(encoder.encode(pairs, max_length=length, names=names))
+    return every, [[next(encoded) for _ in pairs] for pairs in asked], prompts
 
 
 def _list_answers(task: str, row: Row) -> list[str]:

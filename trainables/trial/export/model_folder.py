@@ -85,16 +85,18 @@ def verify(trial: Trial, result: Mapping[str, Any], folder: Path) -> dict[str, A
     """
     import torch
 
-    from trainables.training.runtime import device_name, prepare_process
+    from trainables.training.runtime import device_name, evaluation_tokens, prepare_process
 
     gpus = min(1.0, trial.resources.gpus) if torch.cuda.is_available() else 0.0
-    device = prepare_process(trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), trial.seed)
+    resources, run_on = trial.resources.model_copy(update={"ranks": 1, "gpus": gpus}), result["topology"]
+    device, verified_on = prepare_process(resources, trial.seed), device_name(gpus)
     precision = "fp32" if trial.task_vector else trial.resources.precision
     network, tokenizer = model_files.load_model(Model(path=str(folder)), precision, "--output")
-    reference, budget = setup.load_retain_evaluation(trial), trial.resources.evaluation_tokens
+    known = run_on.get("evaluation_tokens") if verified_on == run_on["device"] else None  # bf16 rounds by it
+    reference, budget = setup.load_retain_evaluation(trial), known or evaluation_tokens(resources, network.to(device))
     metrics, _ = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
-    wrong, verified_on = differences(result["metrics"], metrics), device_name(gpus)
-    if wrong and verified_on == result["topology"]["device"]:
+    wrong = differences(result["metrics"], metrics)
+    if wrong and verified_on == run_on["device"]:
         raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
     return {"verified_metrics": metrics, "verified_on": verified_on, "differences": wrong}
 

@@ -1,0 +1,141 @@
+"""How often a model, a tokenizer and a device are asked in an evaluation, and that its numbers do not depend on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tests.support import tiny
+from tests.support.families import PAD, PassCounter, answer_groups, generate, network, ragged_prompts
+from trainables.benchmarks import evaluation, tofu
+from trainables.benchmarks.tofu import row_scores
+from trainables.config.settings import Benchmark, Model
+from trainables.data import conversations
+from trainables.inference import scoring
+from trainables.training import model_files
+
+LLAMA = network("Llama")
+
+
+@pytest.mark.data
+def test_forget05_takes_few_passes_and_one_wave(tofu_data: Path, tofu_models: Path) -> None:
+    """Of 717 questions with up to seven answers, at 65,536 tokens, by a model whose answers go to their limits."""
+    tokenizer = model_files.load_tokenizer(Model(path=str(tofu_models / "full")))
+    model = tiny.network(layers=1, vocab_size=len(tokenizer), hidden_size=8, intermediate_size=8)
+    benchmark = Benchmark(data=str(tofu_data), split="forget05")
+    with PassCounter(model) as counted:
+        evaluation.evaluate(model, tokenizer, benchmark, None, token_budget=65536)
+    widths = [width for _, width in counted.passes]
+    decoding = widths.index(1)
+    asked = [row["question"] for rows in tofu.rows.read_evaluation_rows(benchmark).values() for row in rows]
+    prompts = tofu.rows.make_dialect_encoder(benchmark, tokenizer).encode_prompts(asked)
+    assert counted.passes[decoding - 1][0] == len(prompts) == 717
+    assert decoding - 1 <= 8
+    assert widths[decoding:] == [1] * (row_scores.GENERATED_TOKENS - min(map(len, prompts)) - 1)
+
+
+@pytest.fixture(scope="module")
+def taught(trained_inputs: Any) -> tuple[Any, Any, Benchmark]:
+    model, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
+    return model, tokenizer, Benchmark(data=str(trained_inputs.data), split=trained_inputs.split, measures=("all",))
+
+
+def test_numbers_do_not_depend_on_the_budget_nor_on_slices(taught: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer, benchmark = taught
+    expected, rows = evaluation.evaluate(model, tokenizer, benchmark, None, token_budget=65536)
+    monkeypatch.setattr(scoring, "LABELS_AT_ONCE", 7)
+    found, others = evaluation.evaluate(model, tokenizer, benchmark, None, token_budget=700)
+    known = {name: value for name, value in expected.items() if value is not None}
+    assert {name: found[name] for name in known} == pytest.approx(known, rel=1e-6, abs=1e-6)
+    assert len(known) > 20
+    assert [row["generation"] for row in others] == [row["generation"] for row in rows]
+
+
+def test_rows_are_encoded_once_in_a_process(taught: Any, trained_inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all models with a tokenizer of the same content, wherever it was loaded from."""
+    _, tokenizer, benchmark = taught
+    calls: Counter[str] = Counter()
+    encode = conversations.Encoder.encode
+
+    def count(encoder: Any, pairs: Any, **words: Any) -> Any:
+        calls["encode"] += 1
+        return encode(encoder, pairs, **words)
+
+    monkeypatch.setattr(conversations.Encoder, "encode", count)
+    known = benchmark.model_copy(update={"fingerprint": "files:of these rows", "measures": ()})
+
+    def evaluate(on: Benchmark) -> Any:
+        again, other = model_files.load_model(Model(path=str(trained_inputs.target)))
+        assert other is not tokenizer
+        return tofu.row_scores.score_answers(again, other, on, token_budget=4096)
+
+    assert evaluate(known) == evaluate(known)
+    assert calls["encode"] == 1
+    evaluate(known.model_copy(update={"limit": 2}))
+    evaluate(benchmark)
+    assert calls["encode"] == 3, "others, and those whose content is not known"
+
+
+def refuse_above(model: Any, tokens: int) -> Any:
+    """Let a model run out of memory in passes of more tokens."""
+
+    def check(_: Any, given: Any) -> None:
+        if given[0].numel() > tokens:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    return model.get_input_embeddings().register_forward_pre_hook(check)
+
+
+def test_a_pass_that_does_not_fit_is_made_in_halves(capsys: pytest.CaptureFixture[str]) -> None:
+    model, groups, (prompts, limits) = network("Llama"), answer_groups(1), ragged_prompts(16, seed=1)
+
+    def score_and_generate() -> Any:
+        scores = scoring.score_labels(model, groups, pad=PAD, token_budget=10**6)
+        losses = [one.losses for group in scores for one in group]
+        return losses, generate(model, prompts, limits, budget=10**6)
+
+    losses, texts = score_and_generate()
+    assert capsys.readouterr().err == ""
+    hook = refuse_above(model, 200)
+    again, found = score_and_generate()
+    assert found == texts
+    for one, other in zip(again, losses, strict=True):
+        assert one == pytest.approx(other, rel=1e-5)
+    assert "evaluation: out of memory, again with " in capsys.readouterr().err
+    hook.remove()
+    refuse_above(model, 5)
+    with pytest.raises(torch.OutOfMemoryError):
+        score_and_generate()
+
+
+class Looks(TorchFunctionMode):
+    """Counts calls for whose result the host waits on a GPU. Lists are made of what has been brought to the host."""
+
+    NAMES = frozenset("item cpu numpy nonzero masked_select unique __bool__ __int__ __float__".split())
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        picked = name == "__getitem__" and isinstance(args[1], torch.Tensor) and args[1].dtype == torch.bool
+        self.found[name] += picked or name in self.NAMES
+        return function(*args, **(kwargs or {}))
+
+
+def test_looks_at_the_device_are_those_of_a_pass_not_of_a_row_or_label() -> None:
+    counts = []
+    for size in (3, 30):
+        examples = [example for group in answer_groups(1, groups=size) for example in set(group)]
+        with Looks() as looks, PassCounter(LLAMA) as counted:
+            scoring.score_labels(LLAMA, [examples], pad=PAD, token_budget=10**6)
+        assert len(counted.passes) == 1
+        counts.append(+looks.found)
+    assert counts[0] == counts[1]
+    assert counts[0].total() <= 4
