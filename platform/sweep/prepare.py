@@ -108,7 +108,8 @@ def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage, print_line: 
             ray.get(task)
             print_line(f"{tasks[task][1]} (after {format_duration(time.monotonic() - begun)})")
         if not ended:
-            for line in describe_making(store, [tasks[task][0] for task in waiting]):
+            nothing = ["waiting for a process, or for a node with free CPUs or GPUs (`ray status` tells what is free)"]
+            for line in describe_making(store, [tasks[task][0] for task in waiting]) or nothing:
                 print_line(line)
 
 
