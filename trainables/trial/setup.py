@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 
@@ -30,6 +31,10 @@ CPU_TOKENS = 1024
 """About so many tokens of a pass stay in a CPU's caches (docs/LOG.md, 2026-11-24: up to 1.4 times as fast)."""
 RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""
+
+
+KEPT_SHARE = 1 / 8
+"""A process keeps a model that takes at most this part of the machine's free memory: other GPUs' processes do, too."""
 
 
 def check_inputs(trial: Trial) -> None:
@@ -80,6 +85,26 @@ def _load_examples(
 
 
 _keep_examples = lru_cache(maxsize=4)(_load_examples)
+
+
+def load_target(target: Model, precision: str, resources: Resources, device: torch.device) -> tuple[Any, Any]:
+    """Return the target model and its tokenizer; one is kept as loaded for the process's next trials, like rows.
+
+    Each trial gets a copy, so that nothing that it does to its model reaches the next; none is kept if memory is short.
+    """
+    known = target.fingerprint is not None and resources.ranks == 1
+    network, tokenizer = (_keep_target if known else model_files.load_model)(target, precision)
+    if not known or network.get_memory_footprint() > KEPT_SHARE * psutil.virtual_memory().available:
+        _keep_target.cache_clear()
+        return network.to(device), tokenizer
+    copies: dict[int, Any] = {
+        id(weight): torch.nn.Parameter(weight.detach().to(device, copy=True), weight.requires_grad)
+        for weight in network.parameters()
+    }
+    return copy.deepcopy(network, copies).to(device), tokenizer
+
+
+_keep_target = lru_cache(maxsize=1)(model_files.load_model)
 
 
 def make_task(
