@@ -33,10 +33,6 @@ RMU_WEIGHTS = "mlp.down_proj.weight"
 """RMU trains these of its layer and the two before it, as its authors do."""
 
 
-KEPT_SHARE = 1 / 8
-"""A process keeps a model that takes at most this part of the machine's free memory: other GPUs' processes do, too."""
-
-
 def check_inputs(trial: Trial) -> None:
     """Raise InputError if data or weights have changed since the trial was planned, or no pass measures its bar."""
     check_runnable(trial)
@@ -94,7 +90,8 @@ def load_target(target: Model, precision: str, resources: Resources, device: tor
     """
     known = target.fingerprint is not None and resources.ranks == 1
     network, tokenizer = (_keep_target if known else model_files.load_model)(target, precision)
-    if not known or network.get_memory_footprint() > KEPT_SHARE * psutil.virtual_memory().available:
+    room = psutil.virtual_memory().available / 8  # the processes of other GPUs keep theirs, too
+    if not known or network.get_memory_footprint() > room:
         _keep_target.cache_clear()
         return network.to(device), tokenizer
     copies: dict[int, Any] = {

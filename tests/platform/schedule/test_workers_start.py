@@ -63,6 +63,6 @@ def test_processes_that_cannot_start_end_the_sweep_with_the_end_of_their_log(
     *log, resume = done.stdout.partition("Ray failed: ")[2].splitlines()
     assert done.stdout.count("waiting for Ray to start a process on ") == 1
     assert log[0].startswith("no process started within 60 s on ")
-    assert "ModuleNotFoundError: import of ray halted; None in sys.modules" in log
+    assert any(line.startswith("ModuleNotFoundError: ") for line in log)
     assert resume.startswith("go on with: python -m platform.sweep tofu_tiny ")
     assert resume.endswith(" --resume")
