@@ -35,10 +35,14 @@ def set_ray_environment(address: str | None) -> None:
     os.environ.update({name: value for name, value in RAY_SETTINGS.items() if name not in os.environ})
     if resolve_address(address) == LOCAL:
         make_token()
+        # Processes ahead of any work lack the settings of a start, and `init` waits without end if they cannot start.
+        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         os.environ.update({name: value for name, value in NO_METRICS.items() if name not in os.environ})
         if "RAY_TMPDIR" not in os.environ:
             os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="unlearn-", dir="/tmp")  # sockets need short paths
+    else:
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of 40 s each, 20 by default, where no Ray answers
 
 
 def resolve_address(address: str | None) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import ray
 import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from platform.schedule import capacity
 from platform.schedule.capacity import Growth
@@ -27,6 +29,8 @@ KUBERAY = "RAY_CLUSTER_NAME"
 """Set by KubeRay in its pods."""
 PATIENCE = 120.0
 """Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
+CONNECT_SECONDS, TOLD_SECONDS, START_SECONDS = 10.0, 10.0, 60.0
+"""How long an address may take to accept a connection; a node's first process until it is told of, and at most."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,12 @@ def start_session(address: str | None) -> Growth:
     """Join the cluster at `address`, or start one here; return what it may add. Raises InputError or RayError."""
     place = resolve_address(address)
     on_terminate = signal.getsignal(signal.SIGTERM)
-    env = {"PYTHONPATH": str(provenance.ROOT), **{name: os.environ[name] for name in RAY_SETTINGS}}
+    path = f"{provenance.ROOT}{os.pathsep}${{PYTHONPATH}}"  # Ray fills in the node's, which may bring packages
+    env = {"PYTHONPATH": path, **{name: os.environ[name] for name in RAY_SETTINGS}}
+    host, _, port = place.removeprefix("ray://").rpartition(":")
     try:
+        if host:  # Ray itself would ask for 14 minutes where nobody listens
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
         with contextlib.chdir(provenance.ROOT):  # workers import from this folder before any other
             ray.init(
                 address=place,
@@ -52,9 +60,9 @@ def start_session(address: str | None) -> Growth:
                 include_dashboard=False if place == LOCAL else None,
                 num_cpus=capacity.count_cpus() if place == LOCAL else None,
             )
-    except ConnectionError as error:
-        raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error
     except Exception as error:  # Ray raises no narrower one where its processes take too long to start
+        if place != LOCAL and isinstance(error, OSError | ValueError | OverflowError):
+            raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error
         raise ray.exceptions.RayError(f"it did not start ({error})") from error
     signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler ends the process without a word
     mine = ray.get_runtime_context().get_node_id()
@@ -74,6 +82,27 @@ def wait_for_nodes(growth: Growth, print_line: Callable[[str], None]) -> None:
             print_line(f"waiting for the cluster's nodes: {existing} of {expected} are there")
             waiting = True
         time.sleep(1.0)
+
+
+def check_workers(print_line: Callable[[str], None]) -> None:
+    """Start a process on every node that is there. Raises RayError if none starts: Ray would wait without end."""
+    hosts = {}
+    for node in (node for node in ray.nodes() if node["Alive"]):
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        task = ray.remote(provenance.now).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+        hosts[task.remote()] = node["NodeManagerAddress"]
+    started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=TOLD_SECONDS)
+    if waiting:
+        print_line(f"waiting for Ray to start a process on {', '.join(hosts[one] for one in waiting)}")
+        started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=START_SECONDS - TOLD_SECONDS)
+    if waiting:
+        problem = f"no process started within {START_SECONDS:.0f} s on {', '.join(hosts[one] for one in waiting)}"
+        if not started:
+            session = ray.get_runtime_context().get_session_name()
+            log = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", session, "logs", "raylet.err")
+            end = log.read_text(errors="replace").splitlines()[-12:] if log.is_file() else ["(it is not here)"]
+            raise ray.exceptions.RayError("\n".join([f"{problem}. The end of {log}:", *end]))
+        print_line(f"warning: {problem}; trials wait for other nodes")
 
 
 def place_trials(

@@ -108,8 +108,8 @@ def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage, print_line: 
             ray.get(task)
             print_line(f"{tasks[task][1]} (after {format_duration(time.monotonic() - begun)})")
         if not ended:
-            for line in describe_making(store, [tasks[task][0] for task in waiting]):
-                print_line(line)
+            lines = describe_making(store, [tasks[task][0] for task in waiting])
+            print_line("\n".join(lines) or "waiting for free CPUs or GPUs (`ray status` tells what is free)")
 
 
 def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:

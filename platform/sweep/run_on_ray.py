@@ -15,7 +15,7 @@ from ray.tune.execution import class_cache
 from rich.console import Console
 
 from platform.schedule.ray_failures import RETRIES, RayletWatch, RetryReset, survive_memory_kills
-from platform.schedule.ray_session import Placement, place_trials, start_session, wait_for_nodes
+from platform.schedule.ray_session import Placement, check_workers, place_trials, start_session, wait_for_nodes
 from platform.schedule.searcher import Queue, Studies
 from platform.schedule.study import Study, read_goals
 from platform.state import manifest
@@ -43,6 +43,7 @@ def run(state: SweepState, store: Storage, command: str, stopper: Stopper, optio
     try:
         growth = start_session(options.address)
         wait_for_nodes(growth, print_line)
+        check_workers(print_line)
         placement = place_trials(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch(plan.hub, store, print_line)
         with stopper.preparing(gpus):
@@ -60,9 +61,9 @@ def run(state: SweepState, store: Storage, command: str, stopper: Stopper, optio
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
-        print_line(f"preparation failed:\n{error}")
+        print_line(f"preparation failed:\n{error}\ngo on with: {resume_command(command)}")
     except ray.exceptions.RayError as error:
-        print_line(f"Ray failed: {error}; go on with {resume_command(command)}")
+        print_line(f"Ray failed: {error}\ngo on with: {resume_command(command)}")
     finally:
         ray.shutdown()
     return None

@@ -107,7 +107,7 @@ class TrialRun:
             steps = StepSelection(trial, self.store, self.weights, tokenizer, reference, self.report)
             yield from self._evaluate(network, steps, together=False)
             return
-        network, tokenizer = model_files.load_model(trial.target, trial.resources.precision)
+        network, tokenizer = setup.load_target(trial.target, trial.resources.precision, trial.resources, device)
         if trial.calibration.targets:
             weights_on_disk.open_weights(trial.target).check_names(network)
         task = setup.make_task(trial, network, tokenizer, device, record.micro_batch)
@@ -151,8 +151,8 @@ class TrialRun:
         if dist.get_rank() > 0:
             return None, None
         release_memory()
-        network, tokenizer = model_files.load_model(target)
-        move_along(network.to(device), folder, vector.stg or vector.strength or 0.0)
+        network, tokenizer = setup.load_target(target, "fp32", trial.resources, device)
+        move_along(network, folder, vector.stg or vector.strength or 0.0)
         return network, tokenizer
 
     def _train(

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 
@@ -80,6 +81,27 @@ def _load_examples(
 
 
 _keep_examples = lru_cache(maxsize=4)(_load_examples)
+
+
+def load_target(target: Model, precision: str, resources: Resources, device: torch.device) -> tuple[Any, Any]:
+    """Return the target model and its tokenizer; one is kept as loaded for the process's next trials, like rows.
+
+    Each trial gets a copy, so that nothing that it does to its model reaches the next; none is kept if memory is short.
+    """
+    known = target.fingerprint is not None and resources.ranks == 1
+    network, tokenizer = (_keep_target if known else model_files.load_model)(target, precision)
+    room = psutil.virtual_memory().available / 8  # the processes of other GPUs keep theirs, too
+    if not known or network.get_memory_footprint() > room:
+        _keep_target.cache_clear()
+        return network.to(device), tokenizer
+    copies: dict[int, Any] = {
+        id(weight): torch.nn.Parameter(weight.detach().to(device, copy=True), weight.requires_grad)
+        for weight in network.parameters()
+    }
+    return copy.deepcopy(network, copies).to(device), tokenizer
+
+
+_keep_target = lru_cache(maxsize=1)(model_files.load_model)
 
 
 def make_task(

@@ -1,0 +1,68 @@
+"""What a sweep says where Ray's processes or a cluster's address do not answer, and which packages processes have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.support.environment import RunModule, clean_environment
+from tests.support.ports import free_port
+from tests.support.small_sweep import Small
+
+SITE = next(path for path in sys.path if (Path(path) / "ray" / "__init__.py").is_file())
+"""Where the packages of these tests are."""
+CHECK = "from platform.schedule import ray_environment as e; e.set_ray_environment(None)\n"
+CHECK += "from platform.schedule import ray_session as s; s.start_session(None); s.check_workers(print)\n"
+
+
+def test_packages_that_come_by_pythonpath_reach_rays_processes(tmp_path: Path, root: Path) -> None:
+    """As modules of a cluster's software come: the Python that runs has no packages of its own."""
+    venv.create(tmp_path / "bare", with_pip=False)
+    python = tmp_path / "bare" / "bin" / "python"
+    done = subprocess.run(
+        [python, "-c", CHECK + "import ray; print(ray.cluster_resources()['CPU'])"],
+        cwd=root,
+        env=clean_environment(PYTHONPATH=SITE),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert float(done.stdout.splitlines()[-1]) >= 1
+
+
+@pytest.mark.parametrize("port", [None, 70000], ids=["dead", "no port"])
+def test_an_address_where_nothing_answers_is_refused_at_once(
+    small: Small, tmp_path: Path, run_module: RunModule, port: int | None
+) -> None:
+    address, begun = f"127.0.0.1:{port or free_port()}", time.monotonic()
+    arguments = ("tofu_tiny", *small.flags(), "--storage", tmp_path, "--address", address)
+    done = run_module("platform.sweep", *arguments, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: --address: no Ray cluster answers at '{address}' (")
+    assert time.monotonic() - begun < 60
+
+
+@pytest.mark.faults
+def test_processes_that_cannot_start_end_the_sweep_with_the_end_of_their_log(
+    small: Small, tmp_path: Path, run_module: RunModule
+) -> None:
+    """A package is missing for Ray's processes of tasks alone."""
+    (tmp_path / "broken").mkdir()
+    hidden = "import sys\nif any('default_worker' in word for word in sys.orig_argv):\n    sys.modules['ray'] = None\n"
+    (tmp_path / "broken" / "sitecustomize.py").write_text(hidden)
+    arguments = ("tofu_tiny", *small.flags(), "--storage", tmp_path / "runs")
+    done = run_module("platform.sweep", *arguments, timeout=300, PYTHONPATH=str(tmp_path / "broken"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    *log, resume = done.stdout.partition("Ray failed: ")[2].splitlines()
+    assert done.stdout.count("waiting for Ray to start a process on ") == 1
+    assert log[0].startswith("no process started within 60 s on ")
+    assert any(line.startswith("ModuleNotFoundError: ") for line in log)
+    assert resume.startswith("go on with: python -m platform.sweep tofu_tiny ")
+    assert resume.endswith(" --resume")
