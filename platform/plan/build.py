@@ -78,8 +78,7 @@ def make_plan(
     problems.collect(_check_sequence, spaces, strategy)
     studied = (budget or DEFAULT_BUDGET) if strategy == "optuna" else None
     trials = _follow(list_trials(spaces, sweep, strategy), store)
-    planned = {space.study: min(studied, space.size or studied) for space in spaces} if studied else {}
-    shape, costs = _check_trials(sweep, trials, models, problems, planned)
+    shape, costs = _check_trials(sweep, trials, models, problems)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = models.order_recipes({ref.model.path for ref in references})
@@ -186,7 +185,7 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: Refere
 
 
 def _check_trials(
-    sweep: Sweep, trials: list[Trial], models: ModelRecipes, problems: Problems, planned: dict[str, int]
+    sweep: Sweep, trials: list[Trial], models: ModelRecipes, problems: Problems
 ) -> tuple[Shape | None, Budget]:
     """Return the trials' model's sizes and their costs. Raises InputError with every problem."""
     for trial in trials:
@@ -198,7 +197,7 @@ def _check_trials(
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
         problems.collect(custom.load_part, name, "Rectifier")
     shape = find_shape(sweep, trials, models.recipes)
-    costs = estimate_budget(sweep, trials, shape, planned)
+    costs = estimate_budget(sweep, trials, shape)
     problems.collect(costs.check_fits)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         points = kinds.find(benchmark.name).forget_points(benchmark)
