@@ -8,14 +8,17 @@ from typing import Any
 
 from trainables.config.settings import Value
 
-PLANNING = ("checkpoint_every", "gpu_memory", "gpu_name")
+PLANNING = ("checkpoint_every", "gpu_memory", "gpu_name", "share_gpus")
 """Resources that change no number, and so no id."""
 
 
 def drop_planning(identified: dict[str, Any]) -> None:
-    """Remove resources that change no number from what `hashed_part` returned, and `resources` if none are left."""
+    """Remove resources that change no number from what `hashed_part` returned; a part of a GPU counts as a whole."""
+    resources = identified.get("resources", {})
     for name in PLANNING:
-        identified.get("resources", {}).pop(name, None)
+        resources.pop(name, None)
+    if "gpus" in resources:
+        resources["gpus"] = max(1.0, resources["gpus"])
     if not identified.get("resources", True):
         del identified["resources"]
 
