@@ -158,5 +158,4 @@ def share_gpu(plan: Plan, address: str | None) -> Resources:
         room = memory / (HOST_BYTES + 2 * WIDTH[wanted.precision] * plan.shape.parameters)
         cpus, trials = count_cpus() / gpus / max(HOST_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
         most = min(MOST, USABLE * size * 1e9 / largest.fit.peak.total, cpus, room, trials)
-    chosen = {"share_gpus": False, "gpus": 1 / max(1, int(most)), "gpu_memory": size}
-    return wanted.model_copy(update=chosen)
+    return wanted.model_copy(update={"share_gpus": False, "gpus": 1 / max(1, int(most))})

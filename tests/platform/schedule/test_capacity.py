@@ -138,53 +138,23 @@ def test_on_kuberay_max_concurrent_says_how_many_trials_nodes_are_asked_for(monk
 
 
 @pytest.mark.parametrize(
-    ("gpu", "cpus", "said"),
-    [
-        ("auto", 16, "4 trials run side by side on each GPU (0.0 GB of 80 GB each)"),
-        ("auto", 6, "3 trials run side by side on each GPU (0.0 GB of 80 GB each)"),
-        ("auto", 3, None),
-        ("0.5", 16, "2 trials run side by side on each GPU (0.0 GB of 80 GB each)"),
-        ("1", 16, None),
-    ],
+    ("gpu", "cpus", "room", "count"),
+    [("auto", 16, 900, 4), ("auto", 6, 900, 3), ("auto", 3, 900, 1), ("auto", 16, 2.2, 2), ("0.5", 16, 900, 2)],
 )
 def test_small_trials_share_a_gpu(
-    gpu: str, cpus: int, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: str, cpus: int, room: float, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many as have two CPUs, four at most; what a person asks for stays. No id tells a part from a whole GPU."""
+    """As many as have two CPUs and `room` for the largest; what a person asks for stays, and so do ids."""
     monkeypatch.setattr(capacity, "count_local_gpus", lambda: 1)
     monkeypatch.setattr(capacity, "count_cpus", lambda: cpus)
-    files = tiny.own(tmp_path / "own")
-    settings = own_rows.settings(tiny.write_model(tmp_path / "model"), files)
-    settings += ["resources.gpu_memory=80", "resources.precision=bf16"]
-    typed = [word for one in settings for word in ("--set", one)]
-    command = ("own", *typed, "--dry-run", "--storage", tmp_path / "runs", "--set")
-    lines = in_process(*command, f"resources.gpus={gpu}").stdout.splitlines()
-    assert [line for line in lines if "side by side" in line] == ([] if said is None else [said])
-    found, whole = (json.loads(in_process(*command, f"resources.gpus={one}", "--json").stdout) for one in (gpu, "1"))
-    assert (found["trials"], found["hash"]) == (whole["trials"], whole["hash"])
-
-
-def test_no_more_trials_share_a_gpu_than_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial with its whole batch in a pass fits a third of this memory, and less would cut the batch."""
-    monkeypatch.setattr(capacity, "count_local_gpus", lambda: 1)
-    monkeypatch.setattr(capacity, "count_cpus", lambda: 16)
     settings = own_rows.settings(tiny.write_model(tmp_path / "model"), tiny.own(tmp_path / "own"))
     typed = [word for one in settings for word in ("--set", one)]
-    command = (
-        "own",
-        *typed,
-        "--dry-run",
-        "--json",
-        "--storage",
-        tmp_path / "runs",
-        "--set",
-        "resources.gpus=auto",
-        "--set",
-    )
-    most = max(
-        need["total_bytes"] for need in json.loads(in_process(*command, "resources.gpu_memory=80").stdout)["memory"]
-    )
-    fitting = json.loads(in_process(*command, f"resources.gpu_memory={3.2 * most / 0.92 / 1e9}").stdout)
-    assert fitting["resources"]["gpus"] == pytest.approx(1 / 3)
-    tight = json.loads(in_process(*command, f"resources.gpu_memory={1.5 * most / 0.92 / 1e9}").stdout)
-    assert tight["resources"]["gpus"] == 1
+    command = ("own", *typed, "--dry-run", "--storage", tmp_path / "runs", "--set")
+    whole = json.loads(in_process(*command, "resources.gpus=1", "--json").stdout)
+    size = max(need["total_bytes"] for need in whole["memory"]) * room / 0.92 / 1e9
+    command = (*command, f"resources.gpu_memory={size}", "--set", f"resources.gpus={gpu}")
+    found = json.loads(in_process(*command, "--json").stdout)
+    assert found["resources"]["gpus"] == pytest.approx(1 / count)
+    assert (found["trials"], found["hash"]) == (whole["trials"], whole["hash"])
+    said = f"{count} trials run side by side on each GPU"
+    assert any(line.startswith(said) for line in in_process(*command).stdout.splitlines()) == (count > 1)
