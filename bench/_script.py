@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from trainables.common import provenance
 from trainables.common.provenance import ROOT
 
@@ -34,11 +32,6 @@ def _new_file(text: str) -> Path:
     if not Path(text).absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"no folder {Path(text).parent}")
     return Path(text)
-
-
-def numbers(text: str) -> list[int]:
-    """Read `1,2` as an option's value."""
-    return [int(part) for part in text.split(",")]
 
 
 def run(
@@ -68,10 +61,11 @@ def hardware(device: str = "cpu") -> str:
     return f"{os.cpu_count()} cores, {os.uname().machine}, {torch.backends.cpu.get_cpu_capability()}"
 
 
-def report(file: Path | None, rows: Sequence[Mapping[str, Any]], **facts: Any) -> None:
-    """Print the rows as columns; write them where a file is named, each with facts, cores, versions and commit."""
-    rows = [{**facts, **row} for row in rows]
-    print(pd.DataFrame(rows).T.to_string(header=False, float_format="{:.4g}".format))
+def report(file: Path | None, rows: Sequence[Mapping[str, Any]], *, start: int = 0, **facts: Any) -> None:
+    """Print each row from `start` on; write all where a file is named, each with facts, cores, versions and commit."""
+    for row in rows[start:]:
+        known = ((name, f"{value:.4g}" if isinstance(value, float) else value) for name, value in row.items())
+        print(", ".join(f"{name} {value}" for name, value in known if value is not None), flush=True)
     if file:
-        known = {"cores": os.cpu_count(), **provenance.stamp()}
-        file.write_text(json.dumps([{**row, **known} for row in rows], indent=2) + "\n", encoding="utf-8")
+        more = {**facts, "cores": os.cpu_count(), **provenance.stamp()}
+        file.write_text(json.dumps([{**row, **more} for row in rows], indent=2) + "\n", encoding="utf-8")

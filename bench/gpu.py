@@ -1,14 +1,19 @@
-"""A 1B Llama of random weights in bf16 on one GPU: rectification, utilisation, memory against the plan, evaluation.
+"""What a GPU does here, in at most eight minutes: steps, evaluations, a trial of a real model, the GPU's tests.
 
-`python bench/gpu.py [--json FILE]` from the root; `--device cpu --size tiny` rehearses it where there is no GPU.
+`python bench/gpu.py [--json FILE] [--model DIR]` from the root; `--quick` rehearses it, small, on the CPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import _script, rectify
 from trainables.benchmarks import evaluation
 from trainables.common import cli
-from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Shape, Training
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
 from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
 from trainables.methods import rectifiers
@@ -27,55 +32,74 @@ from trainables.training import engine, memory, model_files
 from trainables.training.runtime import device_memory, evaluation_tokens, prepare_process, release_memory
 from trainables.workers import shared_artifacts
 
+Row = dict[str, Any]
 FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
 FIELDS += ("num_attention_heads", "num_key_value_heads", "tie_word_embeddings")
-SIZES: dict[str, dict[str, Any]] = {
-    "1b": dict(zip(FIELDS, (128256, 2048, 8192, 16, 32, 8, True), strict=True)),
-    "tiny": dict(zip(FIELDS, (600, 64, 128, 2, 4, 2, True), strict=True)),
+LLAMA_1B, TINY = (128256, 2048, 8192, 16, 32, 8, True), (600, 64, 128, 2, 4, 2, True)
+SPLIT = "forget05"
+GRU_BYTES = 20
+"""Of a parameter, which GRU moves in a step in bf16: average 10, products 6, what the optimizer reads 4."""
+TABLE = {
+    "plain_seconds": ("plain step, {parameters:,} parameters, {tokens_per_step:,} tokens", "{:.3f} s"),
+    "utilisation": ("of it, share of the dense bf16 peak", "{:.1%}"),
+    "ratio": ("rectified (GRU) over plain step", "{:.2f}"),
+    "planned_over_peak": ("planned over measured peak memory", "{:.2f}"),
+    "left_bytes": ("left when both are closed", "{:,} bytes"),
+    "evaluation_seconds": ("evaluation of {evaluation_rows} rows by it, each to its limit", "{:.1f} s"),
+    "process_seconds": ("trial of {model} on forget05, NPO with GRU, its process as a whole", "{:.1f} s"),
+    "first_work_seconds": ("from a sweep's command to its first work", "{:.1f} s"),
+    "warm_seconds": ("the sweep's second trial of {model}", "{:.1f} s"),
+    "ratio_of_peer": ("evaluation by open-unlearning over ours", "{:.2f}"),
+    "tests": ("tests that need a GPU", "{}"),
 }
-"""`1b`: the sizes of Llama-3.2-1B."""
-RATIO_BAR = 1.08
-NO_GPU = "error: no CUDA device here; rehearse on the CPU with: python bench/gpu.py --device cpu --size tiny"
+"""Lines of README's table by the key of the rows that have each: what it is, and how its value is written."""
 
 
-def configuration(options: argparse.Namespace) -> Trial:
-    """Return what the plan is asked about: GA with GRU on one rank, all weights trained."""
-    return Trial(
-        method="ga",
-        rectifier=Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU),
-        target=Model(path="random"),
-        training=Training(lr=1e-6, epochs=10**6, batch_size=options.rows),
-        resources=Resources(gpus=float(options.device == "cuda"), precision="bf16", engine=options.engine),
-    )
+def make_network(options: argparse.Namespace) -> tuple[Any, torch.device]:
+    """Return a Llama of random weights in bf16, and its device."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    device = prepare_process(options.resources, rectify.SEED)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # as for every model that is loaded
+    sizes: Any = {
+        **dict(zip(FIELDS, TINY if options.quick else LLAMA_1B, strict=True)),
+        "max_position_embeddings": 1024,
+    }
+    with torch.device(device):
+        network: Any = LlamaForCausalLM(LlamaConfig(**sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2))
+    return network.to(getattr(torch, model_files.DTYPES["bf16"])), device
 
 
-def steps(
-    options: argparse.Namespace, network: Any, shape: Shape, device: torch.device, operations: int
-) -> dict[str, Any]:
+def measure_step(options: argparse.Namespace) -> Iterator[Row]:
     """Time plain and rectified steps (bench/rectify.py), and set the peak of their memory beside the plan's."""
-    asked = configuration(options)
-    plan = memory.fit(asked, shape, options.length, device_memory(device))
+    network, device = make_network(options)
+    shape, on_gpu = memory.shape_of(network.config.to_dict()), device.type == "cuda"
+    assert shape is not None, "a Llama's configuration has all sizes"
+    training = rectify.TRAINING.model_copy(update={"batch_size": options.rows})
+    rule = Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU)
+    asked = {"method": "ga", "rectifier": rule, "target": Model(path="random"), "training": training}
+    plan = memory.fit(Trial(**asked, resources=options.resources), shape, options.length, device_memory(device))
     both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
-    ours = rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU)
-    task = rectify.make_task(both, asked.training, ours, plan.micro_batch)
-    runner = engine.create_engine(network.train(), asked.training, asked.resources)
+    gru = rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU)
+    task = rectify.make_task(both, training, gru, plan.micro_batch)
+    operations = 2 * options.rows * count_operations(network, options.length)
+    runner = engine.create_engine(network.train(), training, options.resources)
     found = rectify.measure(runner, task, options.repeats)
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
     runner.close()
-    tokens, seconds = 2 * options.rows * options.length, found["plain_seconds"]
-    top = options.peak and options.peak * 1e12
-    return {
+    del network, runner, task
+    release_memory()
+    yield {
         **found,
-        "ratio_bar": RATIO_BAR,
-        "micro_batch": plan.micro_batch,
-        "tokens_per_step": tokens,
-        "tokens_per_second": tokens / seconds,
+        "parameters": shape.parameters,
+        "tokens_per_step": 2 * options.rows * options.length,
         "flops_per_step": operations,
-        "peak_flops": top,
-        "utilisation": None if top is None else operations / seconds / top,
+        "utilisation": options.peak and operations / found["plain_seconds"] / options.peak / 1e12,
+        "rectification_bytes": GRU_BYTES * shape.parameters,
         "planned_bytes": plan.peak.training,
         "peak_bytes": peak,
-        "planned_over_peak": None if peak is None else plan.peak.training / peak,
+        "planned_over_peak": plan.peak.training / peak if peak else None,
+        "left_bytes": torch.cuda.memory_allocated(device) if on_gpu else None,
     }
 
 
@@ -85,92 +109,150 @@ def count_operations(network: Any, length: int) -> int:
     A forward pass has two for each weight of a matrix and token, and four for each layer, pair of tokens and column of
     the heads; a backward pass has twice as many. PyTorch's counter refuses grouped heads on CUDA.
     """
-    config = network.config
-    matrices = [part for part in network.modules() if isinstance(part, torch.nn.Linear)]
-    weights = sum(part.weight.numel() for part in matrices)
-    attention = 4 * config.num_hidden_layers * length**2 * config.hidden_size
-    return 3 * (2 * length * weights + attention)
+    weights = sum(part.weight.numel() for part in network.modules() if isinstance(part, torch.nn.Linear))
+    return 3 * (2 * length * weights + 4 * network.config.num_hidden_layers * length**2 * network.config.hidden_size)
 
 
-def evaluate(options: argparse.Namespace, network: Any, device: torch.device) -> dict[str, Any]:
-    """Time all metrics of a split. A random model seldom ends an answer: generations run to their limit."""
-    if options.data is None:
-        return {"evaluation_seconds": None}
-    benchmark = Benchmark(data=options.data, split=options.split, limit=options.limit)
-    recipe = Recipe(
-        vocabulary=min(32000, network.config.vocab_size),
-        data=options.data,
-        data_fingerprint="bench",
-        configs=("full",),
-        template="llama2",
-        training=Training(max_length=512),
-    )
-    tokenizer = shared_artifacts.learn_tokenizer(recipe)
-    started = time.perf_counter()
-    budget = evaluation_tokens(configuration(options).resources, network)
-    _, records = evaluation.evaluate(network.eval(), tokenizer, benchmark, None, token_budget=budget)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return {
-        "evaluation_seconds": time.perf_counter() - started,
-        "evaluation_rows": len(records),
-        "evaluation_tokens": budget,
-        "evaluation_split": options.split,
-        "evaluation_limit": options.limit,
-    }
+def measure_evaluation(options: argparse.Namespace) -> Iterator[Row]:
+    """Time all metrics of some rows. A random model seldom ends an answer: generations run to their limit."""
+    network, device = make_network(options)
+    source = {"data": options.data, "data_fingerprint": "bench", "configs": ("full",), "template": "llama2"}
+    vocabulary, training = min(32000, network.config.vocab_size), Training(max_length=512)
+    recipe = Recipe(**source, vocabulary=vocabulary, training=training)
+    tokenizer, budget = shared_artifacts.learn_tokenizer(recipe), evaluation_tokens(options.resources, network)
+    for limit in options.limits:
+        benchmark = Benchmark(data=options.data, split=SPLIT, limit=limit)
+        started = time.perf_counter()
+        _, records = evaluation.evaluate(network.eval(), tokenizer, benchmark, None, token_budget=budget)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        yield {"evaluation_rows": len(records), "evaluation_seconds": time.perf_counter() - started}
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    from transformers import LlamaConfig, LlamaForCausalLM
+def measure_trial(options: argparse.Namespace) -> Iterator[Row]:
+    """Time a trial of a real model in a process of its own, then two of a sweep, one after the other in a worker."""
+    if options.model is None:
+        return
+    device = {} if options.quick else {"gpus": 1, "precision": "bf16"}
+    steps, limit = (2, 2) if options.quick else (35, 300)
+    trial = {"method": "npo", "rectifier": {"name": "gru", "gamma": 0.8}, "target": str(options.model)}
+    trial |= {"benchmark": {"data": options.data, "split": SPLIT, "template": options.template, "limit": limit}}
+    trial |= {"training": {"lr": 1e-5, "batch_size": 32, "max_steps": steps}, "resources": device}
+    settings: Row = {side: f"{options.data}/{name}.json" for side, name in (("forget", SPLIT), ("retain", "retain95"))}
+    settings |= {"target": options.model, "training.max_steps": steps, "training.eval_every": "none", "seed": "0,1"}
+    settings |= {"benchmark.limit": limit, "benchmark.template": options.template}
+    settings |= {f"resources.{name}": value for name, value in device.items()}
+    typed = [word for path, value in settings.items() for word in ("--set", f"{path}={value}")]
+    typed += ["--only", "method=npo", "--only", "rectifier.name=gru", "--strategy", "paper", "--keep", "none"]
+    with tempfile.TemporaryDirectory() as folder:
+        place, first = Path(folder), None
+        (place / "trial.json").write_text(json.dumps(trial))
+        seconds, _ = _script.run("-m", "trainables.run", place / "trial.json", "--storage", place / "alone")
+        yield {"model": options.model.name, "process_seconds": seconds}
+        command = [sys.executable, "-m", "platform.sweep", "own", *typed, "--max-concurrent", "1", "--storage", folder]
+        started = time.perf_counter()
+        with subprocess.Popen(command, cwd=_script.ROOT, stdout=subprocess.DEVNULL) as sweep:
+            try:
+                while sweep.poll() is None:
+                    if first is None and any(place.glob("shared/making/*")):  # a loaded model begins to be evaluated
+                        first = time.perf_counter() - started
+                    time.sleep(0.05)
+            finally:
+                sweep.terminate()
+        files = sorted(place.glob("trials/*/result.json"), key=lambda file: file.stat().st_mtime)
+        cold, warm = (json.loads(file.read_text())["seconds"]["total"] for file in files)
+        yield {"model": options.model.name, "first_work_seconds": first, "cold_seconds": cold, "warm_seconds": warm}
 
-    device = prepare_process(configuration(options).resources, rectify.SEED)
-    sizes = {**SIZES[options.size], "max_position_embeddings": 1024}
-    config = LlamaConfig(**sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2)  # type: ignore[arg-type]
-    shape = memory.shape_of(config.to_dict())
-    if shape is None:
-        raise AssertionError("a Llama's configuration has all sizes")
-    with torch.device(device):
-        network: Any = LlamaForCausalLM(config)
-    network.to(getattr(torch, model_files.DTYPES["bf16"]))
-    found = {"size": options.size, "parameters": sum(parameter.numel() for parameter in network.parameters())}
-    operations = 2 * options.rows * count_operations(network, options.length)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-    found |= steps(options, network, shape, device, operations) | evaluate(options, network, device)
-    del network
+
+def run_tests(options: argparse.Namespace) -> Iterator[Row]:
+    """Run the tests that need a GPU, or only list them."""
+    _, said = _script.run("-m", "pytest", "-q", "-m", "gpu", *(["--collect-only"] if options.quick else []))
+    yield {"tests": said.strip().splitlines()[-1]}
+
+
+def compare_peers(options: argparse.Namespace) -> Iterator[Row]:
+    """Time open-unlearning's evaluation beside ours, where its checkout is named."""
+    if options.open_unlearning is None:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file, device = Path(folder) / "rows.json", "cpu" if options.quick else "cuda"
+        asked = ["--open-unlearning", options.open_unlearning, "--python", options.python, "--device", device]
+        _script.run("bench/peers.py", *asked, "--repeats", 1, "--json", file)
+        yield {"ratio_of_peer": json.loads(file.read_text())[0]["ratio"]}
+
+
+PARTS = {"step": measure_step, "trial": measure_trial, "evaluation": measure_evaluation}
+PARTS |= {"peers": compare_peers, "tests": run_tests}
+
+
+def measure(options: argparse.Namespace, name: str, seconds: float, tell: Callable[[Row], None]) -> None:
+    """Tell the rows of a part, then its time; where it fails, or these seconds are over, with the message."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("the time is up")
+
+    signal.signal(signal.SIGALRM, stop)
+    started, failed = time.monotonic(), {}
+    try:
+        signal.alarm(max(1, int(seconds)))
+        for row in PARTS[name](options):
+            tell({"part": name, **row})
+    except (Exception, SystemExit) as error:
+        failed = {"error": f"{type(error).__name__}: {error}"[-2000:]}
+    signal.alarm(0)
     release_memory()
-    return found | {"left_bytes": torch.cuda.memory_allocated(device) if device.type == "cuda" else None}
+    tell({"part": name, "part_seconds": time.monotonic() - started, **failed})
+
+
+def format_table(rows: Sequence[Row]) -> str:
+    """Return README's table of what was measured: of each line the row that has it, in Markdown."""
+    first = rows[0]
+    lines = [f"| {first['device']}, torch {first['versions']['torch']}, commit {first['commit'][:8]} | |", "|---|--:|"]
+    for key, (label, form) in TABLE.items():
+        known = [row for row in rows if row.get(key) is not None]
+        lines += [f"| {label.format(**row)} | {form.format(row[key])} |" for row in known]
+    return "\n".join(lines)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    data = _script.shared("data", "tofu")
     parser = _script.make_parser(__doc__)
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--size", choices=sorted(SIZES), default="1b")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print README's table of what --json wrote, and end")
+    parser.add_argument("--quick", action="store_true", help="a rehearsal on the CPU, with a tiny model")
+    parser.add_argument("--minutes", type=float, default=8, help="in all (default 8)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="these alone")
     parser.add_argument("--engine", choices=["plain", "deepspeed"], default="plain", help="default plain")
-    parser.add_argument("--repeats", type=int, default=10, help="measured pairs of steps (default 10)")
-    parser.add_argument("--rows", type=int, default=32, help="of a pass (default 32)")
-    parser.add_argument("--length", type=int, default=128, help="tokens of a row (default 128)")
     parser.add_argument("--peak", type=float, metavar="TFLOPS", help="dense bf16 peak, such as 989 of an H100")
-    parser.add_argument("--data", default=str(data) if data.is_dir() else None, help="folder of TOFU's rows")
-    parser.add_argument("--split", default="forget05", help="of the evaluation (default forget05)")
-    parser.add_argument("--limit", type=int, help="rows of each task of the evaluation (default: all)")
+    parser.add_argument("--data", default=str(_script.shared("data/tofu")), help="folder of TOFU's rows")
+    parser.add_argument("--model", type=Path, metavar="DIR", help="a real model, which a trial unlearns")
+    parser.add_argument("--template", default="chat", help="its prompt template (default chat)")
+    parser.add_argument("--open-unlearning", type=Path, metavar="DIR", help="a checkout of it, for bench/peers.py")
+    parser.add_argument("--python", type=Path, metavar="PY", help="of an environment with what that needs")
     options = parser.parse_args(arguments)
-    if options.data is not None and not Path(options.data).is_dir():
-        parser.error(f"--data: no folder {options.data}")
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.exit(2, NO_GPU + "\n")
+    if not options.table and not options.quick and not torch.cuda.is_available():
+        parser.exit(2, "error: no CUDA device here; rehearse on the CPU with: python bench/gpu.py --quick\n")
     return options
 
 
 def main(arguments: list[str] | None = None) -> None:
     options = _options(arguments)
-    if options.device == "cpu":
+    if options.table:
+        print(format_table(json.loads(options.table.read_text(encoding="utf-8"))))
+        return
+    if options.quick:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    options.rows, options.length, options.repeats = (4, 24, 2) if options.quick else (32, 128, 10)
+    options.limits = (1, 2) if options.quick else (10, 40, None)  # of each task; none: all, 717 in forget05
+    options.resources = Resources(gpus=float(not options.quick), precision="bf16", engine=options.engine)
     cli.silence_libraries()
-    hardware = _script.hardware(options.device)
-    _script.report(options.json, [measure(options)], repeats=options.repeats, precision="bf16", device=hardware)
+    device, end = _script.hardware("cpu" if options.quick else "cuda"), time.monotonic() + 60 * options.minutes
+    found: list[Row] = []
+
+    def tell(row: Row) -> None:
+        found.append(row)
+        _script.report(options.json, found, start=len(found) - 1, device=device)
+
+    for name in options.parts:
+        measure(options, name, end - time.monotonic(), tell)
 
 
 if __name__ == "__main__":

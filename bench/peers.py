@@ -1,6 +1,6 @@
-"""TOFU's evaluation beside open-unlearning's, as whole processes in turn, on the CPU.
+"""TOFU's evaluation beside open-unlearning's, as whole processes in turn, on the CPU or a GPU.
 
-`python bench/peers.py --open-unlearning DIR --python PY [--repeats 3] [--threads N] [--json FILE]` from the root;
+`python bench/peers.py --open-unlearning DIR --python PY [--repeats 3] [--json FILE]` from the root;
 bench/README.md says what is needed and measured.
 """
 
@@ -19,15 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import _script
 
-NEEDS = "torch, transformers 4.45.1, datasets 3, hydra-core, hydra_colorlog, rouge-score, lm-eval 0.4.8, deepspeed"
 SPLIT = "forget05"
-EVALUATION = "TOFU_EVAL.json"
-NAMES = {"model_utility": "model_utility"}
-for _task, _prefix in {"forget": "forget", "retain": "retain", "real_authors": "ra", "world_facts": "wf"}.items():
-    _prob = "Prob" if _task in ("forget", "retain") else "Prob_normalised"
-    NAMES |= {f"{_task}_prob": f"{_prefix}_Q_A_{_prob}", f"{_task}_rouge": f"{_prefix}_Q_A_ROUGE"}
-    NAMES[f"{_task}_truth_ratio"] = f"{_prefix}_Truth_Ratio" if _task != "forget" else "forget_truth_ratio"
-"""Our metrics, and its names of them."""
 
 
 def peer_command(options: argparse.Namespace, place: Path) -> list[str]:
@@ -40,7 +32,7 @@ def peer_command(options: argparse.Namespace, place: Path) -> list[str]:
         f"model.tokenizer_args.pretrained_model_name_or_path={options.model}",
         "model.model_args.attn_implementation=sdpa",
         "model.model_args.torch_dtype=float32",
-        "model.model_args.device_map=cpu",
+        f"model.model_args.device_map={options.device}",
         f"forget_split={SPLIT}",
         "~eval.tofu.metrics.privleak",
         "~eval.tofu.metrics.extraction_strength",
@@ -51,27 +43,27 @@ def peer_command(options: argparse.Namespace, place: Path) -> list[str]:
 
 def our_command(options: argparse.Namespace, file: Path) -> list[str]:
     """Return our command for the same."""
-    asked = ["--split", SPLIT, "--dialect", "open-unlearning", "--template", "llama2"]
+    asked = ["--split", SPLIT, "--dialect", "open-unlearning", "--template", "llama2", "--precision", "fp32"]
     places = ["--model", str(options.model), "--data", str(options.data), "--output", str(file)]
     return ["-m", "trainables.evaluate", *asked, *places]
 
 
-def read_differences(ours: Path, theirs: Path) -> list[float]:
-    """Return how far each metric of both is apart."""
-    log = next(theirs.rglob(EVALUATION), None)
-    if log is None:
-        raise SystemExit(f"open-unlearning ended well, but wrote no {EVALUATION}")
-    found, peers = json.loads(ours.read_text()), json.loads(log.read_text())
-    return [abs(found[mine] - peers[name]["agg_value"]) for mine, name in NAMES.items()]
+def largest_difference(ours: Path, theirs: Path) -> float:
+    """Return how far the 13 metrics of both are apart at most."""
+    found, peers = (json.loads(file.read_text()) for file in (ours, next(theirs.rglob("TOFU_EVAL.json"))))
+    names = {"model_utility": "model_utility", "forget_truth_ratio": "forget_truth_ratio"}
+    for task, prefix in {"forget": "forget", "retain": "retain", "real_authors": "ra", "world_facts": "wf"}.items():
+        normalised = "" if prefix == task else "_normalised"
+        names |= {f"{task}_prob": f"{prefix}_Q_A_Prob{normalised}", f"{task}_rouge": f"{prefix}_Q_A_ROUGE"}
+        names |= {f"{task}_truth_ratio": f"{prefix}_Truth_Ratio"} if task != "forget" else {}
+    return max(abs(found[mine] - peers[name]["agg_value"]) for mine, name in names.items())
 
 
 def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Run both in turn, every other pair the other way round; return seconds, ratios and how far numbers differ."""
-    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
     differences: list[float] = []
-    variables = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    if options.threads:
-        variables |= {"OMP_NUM_THREADS": str(options.threads), "RAYON_NUM_THREADS": str(options.threads)}
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    variables = {"HF_HUB_OFFLINE": "1", **({"CUDA_VISIBLE_DEVICES": ""} if options.device == "cpu" else {})}
     # theirs: rows are looked for in the folder it runs in, and our package `platform` is not for others
     apart = {"python": options.python.absolute(), "folder": place, "PYTHONPATH": "", **variables}
     for repeat in range(options.repeats):
@@ -82,25 +74,23 @@ def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
         }
         for side in list(runs)[:: 1 if repeat % 2 == 0 else -1]:
             seconds[side].append(runs[side]()[0])
-        differences += read_differences(ours, theirs)
-        print(f"ours {seconds['ours'][-1]:.1f} s, theirs {seconds['theirs'][-1]:.1f} s", file=sys.stderr)
+        differences.append(largest_difference(ours, theirs))
     ratios = [theirs / ours for ours, theirs in zip(*seconds.values(), strict=True)]
     return {
-        "threads": options.threads or "default",
         "our_seconds": statistics.median(seconds["ours"]),
         "their_seconds": statistics.median(seconds["theirs"]),
         "ratio": statistics.median(ratios),
-        "ratio_range": f"{min(ratios):.2f} to {max(ratios):.2f}",
         "largest_difference": max(differences),
+        "ratio_range": f"{min(ratios):.2f} to {max(ratios):.2f}",
     }
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = _script.make_parser(__doc__)
     parser.add_argument("--open-unlearning", type=Path, metavar="DIR", required=True, help="a checkout of it")
-    parser.add_argument("--python", type=Path, metavar="PY", required=True, help=f"of an environment with {NEEDS}")
+    parser.add_argument("--python", type=Path, metavar="PY", required=True, help="of its environment (README.md)")
     parser.add_argument("--repeats", type=int, default=3, help="pairs (default 3)")
-    parser.add_argument("--threads", type=int, help="threads of both (OMP, Rayon); none: as each of them chooses")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of both (default cpu)")
     parser.add_argument("--model", type=Path, default=_script.shared("models/tofu_tiny/full"))
     parser.add_argument("--data", type=Path, default=_script.shared("data/tofu"))
     options = parser.parse_args(arguments)
@@ -113,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
         (Path(place) / "locuslab").mkdir()
         (Path(place) / "locuslab" / "TOFU").symlink_to(options.data.absolute())
         rows = [measure(options, Path(place))]
-    _script.report(options.json, rows, peer_versions=said.strip(), hardware=_script.hardware())
+    _script.report(options.json, rows, peer_versions=said.strip(), hardware=_script.hardware(options.device))
 
 
 if __name__ == "__main__":

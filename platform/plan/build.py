@@ -78,8 +78,7 @@ def make_plan(
     problems.collect(_check_sequence, spaces, strategy)
     studied = (budget or DEFAULT_BUDGET) if strategy == "optuna" else None
     trials = _follow(list_trials(spaces, sweep, strategy), store)
-    planned = {space.study: min(studied, space.size or studied) for space in spaces} if studied else {}
-    shape, costs = _check_trials(sweep, trials, models, problems, planned)
+    shape, costs = _check_trials(sweep, trials, models, problems)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = models.order_recipes({ref.model.path for ref in references})
@@ -184,7 +183,7 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: Refere
 
 
 def _check_trials(
-    sweep: Sweep, trials: list[Trial], models: ModelFinder, problems: Problems, planned: dict[str, int]
+    sweep: Sweep, trials: list[Trial], models: ModelFinder, problems: Problems
 ) -> tuple[Shape | None, Budget]:
     """Return the trials' model's sizes and their costs. Raises InputError with every problem."""
     for trial in (trial for trial in trials if METHODS[trial.method].steers):
@@ -200,7 +199,7 @@ def _check_trials(
         problems.collect(custom.load_custom_part, name, "Rectifier")
     sizes = read_architecture(trials[0].target, models.recipes) if trials else {}
     shape = memory.shape_of(sizes) if sizes else sweep.backbone.shape if sweep.backbone else None
-    costs = estimate_budget(sweep, trials, shape, planned)
+    costs = estimate_budget(sweep, trials, shape)
     problems.collect(costs.check_fits)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         points = kinds.find(benchmark.name).forget_points(benchmark)

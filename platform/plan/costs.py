@@ -1,55 +1,66 @@
-"""The memory of a rank, the micro-batch and the GPU-hours of a plan's trials, from configurations alone.
+"""The memory of a rank, the micro-batch and the time of a plan's trials, from configurations and measured constants.
 
 A forward pass of a model of N parameters over D tokens is 2 N D operations, its backward pass 4 N D; recomputed
-activations add 2 N D. Generation is bound by the memory: a token of each row of a batch reads all weights once.
+activations add 2 N D. The host launches each operation of each layer: a pass takes what the slower of both takes.
+Where the constants come from: docs/reproduction.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
-from trainables.benchmarks.base import SizeEstimate
+from trainables.benchmarks.base import EvaluationSize, SizeEstimate
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
-from trainables.config.settings import CACHED_PER_PASS, Shape
-from trainables.config.shared_artifacts import Direction, direction_of
+from trainables.config.settings import CACHED_PER_PASS, Benchmark, Resources, Shape, Training
+from trainables.config.shared_artifacts import Direction, Recipe, direction_of
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
+
+if TYPE_CHECKING:
+    from platform.plan.plan import Plan
+
+Rates = Mapping[str, float]
 
 SAVING = (
     "more ranks (--set resources.ranks=N), --set resources.precision=bf16, resources.gradient_checkpointing=true, "
     "resources.offload_optimizer=true, resources.micro_batch=none, training.lora_rank=8"
 )
 """What makes a trial smaller."""
-SUSTAINED = 0.28
-"""The share of a GPU's dense peak that training reaches: measured on an H100, 1B parameters in bf16 (docs/LOG.md), and
-assumed of the others."""
-READ = 0.5
-"""Assumed share of the memory's bandwidth that generation reaches."""
-ROW_TOKENS = 256
-"""Tokens of a row that is generated, with its prompt, roughly."""
+SUSTAINED, READ = 0.3, 0.5
+"""The shares of a GPU's dense peak that training reaches (measured), and of its bandwidth that generation reaches."""
+CORE = {"bf16": 60e9, "fp32": 60e9, "bandwidth": 10e9, "launch": 10e-6}
+"""Of a CPU's core: operations and bytes a second, seconds for a launch."""
+FORWARD, BACKWARD, LAUNCH = 39, 72, 33e-6
+"""Operations that a Llama's layer launches in each direction (counted); seconds for one beside a GPU (measured)."""
+NEW_TOKENS, ROW_TOKENS, CPU_PASS = 200, 256, 1024
+"""Tokens that a row is given at most, those of such a row with its prompt, and those of a pass where nothing is set."""
+START, LOADING, DISK, TEXT = 20.0, 1.0, 1e9, 5e-6
+"""Seconds until a sweep's first work, and until a trial's beside reading its model; bytes a second of that; seconds for
+a token that an evaluation reads, by a tokenizer and ROUGE."""
+FULL, OTHERS = 4000, 200
+"""Rows of TOFU's authors, and of the others that a model is made from."""
 DEVICES = Path("/proc/driver/nvidia/gpus")
 GPUS: dict[str, dict[str, float]] = {
-    "A100": {"bf16": 312e12, "fp32": 19.5e12, "bandwidth": 2.0e12},
-    "H100": {"bf16": 989e12, "fp32": 67e12, "bandwidth": 3.35e12},
-    "H200": {"bf16": 989e12, "fp32": 67e12, "bandwidth": 4.8e12},
-    "L40S": {"bf16": 362e12, "fp32": 91.6e12, "bandwidth": 0.86e12},
-    "RTX4090": {"bf16": 165e12, "fp32": 82.6e12, "bandwidth": 1.0e12},
+    "A100": {"bf16": 312e12, "fp32": 19.5e12, "bandwidth": 2.0e12, "memory": 40e9},
+    "H100": {"bf16": 989e12, "fp32": 67e12, "bandwidth": 3.35e12, "memory": 80e9},
+    "H200": {"bf16": 989e12, "fp32": 67e12, "bandwidth": 4.8e12, "memory": 141e9},
+    "L40S": {"bf16": 362e12, "fp32": 91.6e12, "bandwidth": 0.86e12, "memory": 48e9},
+    "RTX4090": {"bf16": 165e12, "fp32": 82.6e12, "bandwidth": 1.0e12, "memory": 24e9},
 }
-"""Dense operations a second by precision, and bytes a second of the memory: the maker's data sheets."""
+"""Dense operations a second by precision, bytes a second of the memory, and its least size: the maker's data sheets."""
 
 
-def find_gpu() -> str:
-    """Return the name of this machine's first GPU if it is one of GPUS, else A100."""
+def find_gpu() -> str | None:
+    """Return the name of this machine's first GPU if it is one of GPUS."""
     models = [path.read_text().replace(" ", "") for path in sorted(DEVICES.glob("*/information"))]
-    return next((name for name in GPUS if models and name in models[0]), "A100")
+    return next((name for name in GPUS if models and name in models[0]), None)
 
 
 @dataclass(frozen=True)
@@ -79,11 +90,9 @@ class Need:
 
 @dataclass(frozen=True)
 class Budget:
-    """The memory and GPU-hours of a whole plan; empty if the model's sizes are not known before it is fetched."""
+    """The memory of a whole plan; empty if the model's sizes are not known before it is fetched."""
 
     needs: tuple[Need, ...] = ()
-    hours: float | None = None
-    basis: str | None = None
 
     @property
     def largest(self) -> Need | None:
@@ -113,8 +122,8 @@ class Budget:
         return min(found, default=None)
 
 
-def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, planned: Mapping[str, int]) -> Budget:
-    """Return the costs of all trials. `planned`: how many an Optuna study is to have; its known ones stand for all."""
+def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> Budget:
+    """Return the memory that trials need."""
     if shape is None:
         return Budget()
     resources, device = sweep.resources, None
@@ -132,71 +141,105 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None, 
         need = Need(method, rectifier, split, memory.fit(trial, shape, longest, device))
         cell = (method, rectifier, split)
         needs[cell] = max(needs.get(cell, need), need, key=lambda one: one.fit.peak.total)
-    total, basis = _estimate_hours(trials, shape, sizes, planned) if resources.gpus else (None, None)
-    return Budget(tuple(needs.values()), total, basis)
+    return Budget(tuple(needs.values()))
 
 
-def _estimate_hours(
-    trials: Sequence[Trial], shape: Shape, sizes: Mapping[Any, SizeEstimate], planned: Mapping[str, int]
-) -> tuple[float | None, str | None]:
-    """Return the GPU-hours of all trials and their basis; None where the number of rows is not known."""
-    resources = trials[0].resources
-    gpu, total = resources.gpu_name or find_gpu(), 0.0
-    known = Counter(trial.study() for trial in trials)
-    trained: set[str] = set()
-    for trial in trials:
-        share = planned.get(trial.study(), known[trial.study()]) / known[trial.study()]
-        size = sizes[trial.benchmark, trial.training.max_length]
-        points = size.points
-        if points is None and trial.training.max_steps is not None:
-            points = trial.training.max_steps * trial.training.batch_size
-        if points is None:
-            return None, None
-        made = direction_of(trial)  # trials that differ by their strength alone share it
-        key = made.id() if made else trial.id()
-        if key not in trained:
-            trained.add(key)
-            total += (1 if made else share) * training_hours(trial, shape, points, size.mean, gpu)
-        evaluation = benchmarks.find(trial.benchmark.name).evaluation_size(trial.benchmark)
-        total += share * evaluation_hours(trial, shape, points, evaluation.read, evaluation.generated, gpu)
-    peak = GPUS[gpu][resources.precision] / 1e12
-    basis = f"6 N D operations at {SUSTAINED:.0%} of the {peak:g} TFLOP/s of one {gpu}, with evaluations"
-    if any(trial.benchmark.tasks for trial in trials):
-        basis += "; questions of benchmark.tasks are not counted"
-    return total, basis
+def find_rates(resources: Resources) -> dict[str, float]:
+    """Return the operations (by precision) and bytes a second of a rank's device, and the seconds for a launch."""
+    if not resources.gpus:
+        return {name: rate if name == "launch" else rate * resources.cpus for name, rate in CORE.items()}
+    part, peak = min(1.0, resources.gpus), GPUS[resources.gpu_name or find_gpu() or "A100"]
+    shares = {"bf16": SUSTAINED, "fp32": SUSTAINED, "bandwidth": READ}
+    return {"launch": LAUNCH} | {name: part * share * peak[name] for name, share in shares.items()}
 
 
-def training_hours(trial: Trial, shape: Shape, points: int, tokens: float, gpu: str) -> float:
-    """Return the GPU-hours of a trial's training on `points` forget rows of `tokens` tokens on average."""
+def training_seconds(trial: Trial, shape: Shape, points: int, tokens: float, rows: int, rates: Rates) -> float:
+    """Return the seconds of training on `points` forget rows of `tokens` tokens on average, `rows` in a pass."""
     once = 8 if trial.resources.gradient_checkpointing else 6
-    rate = 3600 * SUSTAINED * GPUS[gpu][trial.resources.precision] / shape.parameters
+    each = shape.parameters / rates[trial.resources.precision] / trial.resources.ranks
     if trial.task_vector is not None:
-        return once * points * tokens * (trial.task_vector.steps + 2) / rate
+        return once * points * tokens * (trial.task_vector.steps + 2) * each
     needs, rectifier = METHODS[trial.method].needs, RECTIFIERS[trial.rectifier.name]
     retain_passes = (RETAIN_PASS in rectifier.needs or "retain_multiplier" in needs) + memory.has_retain_term(trial)
     if (trial.rectifier.parts or rectifier.parts) <= 1:
         retain_passes = min(1, retain_passes)  # one serves the rectifier and the term
-    row = once * (1 + retain_passes + ("pairs" in needs) + 1 / (trial.observe or float("inf"))) * tokens
+    passes = 1 + retain_passes + ("pairs" in needs) + 1 / (trial.observe or float("inf"))
     if "frozen_model" in needs:
-        row += (2 + once * ("frozen_on_forget" not in needs)) * max(tokens, memory.padded_to(trial))
-    return _count_steps(trial, points) * trial.training.batch_size * row / rate
+        padded = max(tokens, memory.padded_to(trial)) / tokens
+        passes += (2 / once + ("frozen_on_forget" not in needs)) * padded
+    batch = trial.training.batch_size
+    launching = -(-batch // trial.resources.ranks // rows) * shape.layers * (FORWARD + BACKWARD) * rates["launch"]
+    return _count_steps(trial, points) * passes * max(once * batch * tokens * each, launching)
 
 
-def evaluation_hours(trial: Trial, shape: Shape, points: int, read: float, generated: float, gpu: str) -> float:
-    """Return the GPU-hours of all evaluations of a trial, of mixtures at most: each reads and generates so many tokens.
+def evaluation_seconds(trial: Trial, shape: Shape, points: int, size: EvaluationSize, rates: Rates) -> float:
+    """Return the seconds of all evaluations of a trial, of mixtures at most.
 
     Ranks share an evaluation, but for those of task vectors and mixtures, where the others wait for the first.
     """
     resources, alone = trial.resources, trial.task_vector is not None
     precision = "fp32" if alone else resources.precision
-    count = resources.ranks if alone else 1
-    count += resources.ranks * len(trial.calibration.targets) * trial.calibration.evaluations
+    shared = 1 if alone else resources.ranks
+    count = 1 / shared + len(trial.calibration.targets) * trial.calibration.evaluations
     if trial.training.eval_every and not alone:
-        count += (_count_steps(trial, points) - 1) // trial.training.eval_every
-    batch = max(1.0, CACHED_PER_PASS * (resources.evaluation_tokens or memory.MOST_TOKENS) / ROW_TOKENS)
-    reading = 2 * read / (SUSTAINED * GPUS[gpu][precision])
-    generating = generated / batch * memory.WIDTH[precision] / (READ * GPUS[gpu]["bandwidth"])
-    return count * shape.parameters * (reading + generating) / 3600
+        count += (_count_steps(trial, points) - 1) // trial.training.eval_every / shared
+    budget = resources.evaluation_tokens or (memory.MOST_TOKENS if resources.gpus else memory.CPU_TOKENS)
+    operations = 2 * shape.parameters / rates[precision]
+    launching = shape.layers * FORWARD * rates["launch"]
+    weights = shape.parameters * memory.WIDTH[precision] / rates["bandwidth"]
+    waves = math.ceil(size.generated / NEW_TOKENS / max(1, CACHED_PER_PASS * budget // ROW_TOKENS))
+    reading = max(size.read * operations, math.ceil(size.read / budget) * launching)
+    generating = max(size.generated * operations, waves * NEW_TOKENS * max(launching, weights))
+    return count * (reading + generating + size.read * TEXT)
+
+
+def find_sizes(sweep: Sweep, benchmark: Benchmark, training: Training) -> tuple[SizeEstimate, EvaluationSize]:
+    """Return how much text a trial trains on and an evaluation reads; of authors that a sweep invents, too."""
+    kind, made = benchmarks.find(benchmark.name), sweep.fictional
+    text, asked = kind.size_estimate(benchmark, training.max_length), kind.evaluation_size(benchmark)
+    if text.points is None and training.max_steps is not None:
+        return replace(text, points=training.max_steps * training.batch_size), asked
+    if made is None or not benchmark.is_fictional:
+        return text, asked
+    points = made.authors * made.questions * int(benchmark.split.removeprefix("forget")) // 100
+    asked = EvaluationSize(asked.read / 4, asked.generated / 4)  # its files are that much shorter than TOFU's
+    return replace(text, points=points), asked
+
+
+def estimate_trials(plan: Plan, shape: Shape) -> float | None:
+    """Return the seconds of all trials one after another; None where the number of rows is not known.
+
+    The known trials of an Optuna study stand for all that it is to have.
+    """
+    known, total, rates = plan.studies(), 0.0, find_rates(plan.sweep.resources)
+    fitting = {(need.method, need.rectifier, need.split): need.fit.micro_batch for need in plan.costs.needs}
+    loading = LOADING + shape.parameters * memory.WIDTH[plan.sweep.resources.precision] / DISK
+    trained: set[str] = set()
+    for trial in plan.trials:
+        share = plan.planned[trial.study()] / len(known[trial.study()])
+        text, asked = find_sizes(plan.sweep, trial.benchmark, trial.training)
+        if text.points is None:
+            return None
+        rows = fitting[trial.method, trial.rectifier.name, trial.benchmark.split]
+        rows = rows if trial.resources.gpus else max(1, int(CPU_PASS / text.mean))
+        made = direction_of(trial)  # trials that differ by their strength alone share it
+        key = made.id() if made else trial.id()
+        if key not in trained:
+            trained.add(key)
+            total += (1 if made else share) * training_seconds(trial, shape, text.points, text.mean, rows, rates)
+        total += share * (loading + evaluation_seconds(trial, shape, text.points, asked, rates))
+    return total
+
+
+def estimate_making(plan: Plan, shape: Shape, recipes: Sequence[Recipe], evaluations: int) -> float:
+    """Return the seconds for models, those from one base side by side, and evaluations of target and retain models."""
+    first, authors, rates = plan.trials[0], plan.sweep.fictional, find_rates(plan.sweep.resources)
+    text, asked = find_sizes(plan.sweep, first.benchmark, first.training)
+    count, rows = authors.authors * authors.questions if authors else FULL, max(1, int(CPU_PASS / text.mean))
+    plain = Trial(method="ga", target=first.target, resources=first.resources)
+    trained = {recipe.base: plain.model_copy(update={"training": recipe.training}) for recipe in recipes}
+    made = sum(training_seconds(one, shape, count + OTHERS, text.mean, rows, rates) for one in trained.values())
+    return made + evaluations * (LOADING + evaluation_seconds(plain, shape, 0, asked, rates))
 
 
 def _count_steps(trial: Trial, points: int) -> int:

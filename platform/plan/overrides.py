@@ -110,6 +110,8 @@ def _set_field(document: dict[str, Any], path: str, text: str) -> None:
         raise ValueError(f"{path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
     section, _, name = path.rpartition(".")
     fields = document[section] if section else document
+    if (path, text) == ("resources.gpus", "auto"):
+        fields["share_gpus"], text = True, "1"
     fields[name] = _parse_values(text) if isinstance(fields[name], tuple) else None if text == "none" else text
 
 

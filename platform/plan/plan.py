@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from platform.plan.costs import Budget
 from platform.plan.models import ReferenceModel
@@ -54,6 +55,11 @@ class Plan:
             return known
         points = self.spaces[study].size if self.spaces[study].has_ranges else known
         return self.budget if points is None else min(self.budget, points)
+
+    @cached_property
+    def planned(self) -> dict[str, int]:
+        """Return how many trials of each study are to be run in all starts."""
+        return {name: self.count_planned(name, len(known)) for name, known in self.studies().items()}
 
     @property
     def has_ranges(self) -> bool:

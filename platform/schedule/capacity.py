@@ -10,14 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from platform.plan.costs import GPUS, find_gpu
+from platform.plan.plan import Plan
 from platform.schedule.ray_environment import LOCAL, resolve_address
 from trainables.config.settings import Resources
+from trainables.training.memory import USABLE, WIDTH
 
 HEAD = "node:__internal_head__"
 """Ray's own resource of the head, of which every head has 1."""
 TINY = 1e-6
 CGROUP = Path("/sys/fs/cgroup/cpu.max")
 DEVICES = Path("/dev")
+MOST = 4
+"""Trials on one GPU that a plan chooses at most."""
+HOST_CPUS, HOST_BYTES, HOST_SHARE = 2, 4e9, 0.8
+"""CPUs and bytes beside two copies of its weights that a trial on a GPU keeps busy, and of the memory what all take."""
 Amounts = Mapping[str, float]
 """By Ray's names of resources."""
 
@@ -135,3 +142,20 @@ def count_slots(wanted: Resources, trials: int, max_concurrent: int | None, addr
     here = NodeKind({"CPU": count_cpus(), "GPU": count_local_gpus()}, 1)
     count = count_trials([here], wanted) if resolve_address(address) == LOCAL else max_concurrent or 1
     return max(1, min(count, max_concurrent or count, trials))
+
+
+def share_gpu(plan: Plan, address: str | None) -> Resources:
+    """Return a plan's resources with the part of a GPU that fills it: one, a half, a third or a quarter.
+
+    Trials keep their micro-batch; there are CPUs and memory of this machine for all of them, and no more than there are
+    trials. A cluster's GPUs, and those of unknown memory, stay whole.
+    """
+    wanted, largest, gpus = plan.sweep.resources, plan.costs.largest, count_local_gpus() or 1
+    name, most = wanted.gpu_name or find_gpu(), 1.0
+    size = wanted.gpu_memory or (GPUS[name]["memory"] / 1e9 if name else None)
+    if size and largest and plan.shape and wanted.ranks == 1 and resolve_address(address) == LOCAL:
+        memory = HOST_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / gpus
+        room = memory / (HOST_BYTES + 2 * WIDTH[wanted.precision] * plan.shape.parameters)
+        cpus, trials = count_cpus() / gpus / max(HOST_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
+        most = min(MOST, USABLE * size * 1e9 / largest.fit.peak.total, cpus, room, trials)
+    return wanted.model_copy(update={"share_gpus": False, "gpus": 1 / max(1, int(most))})

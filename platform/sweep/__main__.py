@@ -72,6 +72,9 @@ def main(
     sweep = overrides.apply(_find_sweep(name), settings)
     store = _open_storage(location, dry_run)
     plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
+    if sweep.resources.share_gpus:
+        sweep = sweep.model_copy(update={"resources": capacity.share_gpu(plan, options.address)})
+        plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     state, slots, aside = _check_plan(plan, store, options)
     lacks = capacity.find_shortages(sweep.resources, options.address)
     if dry_run:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from platform.plan import hub_requirements
+from platform.plan import costs, hub_requirements
 from platform.plan.plan import Plan
+from platform.schedule.capacity import TINY
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
 from search_spaces.schema.axes import Range, write_axis
-from trainables import benchmarks
 from trainables.benchmarks.own import row_files
 from trainables.common.wording import format_amount, format_count, format_duration, format_size
 from trainables.storage.folder_storage import Storage
@@ -39,10 +39,15 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
     yield f"each trial: {many}, {resources.precision}{_describe_steps(plan)}"
     yield _describe_memory(plan)
-    if document["gpu_hours"] is not None:
-        wait = format_duration(document["gpu_hours"] * 3600 / resources.ranks / slots)
-        passed = f"{wait} with {format_count(slots, 'trial')} at a time"
-        yield f"about {format_amount(document['gpu_hours'])} GPU-hours in all, {passed} ({document['gpu_hours_basis']})"
+    if 0 < resources.gpus < 1 and plan.costs.largest:
+        whole = f" of {resources.gpu_memory:g} GB" if resources.gpu_memory else ""
+        each = f"{plan.costs.largest.fit.peak.total / 1e9:.1f} GB{whole} each"
+        yield f"{format_count(int(1 / resources.gpus + TINY), 'trial')} run side by side on each GPU ({each})"
+    if document["seconds"] is not None:
+        hours = f"{format_amount(document['gpu_hours'])} GPU-hours in all, " if document["gpu_hours"] else ""
+        passed = f"about {format_duration(document['seconds'])} with {format_count(slots, 'trial')} at a time"
+        name = resources.gpu_name or costs.find_gpu() or "A100"
+        yield f"{hours}{passed}, as {f'an {name} takes' if resources.gpus else 'idle cores take'}"
     made = format_count(len(plan.recipes), "model"), format_count(len(plan.references), "reference evaluation")
     yield f"made once: {' and '.join(made)}"
     parts, free = disk.describe_forecast(document["disk"]), format_size(document["disk_free_bytes"])
@@ -71,11 +76,9 @@ def _describe_steps(plan: Plan) -> str:
     counts = set()
     trials = [trial for trial in plan.trials if not trial.task_vector]
     for benchmark, training in dict.fromkeys((trial.benchmark, trial.training) for trial in trials):
-        points = benchmarks.find(benchmark.name).size_estimate(benchmark, training.max_length).points
+        points = costs.find_sizes(plan.sweep, benchmark, training)[0].points
         if points is not None:
             counts.add(sampling.count_steps(points, training.batch_size, training.epochs, training.max_steps))
-        elif training.max_steps:
-            counts.add(training.max_steps)
     if not counts:
         return ""
     least, most = min(counts), max(counts)
@@ -91,6 +94,20 @@ def _describe_memory(plan: Plan) -> str:
     limit = "" if fit.limit is None else f" of {fit.limit / 1e9:.1f} usable"
     kind = f"{largest.method}, {largest.rectifier}, {largest.split}; ZeRO {fit.stage}, micro-batch {fit.micro_batch}"
     return f"memory of a rank: {fit.peak.total / 1e9:.2f} GB{limit} ({kind})"
+
+
+def _estimate_time(state: SweepState, store: Storage, slots: int) -> dict[str, Any]:
+    """Return the GPU-hours of all trials, and the seconds until those that are left have run; None if not known."""
+    plan, resources, shape = state.plan, state.plan.sweep.resources, state.plan.shape
+    every = costs.estimate_trials(plan, shape) if shape else None
+    if every is None or shape is None:
+        return {"gpu_hours": None, "seconds": None}
+    recipes = [recipe for recipe in plan.recipes if not store.exists(store.model(recipe.id()))]
+    missing = sum(store.read_evaluation(reference.evaluation) is None for reference in plan.references)
+    once = costs.START + costs.estimate_making(plan, shape, recipes, missing)
+    seconds = once + every / sum(plan.planned.values()) * max(1, state.outstanding / slots)
+    hours = every * resources.ranks * resources.gpus / 3600 if resources.gpus else None
+    return {"gpu_hours": hours, "seconds": seconds if state.outstanding else None}
 
 
 def describe_plan(
@@ -122,8 +139,7 @@ def describe_plan(
         "resources": plan.sweep.resources.model_dump(mode="json"),
         "tables": list(plan.sweep.tables),
         "memory": [need.document() for need in plan.costs.needs],
-        "gpu_hours": plan.costs.hours,
-        "gpu_hours_basis": plan.costs.basis,
+        **_estimate_time(state, store, slots),
         "disk_bytes": sum(parts.values()),
         "disk": parts,
         "disk_free_bytes": store.free(),

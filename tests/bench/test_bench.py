@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bench
+from bench import gpu
+from tests.support import pages
+from trainables.data import fictional
 
 Run = Callable[..., Any]
 SCRIPTS = sorted(path.stem for path in Path(bench.__path__[0]).glob("[a-z]*.py"))
@@ -26,17 +30,53 @@ def test_a_file_that_cannot_be_written_is_said_before_the_work(name: str, capsys
 
 @pytest.mark.slow
 def test_rehearsal_without_a_gpu(trial_inputs: Any, tmp_path: Path, run_module: Run) -> None:
-    sizes = ("--device", "cpu", "--size", "tiny", "--rows", 4, "--length", 24, "--repeats", 2)
-    rows = ("--data", trial_inputs.data, "--split", trial_inputs.split, "--limit", 2)
-    done = run_module("bench.gpu", *sizes, *rows, "--json", tmp_path / "rows.json", timeout=300)
+    """Every part but open-unlearning's has its rows and its time; the tiny model of a trial has TOFU's template."""
+    fictional.write(tmp_path / "authors", authors=20, questions=3, forget_percent=(5,), seed=3)
+    given = ("--data", tmp_path / "authors", "--model", trial_inputs.target, "--template", "llama2")
+    done = run_module("bench.gpu", "--quick", *given, "--json", tmp_path / "rows.json", timeout=600)
     assert done.returncode == 0, done.stderr
-    (row,) = json.loads((tmp_path / "rows.json").read_text())
+    found = json.loads((tmp_path / "rows.json").read_text())
+    assert not [row for row in found if "error" in row]
+    assert {row["part"] for row in found if "part_seconds" in row} == set(gpu.PARTS)
+    row = found[0]
     assert {"torch", "transformers", "deepspeed"} <= row["versions"].keys()
     assert row["commit"]
-    assert all(name in done.stdout for name in row.keys() - {"versions", "commit", "cores", "code", "dirty"})
     assert row["tokens_per_step"] == 2 * 4 * 24
     assert row["flops_per_step"] == pytest.approx(2 * 4 * 24 * 6 * row["parameters"], rel=0.1), "6 N D"
     assert row["projected_steps"] == row["clipped_steps"] == 2
-    assert row["evaluation_seconds"] > 0
-    assert row["evaluation_rows"] == 8
     assert (row["peak_bytes"], row["utilisation"]) == (None, None)
+    evaluated = [row for row in found if "evaluation_rows" in row]
+    assert [row["evaluation_rows"] for row in evaluated] == [4, 8]
+    alone, both = (row for row in found if "model" in row)
+    assert both["first_work_seconds"] > 0
+    assert 0 < both["warm_seconds"] < alone["process_seconds"]
+
+
+def test_a_part_that_fails_or_takes_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next goes on, which has a second at least."""
+
+    def fail(_: object) -> Iterator[dict[str, Any]]:
+        yield {"before": 1}
+        raise RuntimeError("no such thing")
+
+    parts = {"first": fail, "second": lambda _: iter([time.sleep(30)]), "third": lambda _: iter([{"after": 3}])}
+    monkeypatch.setattr(gpu, "PARTS", parts)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    gpu.main(["--quick", "--minutes", "0.02", "--json", str(tmp_path / "rows.json")])
+    found = json.loads((tmp_path / "rows.json").read_text())
+    assert [(row["part"], row.get("error")) for row in found] == [
+        ("first", None),
+        ("first", "RuntimeError: no such thing"),
+        ("second", "TimeoutError: the time is up"),
+        ("third", None),
+        ("third", None),
+    ]
+    assert (found[0]["before"], found[3]["after"]) == (1, 3)
+
+
+def test_the_table_of_the_readme_is_that_of_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Figures are spelled as measured: 0.302 of the peak is 30.2%."""
+    gpu.main(["--table", str(Path(bench.__path__[0]) / "h100.json")])
+    table = capsys.readouterr().out
+    assert "| of it, share of the dense bf16 peak | 30.2% |" in table.splitlines()
+    assert table in pages.read("README.md")

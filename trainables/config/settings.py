@@ -237,6 +237,8 @@ class Resources(FrozenSettings):
     gradient_checkpointing: bool = False
     cpus: Count = 1
     gpus: NotNegative = 0
+    share_gpus: bool = False
+    """`--set resources.gpus=auto`: the plan takes such a part of a GPU that as many trials as fit share each."""
     gpu_memory: Positive | None = None
     """GB (10^9 bytes) of a GPU, that the plan goes by; none: the plan leaves it open and a run asks its GPU."""
     gpu_name: Literal["A100", "H100", "H200", "L40S", "RTX4090"] | None = None

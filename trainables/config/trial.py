@@ -20,7 +20,7 @@ NAMED += ("task_vector.stg", "task_vector.strength", "task_vector.normalise")
 """Settings that every trial's name tells."""
 FOLLOWS = "trial:"
 """Start of the fingerprint of a model that another trial leaves; its id comes after it."""
-PLANNING = ("checkpoint_every", "gpu_memory", "gpu_name")
+PLANNING = ("checkpoint_every", "gpu_memory", "gpu_name", "share_gpus")
 """Resources that change no number, and so no id."""
 
 
@@ -154,9 +154,12 @@ def _trial_id(trial: Trial) -> str:
 
 
 def drop_planning_resources(identified: dict[str, Any]) -> None:
-    """Remove resources that change no number from what `hashed_part` returned, and `resources` if none are left."""
+    """Remove resources that change no number from what `hashed_part` returned; a part of a GPU counts as a whole."""
+    resources = identified.get("resources", {})
     for name in PLANNING:
-        identified.get("resources", {}).pop(name, None)
+        resources.pop(name, None)
+    if "gpus" in resources:
+        resources["gpus"] = max(1.0, resources["gpus"])
     if not identified.get("resources", True):
         del identified["resources"]
 

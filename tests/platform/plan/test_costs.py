@@ -8,19 +8,16 @@ from typing import Any
 
 import pytest
 
-from platform.plan import costs
 from platform.plan.plan import Plan
 from search_spaces.backbones.llama2 import LLAMA2
 from tests.support import small_sweep, tiny
 from trainables.common.errors import InputError
 from trainables.config.settings import (
     Benchmark,
-    Calibration,
     Model,
     Rectifier,
     Resources,
     Shape,
-    TaskVector,
     Training,
 )
 from trainables.config.trial import Trial
@@ -145,53 +142,3 @@ def test_what_cannot_fit_is_refused_with_the_numbers(store: Storage) -> None:
     (size,) = re.findall(r"GPUs of (\d+) GB \(--set resources\.gpu_memory=GB\)", text)
     assert plan("tofu_llama", store, "resources.ranks=1", f"resources.gpu_memory={size}").trials
     assert plan("tofu_llama", store, "resources.ranks=1", "resources.gpu_memory=none").trials
-
-
-# Time
-
-
-def test_training_hours_by_hand() -> None:
-    """200 rows of 80 tokens, 31 steps of 32: GA once, GD twice, GRU once more without that term."""
-
-    def steps(config: Trial) -> float:
-        """In operations of a row and parameter, 31 x 32 rows being one."""
-        found = costs.training_hours(config, SEVEN, 200, 80, "A100") * 3600 * costs.SUSTAINED * 312e12
-        return found / (31 * 32 * 80 * SEVEN.parameters)
-
-    passes = {"ga": 1, "gd": 2, "npo": 1, "npo_gd": 2, "ceu": 1, "pdu": 2}
-    for method, count in passes.items():
-        assert steps(trial(method=method)) == pytest.approx(6 * count)
-        assert steps(trial(method=method, rectifier=GRU)) == pytest.approx(12)
-    assert steps(trial(method="ga", observe=10)) == pytest.approx(6 + 6 / 10)
-    saved = EIGHTY.model_copy(update={"gradient_checkpointing": True})
-    assert steps(trial(resources=saved)) == pytest.approx(8)
-    assert steps(trial(method="ga_kl")) == pytest.approx(6 + 8 * 500 / 80)
-    assert steps(trial(method="undial")) == pytest.approx(8), "without a retain term"
-    assert steps(trial(method="pdu", rectifier={"name": "gem", "parts": 2})) == pytest.approx(18)
-
-
-def test_evaluation_hours_by_hand() -> None:
-    """Of 31 steps after 10, 20, 30 and the last; 4 x 65536 / 256 = 1024 rows generate at a time; UWC's 12 a share."""
-    training = trial().training.model_copy(update={"eval_every": 10})
-    reading, weights = 2 * SEVEN.parameters * 1e6 / (0.28 * 312e12), 2 * SEVEN.parameters / 1e12
-    once = (reading + 6400 / 1024 * weights) / 3600
-    wide = (reading * 312 / 19.5 + 6400 / 1024 * 2 * weights) / 3600
-    for expected, config in (
-        (once, trial()),
-        (4 * once, trial(training=training)),
-        ((1 + 4 * 24) * once, trial(calibration=Calibration(targets=(0.8, 0.9)))),
-        (4 * wide, trial(method="tv", task_vector=TaskVector(strength=1.0))),
-    ):
-        assert costs.evaluation_hours(config, SEVEN, 200, 1e6, 6400, "A100") == pytest.approx(expected)
-
-
-def test_hours_go_by_the_gpu(store: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the name that is set, else this machine's, else an A100."""
-    monkeypatch.setattr(costs, "DEVICES", tmp_path)
-    unknown, named = plan("tofu_llama", store).costs, plan("tofu_llama", store, "resources.gpu_name=H100").costs
-    assert unknown.basis == "6 N D operations at 28% of the 312 TFLOP/s of one A100, with evaluations"
-    assert named.basis == "6 N D operations at 28% of the 989 TFLOP/s of one H100, with evaluations"
-    assert 0 < 2 * (named.hours or 0) < (unknown.hours or 0)
-    (tmp_path / "0").mkdir()
-    (tmp_path / "0" / "information").write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ: 1\n")
-    assert costs.find_gpu() == "RTX4090"

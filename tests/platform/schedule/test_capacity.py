@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import ray
 
 from platform.schedule import capacity, ray_session
 from platform.schedule.capacity import Growth, NodeKind
+from tests.support import own_rows, tiny
+from tests.support.starts import in_process
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 
@@ -129,3 +132,29 @@ def test_on_kuberay_max_concurrent_says_how_many_trials_nodes_are_asked_for(monk
     monkeypatch.setenv(ray_session.KUBERAY, "unlearning-x")
     placed = [ray_session.place_trials(Growth(), Resources(gpus=8, cpus=8), most, print) for most in (None, 4)]
     assert placed == [ray_session.Placement(1, "PACK"), ray_session.Placement(4, "PACK")]
+
+
+# Trials that share a GPU
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cpus", "room", "count"),
+    [("auto", 16, 900, 4), ("auto", 6, 900, 3), ("auto", 3, 900, 1), ("auto", 16, 2.2, 2), ("0.5", 16, 900, 2)],
+)
+def test_small_trials_share_a_gpu(
+    gpu: str, cpus: int, room: float, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as have two CPUs and `room` for the largest; what a person asks for stays, and so do ids."""
+    monkeypatch.setattr(capacity, "count_local_gpus", lambda: 1)
+    monkeypatch.setattr(capacity, "count_cpus", lambda: cpus)
+    settings = own_rows.settings(tiny.write_model(tmp_path / "model"), tiny.own(tmp_path / "own"))
+    typed = [word for one in settings for word in ("--set", one)]
+    command = ("own", *typed, "--dry-run", "--storage", tmp_path / "runs", "--set")
+    whole = json.loads(in_process(*command, "resources.gpus=1", "--json").stdout)
+    size = max(need["total_bytes"] for need in whole["memory"]) * room / 0.92 / 1e9
+    command = (*command, f"resources.gpu_memory={size}", "--set", f"resources.gpus={gpu}")
+    found = json.loads(in_process(*command, "--json").stdout)
+    assert found["resources"]["gpus"] == pytest.approx(1 / count)
+    assert (found["trials"], found["hash"]) == (whole["trials"], whole["hash"])
+    said = f"{count} trials run side by side on each GPU"
+    assert any(line.startswith(said) for line in in_process(*command).stdout.splitlines()) == (count > 1)
