@@ -140,7 +140,8 @@ def test_an_added_backbone(run: Run, copy: Path) -> None:
     assert found["tables"] == []
     assert any("HuggingFaceTB/SmolLM2-135M-Instruct" in need for need in found["needs"])
     larger = planned(run, "tofu_phi", "--strategy", "paper")
-    assert found["gpu_hours"] == pytest.approx(larger["gpu_hours"] * 134.5 / 1418, rel=0.05), "by parameters"
+    assert 0 < found["gpu_hours"] < larger["gpu_hours"]
+    assert all(need["bytes"]["weights"] == pytest.approx(2 * 134.5e6, rel=0.01) for need in found["memory"])
     text = FILES[BACKBONE]
     (copy / BACKBONE).write_text(text.replace("lr=2e-5", 'lr="fast"'))
     try:
