@@ -44,10 +44,11 @@ def attend(
         raise ValueError("packed rows have no attention with dropout or a window")
     if query.device.type == "cpu":
         rows = zip(*(part.split(cuts.diff().tolist(), 2) for part in (query, key, value)), strict=True)
-        return torch.cat([sdpa_attention_forward(module, *row, None, scaling=scale)[0] for row in rows], 1), None
-    flat = [part.squeeze(0).transpose(0, 1) for part in (query, key, value)]
-    causal = {"scale": scale, "window_size": (-1, 0), **GROUPED}
-    return varlen_attn(*flat, cuts, cuts, longest, longest, **causal).unsqueeze(0), None
+        found = [sdpa_attention_forward(module, q, k, v, None, scaling=scale)[0] for q, k, v in rows]
+        return torch.cat(found, 1), None
+    q, k, v = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
+    causal: dict[str, Any] = {"scale": scale, "window_size": (-1, 0), **GROUPED}
+    return varlen_attn(q, k, v, cuts, cuts, longest, longest, **causal).unsqueeze(0), None
 
 
 AttentionInterface.register(NAME, attend)

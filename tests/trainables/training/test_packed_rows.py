@@ -106,10 +106,9 @@ def test_a_model_whose_rows_see_each_other_is_found_out(monkeypatch: pytest.Monk
             assert not packed_rows.prepare(families.network("Llama").to(precision))
 
 
-def test_eager_attention_keeps_padded_rows() -> None:
-    for attention, packs in (("sdpa", True), ("eager", False)):
-        runner = engine.create_engine(families.network("Llama"), Training(), Resources(), attention)
-        assert runner.packs == packs
+@pytest.mark.parametrize(("attention", "packs"), [("sdpa", True), ("eager", False)])
+def test_eager_attention_keeps_padded_rows(attention: Any, packs: bool) -> None:
+    assert engine.create_engine(families.network("Llama"), Training(), Resources(), attention).packs == packs
 
 
 def test_a_model_that_packs_generates_and_pads_as_before() -> None:
