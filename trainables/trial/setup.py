@@ -89,7 +89,8 @@ def load_target(target: Model, precision: str, resources: Resources, device: tor
     Each trial gets a copy, so that nothing that it does to its model reaches the next; none is kept if memory is short.
     """
     known = target.fingerprint is not None and resources.ranks == 1
-    network, tokenizer = (_keep_target if known else model_files.load_model)(target, precision)
+    load = _keep_target if known else model_files.load_model
+    network, tokenizer = load(target, precision)  # type: ignore[arg-type]  # frozen, and so hashable
     room = psutil.virtual_memory().available / 8  # the processes of other GPUs keep theirs, too
     if not known or network.get_memory_footprint() > room:
         _keep_target.cache_clear()
