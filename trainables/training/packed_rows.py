@@ -26,7 +26,7 @@ MULTIPLE = 64
 """Tokens of a pack on a GPU are a multiple of it, so that shapes are few: one more row fills up, without labels."""
 TOLERANCE, BF16_TOLERANCE = 1e-4, 3e-2
 """Relative, of the logits of packed rows: rounding. Tokens that see another row are far outside."""
-GROUPED = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
+GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
 """What torch asks for, from 2.13 on, where several heads share their keys."""
 
 
@@ -37,7 +37,7 @@ def attend(
 
     Raises ValueError for attention with dropout or a window.
     """
-    cuts, longest, scale = (keywords.get(name) for name in ("cu_seq_lens_q", "max_length_q", "scaling"))
+    cuts, scale = keywords.get("cu_seq_lens_q"), keywords.get("scaling")
     if cuts is None:
         return sdpa_attention_forward(module, query, key, value, mask, **keywords)
     if keywords.get("dropout") or keywords.get("sliding_window"):
@@ -47,8 +47,9 @@ def attend(
         found = [sdpa_attention_forward(module, q, k, v, None, scaling=scale)[0] for q, k, v in rows]
         return torch.cat(found, 1), None
     q, k, v = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
-    causal: dict[str, Any] = {"scale": scale, "window_size": (-1, 0), **GROUPED}
-    return varlen_attn(q, k, v, cuts, cuts, longest, longest, **causal).unsqueeze(0), None
+    longest = keywords["max_length_q"]
+    whole: Any = varlen_attn(q, k, v, cuts, cuts, longest, longest, scale=scale, window_size=(-1, 0), **GROUPED)
+    return whole.unsqueeze(0), None
 
 
 AttentionInterface.register(NAME, attend)
