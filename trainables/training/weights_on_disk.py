@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch.linalg import vector_norm
 
 from trainables.common import typed_paths
 from trainables.common.errors import InputError
@@ -64,11 +65,11 @@ def relative_change(network: Any, target: TargetWeights) -> float | None:
     """
     if any(name not in target.files for name, _ in network.named_parameters()):
         return None
-    moved = origin = 0.0
+    norms = []  # on the model's device, where they are read once, at the end
     for name, parameter in network.named_parameters():
-        before = target.rows(name).to(parameter.dtype).double()
-        moved += float((parameter.detach().cpu().double() - before).square().sum())
-        origin += float(before.square().sum())
+        before = target.rows(name).to(parameter.device, parameter.dtype).float()
+        norms += [vector_norm(each, dtype=torch.float64) for each in (parameter.float() - before, before)]
+    moved, origin = torch.stack(norms).view(-1, 2).square().sum(0).tolist()
     return math.sqrt(moved / origin)
 
 
