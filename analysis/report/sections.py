@@ -192,7 +192,7 @@ def _write_lists(report: Report) -> list[Section]:
         count, more = len(failures), len(failures) - MOST_FAILURES
         caption = f"and {more} more (tables/failures.csv)" if more > 0 else ""
         item = TableItem(failures.head(MOST_FAILURES), caption)
-        sections.append(Section(f"Trials without a result, and stopped ones: {count}", (item,)))
+        sections.append(Section(f"Trials without a usable result: {count}", (item,)))
     if len(results.models):
         models = detail_tables.list_models(results.models, results.goals)
         sections.append(Section("Reference models", (TableItem(models),)))

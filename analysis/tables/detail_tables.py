@@ -182,8 +182,7 @@ def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection)
     if trial["status"] in EVALUATED and lacking:
         without = HALVES if rule.halves and not trial["halves"] else join_names(lacking)
         return f"{trial['status']} without {without}"
-    step = "" if pd.isna(trial["error.step"]) else f" at step {trial['error.step']:g}"
-    return f"{'no message' if pd.isna(trial['error.message']) else trial['error.message']}{step}"
+    return "no message" if pd.isna(trial["error.message"]) else trial["error.message"]
 
 
 def _hide_strength(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

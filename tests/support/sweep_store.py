@@ -42,7 +42,7 @@ STRENGTHS = {
     "tv": {1: (-19.0, 0.87, 0.01), 10: (-12.0, 0.75, 0.03), 40: (-8.0, 0.2, 0.08)},
 }
 SHARES = (0.85, 0.9, 0.95)
-DIVERGED = {"kind": "diverged", "message": "loss is <nan>", "step": 12}
+DIVERGED = {"kind": "diverged", "message": "loss is <nan> at step 12", "step": 12}
 VERSIONS = {"python": "3.11.7", "torch": "2.13.0"}
 
 

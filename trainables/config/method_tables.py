@@ -233,7 +233,8 @@ _RECTIFIERS = (  # in the order of tables and legends
 def _read_custom_file(path: Path) -> Iterator[Row]:
     """Yield the rows of a file in custom/: a rectifier's if it has a class Rectifier, an objective's if a make.
 
-    LABEL, NEEDS and TAKES are plain values; without them, or of a file that cannot be parsed, the most is assumed.
+    LABEL, NEEDS, TAKES and ADDS_RETAIN are plain values; without the first three, or of a file that cannot be parsed,
+    the most is assumed.
     """
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
@@ -243,13 +244,14 @@ def _read_custom_file(path: Path) -> Iterator[Row]:
     stated = {}
     for node in body:
         match node:
-            case ast.Assign(targets=[ast.Name(id="LABEL" | "NEEDS" | "TAKES" as name)], value=value):
+            case ast.Assign(targets=[ast.Name(id="LABEL" | "NEEDS" | "TAKES" | "ADDS_RETAIN" as name)], value=value):
                 with contextlib.suppress(ValueError):  # no plain value
                     stated[name] = ast.literal_eval(value)
     label, needs = str(stated.get("LABEL", path.stem)), stated.get("NEEDS")
     if "Rectifier" in defined or "make" not in defined:
         takes = _known(stated.get("TAKES"), SETTINGS)
-        yield RectifierRow(path.stem, label, _known(needs, (RETAIN_PASS,)), takes=takes, custom=True)
+        adds = stated.get("ADDS_RETAIN") is True
+        yield RectifierRow(path.stem, label, _known(needs, (RETAIN_PASS,)), takes=takes, adds_retain=adds, custom=True)
     if "make" in defined or "Rectifier" not in defined:
         yield MethodRow(path.stem, label, _known(needs, NEEDS), custom=True)
 

@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 from trainables.common.errors import InputError, first_line
-from trainables.config.method_tables import NEEDS, RETAIN_PASS, SETTINGS
+from trainables.config.method_tables import NEEDS, RECTIFIERS, RETAIN_PASS, SETTINGS
 
 PARTS = {"make": "make(constants, seed), which returns the objective", "Rectifier": "class Rectifier"}
 WORDS = {"make": {"NEEDS": NEEDS}, "Rectifier": {"NEEDS": (RETAIN_PASS,), "TAKES": SETTINGS}}
@@ -30,4 +30,7 @@ def load_custom_part(name: str, part: str) -> Any:
         stated = getattr(module, constant, ())
         if not isinstance(stated, tuple | list) or any(word not in words for word in stated):
             raise InputError(f"{file}: {constant} is no tuple of {', '.join(map(repr, words))}")
-    return getattr(module, part)
+    found = getattr(module, part)
+    if part == "Rectifier" and found.adds_retain != RECTIFIERS[name].adds_retain:
+        raise InputError(f"{file}: write ADDS_RETAIN = {found.adds_retain}, as class Rectifier has it")
+    return found
