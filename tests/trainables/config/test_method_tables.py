@@ -20,6 +20,10 @@ MAKE, CLASS = "def make(constants, seed): ...\n", "class Rectifier: ...\n"
         (f"import nowhere\nLABEL, OTHER = 'no', 1\n{MAKE}", [MethodRow("added", "added", NEEDS, custom=True)]),
         (f"LABEL = 'My own'\nNEEDS = ()\n{MAKE}", [MethodRow("added", "My own", custom=True)]),
         (CLASS, [RectifierRow("added", "added", (RETAIN_PASS,), takes=SETTINGS, custom=True)]),
+        (
+            f"ADDS_RETAIN = True\n{CLASS}",
+            [RectifierRow("added", "added", (RETAIN_PASS,), takes=SETTINGS, adds_retain=True, custom=True)],
+        ),
         (f"NEEDS = ()\nTAKES = ('tau',)\n{CLASS}", [RectifierRow("added", "added", takes=("tau",), custom=True)]),
     ],
 )

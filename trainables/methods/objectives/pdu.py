@@ -18,7 +18,7 @@ def flatten_logits(output: ForwardOutput, totals: Totals) -> torch.Tensor:
 
 
 def pdu_objective(c: Constants) -> Objective:
-    """Return PDU (arXiv 2506.05314): forget_coefficient times `flatten_logits` + lambda NLL(retain), lambda by DualWeight.
+    """Return PDU (arXiv 2506.05314): forget_coefficient * `flatten_logits` + lambda NLL(retain), lambda by DualWeight.
 
     Its authors update lambda on every micro-batch of every rank alone; here once a step, by the effective batch.
     """
