@@ -8,7 +8,7 @@ punctuation and white space. Here a number keeps its decimal point, letters lose
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from unicodedata import category, normalize
 
 from trainables.benchmarks.rouge_words import UNSPACED
