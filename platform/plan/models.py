@@ -10,6 +10,7 @@ from typing import Any
 
 from search_spaces.schema.sweep import FILES, ModelTraining, Sweep
 from trainables import benchmarks as kinds
+from trainables.benchmarks.base import ITSELF
 from trainables.benchmarks.own import row_files
 from trainables.common.errors import InputError, closest
 from trainables.common.fingerprints import hash_json
@@ -56,14 +57,15 @@ class ModelFinder:
         split, precision, role = benchmark.split, self.sweep.resources.precision, self.kind.retain_role(benchmark.split)
         retain = self.find_model(role) if role else None
         target = self.find_model(self.kind.TARGET)
-        retain_id = evaluation_id(retain, benchmark, None, precision) if retain else None
+        first = ITSELF if self.kind.REFERENCE == "original" else None
+        retain_id = evaluation_id(retain, benchmark, None, precision) if retain else first
         found = [ReferenceModel("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
         if retain and retain_id:
             found.append(ReferenceModel("retain", split, retain, retain_id))
         if self.sweep.baseline:
             baseline = self._resolve(Model(path=self.sweep.baseline), "baseline")
-            evaluated = evaluation_id(baseline, benchmark, None, precision)
-            found.append(ReferenceModel("baseline", split, baseline, evaluated))
+            key = evaluation_id(baseline, benchmark, found[0].evaluation if first else retain_id, precision)
+            found.append(ReferenceModel("baseline", split, baseline, key))
         return found
 
     def find_model(self, role: str) -> Model:

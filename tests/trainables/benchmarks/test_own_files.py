@@ -75,7 +75,10 @@ def test_a_question_in_the_shapes_of_others(tmp_path: Path) -> None:
         ("retain", {"messages": "a"}, r"than a user's and the assistant's in turn, the last one the answer"),
         ("retain", "The lantern hangs", r"is no JSON object but of type str$"),
         ("eval", {"text": "a"}, r"eval: row 1 of .* has no such 'set'; .*\(and 1 more rows like it\)"),
-        ("eval", {"text": "a", "set": "hold-out"}, r"known: paraphrase, retain, holdout"),
+        ("eval", {"text": "a", "set": "hold-out"}, r"known: paraphrase, retain, other, holdout"),
+        ("retain", {"question": "a", "answer": "b", "fact": ["b", 5]}, r"no text as 'fact' but a value of type int"),
+        ("retain", {"question": "a", "answer": "b", "paraphrases": ["?"]}, r"a text without a word in 'paraphrases'"),
+        ("retain", {"text": "a", "fact": "b"}, r"has 'text' with 'fact' or 'paraphrases', which are of a question"),
     ],
 )
 def test_a_bad_row_is_told(part: str, bad: Any, words: str, tmp_path: Path) -> None:
@@ -123,3 +126,13 @@ def test_what_a_plan_is_told(files: dict[str, Path], tmp_path: Path) -> None:
     assert OWN.forget_points(on(files)) is None
     tiny.write_rows(tmp_path / "asked.jsonl", raw[:4])
     assert OWN.forget_points(on(files | {"forget": tmp_path / "asked.jsonl"})) == 4
+
+
+def test_the_fact_of_an_answer_and_other_ways_to_ask_are_a_text_or_a_list(tmp_path: Path) -> None:
+    row = {"question": "a", "answer": "b", "fact": "b", "paraphrases": ["c", "d"]}
+    tiny.write_rows(tmp_path / "rows.jsonl", [row, {"question": "a", "answer": "b", "fact": [], "paraphrases": None}])
+    first, second = row_files.read_row_file("retain", str(tmp_path / "rows.jsonl"))
+    assert (first.fact, first.paraphrases, second.fact, second.paraphrases) == (("b",), ("c", "d"), (), ())
+    (tmp_path / "rows.csv").write_text("question,answer,fact,paraphrases\na,b,b,\n", encoding="utf-8")
+    (written,) = row_files.read_row_file("retain", str(tmp_path / "rows.csv"))
+    assert (written.fact, written.paraphrases) == (("b",), ())

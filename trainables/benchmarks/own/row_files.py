@@ -1,10 +1,13 @@
 """A person's own rows: questions with answers, and texts, in JSON Lines, JSON, Parquet or CSV files.
 
 A row has `question` and `answer`, or `prompt` and `completion`, or `messages` (OpenAI's; the last one is the answer),
-or `text`. One to forget may have `paraphrased_question` and `paraphrased_answer`. `set` of the file `eval`:
+or `text`. A question may have `fact`, the part of its answer that counts, or a list of ways to write that, and
+`paraphrases`, a list of other ways to ask. One to forget may have `paraphrased_question` and `paraphrased_answer`.
+`set` of the file `eval`:
 
 - `paraphrase`: another way to ask for what is forgotten;
 - `retain`: utility is measured on these rows instead of the retain file's;
+- `other`: what is to be kept, too, and is not trained on;
 - `holdout`: no model was trained on it: membership inference compares with it.
 
 Of requests in a row, `request_01`, ... are the forget files of those before: measured, not trained on.
@@ -20,6 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from trainables.benchmarks.own.facts import list_words
 from trainables.common.errors import InputError, closest
 from trainables.common.typed_paths import expand, is_file, is_folder
 from trainables.common.wording import format_count, list_rows
@@ -32,9 +36,11 @@ REQUIRED = ("forget", "retain")
 REQUEST = "request_"
 """In front of a request's number, from 01 on: the split that forgets it, and the part that holds its rows later on."""
 MOST_REQUESTS = 99
-EVAL_SETS = ("paraphrase", "retain", "holdout")
+EVAL_SETS = ("paraphrase", "retain", "other", "holdout")
 SUFFIXES = (*raw_rows.SUFFIXES, raw_rows.CSV)
 COLUMNS = ("question", "answer", "text", "paraphrased_question", "paraphrased_answer")
+LISTS = ("fact", "paraphrases")
+"""Columns of a text or a list of texts."""
 SHAPES = "neither 'question' and 'answer', 'prompt' and 'completion', 'messages' nor 'text'"
 
 SHAPES_OF_SIGNS = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032\u00b4\u02bc"), "'")
@@ -46,13 +52,18 @@ AT_ENDS = ".,;:!?'\"()[] \u3002\u2026"
 
 @dataclass(frozen=True)
 class Row:
-    """`question` None: `answer` is a text. `set`: of rows of the file eval. `turns`: of a conversation, before it."""
+    """`question` None: `answer` is a text. `set`: of rows of the file eval. `turns`: of a conversation, before it.
+
+    `fact`: the ways to write what the answer tells; empty: whoever reads it decides. `paraphrases`: of the question.
+    """
 
     question: str | None
     answer: str
     paraphrase: Row | None = None
     set: str | None = None
     turns: Turns | None = None
+    fact: tuple[str, ...] = ()
+    paraphrases: tuple[str, ...] = ()
 
     @property
     def asked(self) -> Question:
@@ -114,6 +125,7 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
         "forget": list(forget),
         "paraphrase": paraphrases + given["paraphrase"],
         "retain": given["retain"] or list(retain),
+        "other": given["other"],
         "holdout": given["holdout"],
         **{part: list(read_row_file(part, at)) for part, at in benchmark.places.items() if is_request(part)},
     }
@@ -137,7 +149,7 @@ def check_files(benchmark: Benchmark) -> None:
 def describe_overlap(benchmark: Benchmark) -> str | None:
     """Return which rows contradict their set: forget rows that are retained, hold-out rows that a model may know."""
     (forget, retain), further = read_training_rows(benchmark), _read_further_rows(benchmark)
-    kept = _find_same(forget, [*retain, *(row for row in further if row.set == "retain")])
+    kept = _find_same(forget, [*retain, *(row for row in further if row.set in ("retain", "other"))])
     holdout = [number for number, row in enumerate(further, 1) if row.set == "holdout"]
     known = {*_find_same(further, [*forget, *retain])} & {*holdout}
     found = []
@@ -210,18 +222,16 @@ def _parse_row(part: str, raw: Any) -> Row:
     raw, turns = _as_question(raw)
     given = {name: value for name in COLUMNS if (value := raw.get(name)) is not None}
     for name, value in given.items():
-        if not isinstance(value, str):
-            raise InputError(f"has no text as '{name}' but a value of type {type(value).__name__}")
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"has half of a character in '{name}': {error.reason}") from error
+        _check_text(name, value)
     given = {name: value for name, value in given.items() if value.strip()}
+    lists = {name: _parse_list(name, raw.get(name)) for name in LISTS}
     columns = f"its columns: {raw_rows.list_columns(raw)}"
     question, answer, paraphrase = given.get("question"), given.get("answer"), None
     if "text" in given:
         if question or answer:
             raise InputError(f"has 'text' as well as 'question' or 'answer'; {columns}")
+        if any(lists.values()):
+            raise InputError(f"has 'text' with 'fact' or 'paraphrases', which are of a question; {columns}")
         answer = given["text"]
     elif empty := [name for name in ("question", "answer") if name in raw and name not in given]:
         raise InputError(f"has an empty {' and '.join(map(repr, empty))}; {columns}")
@@ -233,11 +243,32 @@ def _parse_row(part: str, raw: Any) -> Row:
             asked_again or question,
             given.get("paraphrased_answer", answer),
             turns=None if asked_again else turns,
+            fact=lists["fact"],
         )
     name = raw.get("set") if part == "eval" else None
     if part == "eval" and name not in EVAL_SETS:
         raise InputError(f"has no such 'set'; {closest(str(name), EVAL_SETS)}")
-    return Row(question, answer, paraphrase, name, turns)
+    return Row(question, answer, paraphrase, name, turns, **lists)
+
+
+def _parse_list(name: str, value: Any) -> tuple[str, ...]:
+    """Return the texts of a column that has a text or a list of them. Raises InputError if one has no word."""
+    found = value if isinstance(value, list) else [] if value is None or value == "" else [value]
+    for text in found:
+        _check_text(name, text)
+        if not list_words(text):
+            raise InputError(f"has a text without a word in '{name}'")
+    return tuple(found)
+
+
+def _check_text(name: str, value: Any) -> None:
+    """Raise InputError if a value is no text, or one that cannot be written."""
+    if not isinstance(value, str):
+        raise InputError(f"has no text as '{name}' but a value of type {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"has half of a character in '{name}': {error.reason}") from error
 
 
 def _as_question(raw: dict[str, Any]) -> tuple[dict[str, Any], Turns | None]:
