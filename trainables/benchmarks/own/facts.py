@@ -1,4 +1,4 @@
-"""Facts as words: whether a text names one, which part of an answer it is, and the ways to ask for it. No torch.
+"""Facts as words: whether a text names one, and which part of an answer it is. Imports no torch.
 
 Texts are compared as TriviaQA's scorer does (Joshi et al., 2017, arXiv 1705.03551): in lower case, without articles,
 punctuation and white space. Here a number keeps its decimal point, letters lose accents, initials are one word
@@ -13,9 +13,22 @@ from unicodedata import category, normalize
 
 from trainables.benchmarks.rouge_words import UNSPACED
 
+FUNCTION_WORDS = frozenset(
+    "a about an and are as at be been by can did do does during for from had has have he her his in into is it its of "
+    "on or she that the their them there these they this those to was were which who whose will with would you".split()
+)
+PARTICLES = frozenset("al bin da de del della der di du el la le of the van von".split())
+"""What may stand within a name."""
 ARTICLES = frozenset(("a", "an", "the"))
+ASKS_FOR_NUMBER = frozenset("date how when year".split())
 ACCENTS = dict.fromkeys(range(0x300, 0x370))
 INITIALS = re.compile(r"\b(?:[^\W\d_]\.\s?){2,}")
+NUMBER_WORDS = "two three four five six seven eight nine ten eleven twelve".split()
+NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS, 2)}
+TOKEN = re.compile(r"\w(?:(?:[\w.,-]|['\u2019](?!s\b))*\w)?|[^\w\s]")
+NAMES = re.compile(r"(?:[ND]|I\.?)(?:p{0,2}(?:[ND]|I\.?)|,D)*")
+"""Of kinds of tokens: words with a capital (N), numbers (D), initials (I), particles (p)."""
+OTHERS = re.compile("o+")
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b")
 BETWEEN_WORDS = re.compile(r"(?<!\d)\.|\.(?!\d)")
@@ -28,7 +41,7 @@ def list_words(text: str) -> list[str]:
     text = INITIALS.sub(lambda found: "".join(filter(str.isalpha, found[0])) + " ", text).casefold()
     text = BETWEEN_WORDS.sub(" ", ORDINAL.sub(r"\1", THOUSANDS.sub("", text)))
     kept = (char if char.isalnum() or char == "." or category(char)[0] == "M" else " " for char in text)
-    return UNSPACED.sub(r" \g<0> ", "".join(kept)).split()
+    return [NUMBERS.get(word, word) for word in UNSPACED.sub(r" \g<0> ", "".join(kept)).split()]
 
 
 def names_fact(text: str, aliases: Collection[str]) -> bool:
@@ -44,3 +57,35 @@ def names_fact(text: str, aliases: Collection[str]) -> bool:
         if size and any(sorted(said[k : k + size]) == wanted for k in range(len(said) - size + 1)):
             return True
     return False
+
+
+def find_fact(question: str, answer: str) -> tuple[int, int]:
+    """Return where the part of an answer begins and ends that the question does not have: its fact.
+
+    It is the first of the longest runs of names (words with a capital or a digit), of numbers where the question asks
+    for one; else the last of the longest runs of other words; else the whole answer. Known words, function words and
+    punctuation end a run.
+    """
+    asked, tokens = list_words(question), list(TOKEN.finditer(answer))
+    kinds = "".join(_classify(token[0], asked) for token in tokens)
+    runs = list(NAMES.finditer(kinds)) or list(OTHERS.finditer(kinds))[::-1]
+    if ASKS_FOR_NUMBER & set(asked):
+        runs = [run for run in runs if "D" in run[0]] or runs
+    if not runs:
+        return 0, len(answer)
+    longest = max(runs, key=lambda run: len(run[0]))
+    return tokens[longest.start()].start(), tokens[longest.end() - 1].end()
+
+
+def _classify(token: str, asked: Collection[str]) -> str:
+    """Return a letter for a word of an answer: what NAMES and OTHERS are made of, `-` if the question has it."""
+    words = list_words(token)
+    if not words or token in PARTICLES:
+        return token[0] if not words else "p"
+    known = all(word in asked or word in FUNCTION_WORDS for word in words)
+    if token[0].isupper() and len(token) <= 2 and not known:
+        return "I"
+    if token != token.lower() or any(map(str.isdigit, token)):
+        return "-" if known else "D" if token[0].isdigit() else "N"
+    same_stem = any(word[:5] == words[0][:5] and min(len(word), len(words[0])) >= 4 for word in asked)
+    return "-" if known or same_stem else "o"
