@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from platform.plan.models import absolute_path
+from platform.plan.models import ModelRecipes, absolute_path
 from search_spaces.schema.sweep import FILES, Sweep
 from trainables import benchmarks as kinds
-from trainables.benchmarks.own import row_files
+from trainables.benchmarks.own import model_answers, row_files
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.config.ids import digest
@@ -13,7 +13,7 @@ from trainables.config.settings import FICTIONAL, Benchmark
 from trainables.storage.folder_storage import Storage
 
 OWN = (
-    "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
+    "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE [--set retain=FILE --set eval=FILE]"
 )
 """What to type for a model and rows of your own."""
 
@@ -21,7 +21,7 @@ OWN = (
 def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     """Return the benchmark of one split, its rows checked and fingerprinted. Raises InputError."""
     kind = kinds.find(sweep.benchmark.name)
-    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _list_sources(sweep, split)})
+    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _list_sources(sweep, split, store)})
     kind.check_settings(chosen)
     if sweep.fictional is not None and chosen.data == Benchmark().data:
         made = [f"forget{percent:02d}" for percent in sweep.fictional.forget_percent]
@@ -37,7 +37,14 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
 
-def _list_sources(sweep: Sweep, split: str) -> tuple[str, ...]:
+def _place_answers(sweep: Sweep, store: Storage) -> str:
+    """Return the file of the target model's answers to neutral prompts."""
+    recipes = ModelRecipes(sweep, store, sweep.benchmark)
+    asked = recipes.find_model(recipes.kind.TARGET), sweep.benchmark.template, sweep.resources.precision
+    return str(store.data(model_answers.answers_id(*asked)) / model_answers.FILE)
+
+
+def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
     """Return where further parts of the data are, local ones as absolute paths. Raises InputError."""
     at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
     given = {name: place for name in FILES if (place := getattr(sweep, name)) is not None}
@@ -46,10 +53,13 @@ def _list_sources(sweep: Sweep, split: str) -> tuple[str, ...]:
             given |= row_files.list_requests(place)[split]
         at |= given
         known = {"target": sweep.target or sweep.models, **at}
-        missing = [name for name in ("target", "forget", "retain") if not known.get(name)]
+        missing = [name for name in ("target", "forget") if not known.get(name)]
         if missing:
             raise InputError(f"{', '.join(missing)}: not given; {OWN}")
+        auto, _, further = at.get("retain", model_answers.AUTO).partition(",")
+        if auto == model_answers.AUTO:
+            at |= {model_answers.ANSWERS: _place_answers(sweep, store), "retain": further}
     elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
         raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
-    here = {part: absolute_path(place) if typed_paths.exists(place) else place for part, place in at.items()}
+    here = {part: absolute_path(place) if typed_paths.exists(place) else place for part, place in at.items() if place}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))

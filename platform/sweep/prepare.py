@@ -16,6 +16,7 @@ from ray.train import TrainingFailedError
 from platform.plan.plan import Plan
 from platform.state.trial_outcomes import SweepState, read_targets, target_utilities
 from trainables.benchmarks import selection
+from trainables.benchmarks.own.row_files import has_answers
 from trainables.common.errors import last_line
 from trainables.common.wording import format_duration
 from trainables.data import fictional
@@ -83,7 +84,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     for role in ("retain", "original", "baseline"):
         made = {}
         for ref in (ref for ref in plan.references if ref.role == role):
-            if store.read_evaluation(ref.evaluation) is not None:
+            if store.read_evaluation(ref.evaluation) is not None and has_answers(plan.benchmarks[ref.split]):
                 continue
             print_line(f"evaluating the {role} model on {ref.split} (once)")
             retain = retains.get(ref.split) if role == "original" else None

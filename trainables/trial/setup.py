@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation
+from trainables.benchmarks.own import OwnBenchmark
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.config.method_tables import METHODS
@@ -82,11 +83,23 @@ def _load_examples(
 _keep_examples = lru_cache(maxsize=4)(_load_examples)
 
 
+def _say_examples(trial: Trial, network: Any, tokenizer: Any) -> tuple[benchmarks.Examples, benchmarks.Examples]:
+    """Return forget rows and retain rows in the model's own words; rank 0 asks it, so that all ranks have the same."""
+    found: list[Any] = [None]
+    if dist.get_rank() == 0:
+        length, budget = trial.training.max_length, trial.resources.evaluation_tokens
+        found[0] = OwnBenchmark().training_examples(trial.benchmark, tokenizer, length, network, budget)
+    if trial.resources.ranks > 1:
+        dist.broadcast_object_list(found, src=0, device=network.device)
+    return found[0]
+
+
 def make_task(
     trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None
 ) -> loop.TrainingTask:
     """Return rows, objective and rectifier; freezes what the objective does not train."""
-    forget, retain = load_examples(trial)
+    own_words = trial.training.targets == "own"
+    forget, retain = _say_examples(trial, network.to(device), tokenizer) if own_words else load_examples(trial)
     constants = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
     rectifier = rectifiers.make_rectifier(**trial.rectifier.model_dump())

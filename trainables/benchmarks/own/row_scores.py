@@ -89,9 +89,7 @@ def _cut_row(encoder: Encoder, name: str, number: int, row: Row) -> Iterator[Ite
             yield Item(name, 0, number, count, row, block)
         return
     (whole,) = encoder.encode([(row.asked, row.answer)], max_length=sys.maxsize, names=[where])
-    ids = whole.input_ids[: whole.answer_start + LABEL_TOKENS]
-    ending = max(0, whole.ending - len(whole.input_ids) + len(ids))
-    yield Item(name, 0, number, 0, row, replace(whole, input_ids=ids, ending=ending))
+    yield Item(name, 0, number, 0, row, whole.cut(row.labels or LABEL_TOKENS))
 
 
 def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str, Any]:
