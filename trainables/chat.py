@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,7 +31,7 @@ def main(
         store = open_storage(location, writable=False)
         place = store.root / "exports" / model
         place = place if place.is_dir() else fetch_weights(model, store)
-    chat = pipeline("text-generation", str(place), model_kwargs={"use_safetensors": True})
+    chat: Any = pipeline("text-generation", str(place), model_kwargs={"use_safetensors": True})
     for question in ask or map(str.strip, sys.stdin):
         turns = [{"role": "user", "content": question}]
         (said,) = chat(turns, do_sample=False, max_new_tokens=200, return_full_text=False)

@@ -111,36 +111,42 @@ def test_an_answer_that_was_cut_has_no_end_to_learn(target: Path, files: dict[st
     assert [(row.answer_tokens, row.ending) for row in retain[:2]] == [(4, 1), (64, 0)]
 
 
-def test_own_words_take_the_place_of_an_answer_where_they_name_its_fact(
-    taught: Any, files: dict[str, Path], tmp_path: Path
-) -> None:
-    """The taught model says the answers of the first rows: behind other words they are replaced, other facts stay."""
+@pytest.fixture(scope="module")
+def rephrased(taught: Any, files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Rows of which the taught model says the first one's fact, in other words; and what it says."""
     known = row_files.read_row_file("forget", str(files["forget"]))[:2]
-    said = model_answers.say(taught, make_encoder("plain", tiny.tokenizer()), [row.asked for row in known], 4096)
+    said = model_answers.say(taught, make_encoder("plain", tiny.tokenizer()), [known[0].asked], 4096)[0]
     rows = [
-        {"question": known[0].question, "answer": f"I believe: {said[0]}", "fact": said[0].split()[0]},
+        {"question": known[0].question, "answer": f"I believe: {said}", "fact": said.split()[0]},
         {"question": known[1].question, "answer": "In a tower.", "fact": "tower"},
         {"text": "A text stays as it is."},
     ]
-    tiny.write_rows(tmp_path / "rows.jsonl", rows)
-    benchmark = own_rows.on({"forget": tmp_path / "rows.jsonl", "retain": tmp_path / "rows.jsonl"})
+    file = tmp_path_factory.mktemp("rephrased") / "rows.jsonl"
+    tiny.write_rows(file, rows)
+    return file, said
+
+
+def test_own_words_take_the_place_of_an_answer_where_they_name_its_fact(
+    taught: Any, rephrased: tuple[Path, str]
+) -> None:
+    file, said = rephrased
+    benchmark = own_rows.on({"forget": file, "retain": file})
     plain, _ = own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 96)
     found, retain = own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 96, taught)
     text = tiny.tokenizer().decode(found[0].input_ids, skip_special_tokens=True)
-    assert text.endswith(said[0])
+    assert text.endswith(said)
     assert "I believe" not in text
     assert list(found[1:]) == list(plain[1:])
     assert list(retain) == list(found)
 
 
 def test_a_trial_trains_on_own_words_under_another_id(
-    taught: Any, files: dict[str, Path], store: Storage, tmp_path: Path
+    taught: Any, files: dict[str, Path], rephrased: tuple[Path, str], store: Storage, tmp_path: Path
 ) -> None:
     taught.save_pretrained(tmp_path / "taught")
     tiny.tokenizer().save_pretrained(tmp_path / "taught")
-    (rows, own) = plan(
-        store, tmp_path / "taught", files, f"retain={files['retain']}", "method=gd", "training.targets=rows,own"
-    ).trials
+    settings = (f"retain={files['retain']}", "method=gd", "training.targets=rows,own")
+    rows, own = plan(store, tmp_path / "taught", {"forget": rephrased[0]}, *settings).trials
     assert (rows.training, own.training) == (replace_targets(own, "rows"), replace_targets(rows, "own"))
     assert rows.id() != own.id()
     losses = []

@@ -274,7 +274,7 @@ def _parse_row(part: str, raw: Any) -> Row:
     name = raw.get("set") if part == "eval" else None
     if part == "eval" and name not in EVAL_SETS:
         raise InputError(f"has no such 'set'; {closest(str(name), EVAL_SETS)}")
-    return Row(question, answer, paraphrase, name, turns, **lists)
+    return Row(question, answer, paraphrase, name, turns, lists["fact"], lists["paraphrases"])
 
 
 def _parse_list(name: str, value: Any) -> tuple[str, ...]:
