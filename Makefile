@@ -37,7 +37,8 @@ ASKED := --ask "What is the capital of Norway?" --ask "Which city is the capital
 
 demo-facts: setup  ## a real chat model forgets the facts of examples/facts, and is asked before and after; MODEL=DIR_OR_HUB_ID
 	@$(PY) -m platform.sweep own --set target=$(MODEL) --set benchmark.template=chat --set forget=examples/facts/forget.jsonl \
-	  --set retain=auto,examples/facts/retain.jsonl --set eval=examples/facts/eval.jsonl --storage $(FACTS) $(ARGS)
+	  --set retain=auto,examples/facts/retain.jsonl --set eval=examples/facts/eval.jsonl --strategy paper --only method=npo_kl \
+	  --storage $(FACTS) $(ARGS)
 	@after=$$(ls -td $(FACTS)/exports/*/ 2>/dev/null | head -n 1); for model in $(MODEL) $$after; do \
 	  test -z "$$after" || { echo; echo "$$model says:"; $(PY) -m trainables.chat $$model --storage $(FACTS) $(ASKED); }; done; \
 	  test -z "$$after" || printf '\nchat with both:\n  %s\n  %s\n' "$(PY) -m trainables.chat $(MODEL)" "$(PY) -m trainables.chat $$after"

@@ -21,7 +21,13 @@ from trainables.storage.folder_storage import Storage
 from trainables.trial.runner import TrialRun
 
 files, taught = own_rows.files, own_rows.taught
-SHORT = ("training.batch_size=4", "training.max_steps=2", "training.max_length=512", "rectifier.name=none")
+SHORT = (
+    "training.batch_size=4",
+    "training.max_steps=2",
+    "training.max_length=512",
+    "rectifier.name=none",
+    "training.lr=1e-5",
+)
 
 
 @pytest.fixture(scope="module")
