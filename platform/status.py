@@ -53,6 +53,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         if name not in ("finished", *FAILURES):
             yield f"done, but {name}: {count}"
     yield from _under_way(found)
+    so_far = " so far" if counts["left"] else ""
+    yield from (f"verdict on {split}{so_far}: {verdict}" for split, verdict in found["verdicts"].items())
     for group in found["failures"][:CAUSES]:
         yield f"{group['status']} {len(group['trials'])}: {group['cause']} ({group['log']})"
     yield from (f"damaged: {path} (--resume runs its trial again)" for path in found["damaged"])

@@ -46,7 +46,8 @@ def main(
     measures: Annotated[str, ask(help="Measures beside the standard ones: all or NAME,... (docs/measuring.md).")] = "",
     holdout: Annotated[str | None, ask(help="Data configuration of rows that no model saw, for membership.")] = None,
     retain_evaluation: Annotated[
-        Path | None, typer.Option(help="The output of this command for the retain model; without it FQ is null.")
+        Path | None,
+        typer.Option(help="Its output for the retain model (own: the target), or FQ (utility) is null."),
     ] = None,
     rows_file: Annotated[Path | None, typer.Option("--rows", help="Where the per-row results go (Parquet).")] = None,
     precision: Annotated[Precision, typer.Option(help="Of weights and passes.")] = "fp32",

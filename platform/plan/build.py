@@ -66,11 +66,11 @@ def make_plan(
     sweep = _list_requests(_locate_answers(sweep))
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     warnings = _check_rows_with_models(benchmarks, found)
-    spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, store))
+    spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, models.kind.REFERENCE, store))
     if strategy == "paper" and sweep.training.eval_every is None and not any(space.varied for space in spaces):
         # nothing is chosen: all rows are reported
         sweep = sweep.model_copy(update={"selection": sweep.selection.model_copy(update={"halves": False})})
-        spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, store))
+        spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, models.kind.REFERENCE, store))
     problems = Problems()
     problems.collect(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
     problems.collect(_check_stress, sweep)
@@ -218,12 +218,13 @@ def _check_stress(sweep: Sweep) -> None:
         raise InputError("stress.lr: no attack is asked for; add --set stress.attacks=all")
 
 
-def _models_of(references: References, store: Storage) -> dict[str, tuple[Model, RetainEvaluation | None]]:
-    """Return the target model of each split, and the evaluation of its retain model if it has one."""
+def _models_of(references: References, role: str, store: Storage) -> dict[str, tuple[Model, RetainEvaluation | None]]:
+    """Return the target model of each split, and the evaluation of `role`, which its trials are measured against."""
     found = {}
     for split, each in references.items():
         by_role = {reference.role: reference for reference in each}
-        key = by_role["retain"].evaluation if "retain" in by_role else None
+        against = by_role.get(role)
+        key = against.evaluation if against else None
         retain = RetainEvaluation(path=str(store.evaluation(key) / RESULT), fingerprint=key) if key else None
         found[split] = (by_role["original"].model, retain)
     return found

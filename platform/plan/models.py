@@ -10,6 +10,7 @@ from typing import Any
 
 from search_spaces.schema.sweep import ModelTraining, Sweep
 from trainables import benchmarks as kinds
+from trainables.benchmarks.base import ITSELF
 from trainables.common.errors import InputError
 from trainables.common.typed_paths import describe_path, expand, is_file, is_folder, list_folder
 from trainables.config.settings import Benchmark, Model, Shape, Training
@@ -52,13 +53,15 @@ class ModelRecipes:
         split, precision, role = benchmark.split, self.sweep.resources.precision, self.kind.retain_role(benchmark.split)
         retain = self.find_model(role) if role else None
         target = self.find_model(self.kind.TARGET)
-        retain_id = evaluation_id(retain, benchmark, None, precision) if retain else None
+        first = ITSELF if self.kind.REFERENCE == "original" else None
+        retain_id = evaluation_id(retain, benchmark, None, precision) if retain else first
         found = [Reference("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
         if retain and retain_id:
             found.append(Reference("retain", split, retain, retain_id))
         if self.sweep.baseline:
             baseline = self._resolve(Model(path=self.sweep.baseline), "baseline")
-            found.append(Reference("baseline", split, baseline, evaluation_id(baseline, benchmark, None, precision)))
+            key = evaluation_id(baseline, benchmark, found[0].evaluation if first else retain_id, precision)
+            found.append(Reference("baseline", split, baseline, key))
         return found
 
     def find_model(self, role: str) -> Model:

@@ -14,6 +14,7 @@ from platform.state import lock
 from platform.state.trial_outcomes import Results, describe_cause, read_trial_results
 from platform.state.typed_commands import resume_command, storage_option
 from search_spaces.schema.settings_with_effect import name_trial
+from trainables.benchmarks.verdict import judge
 from trainables.common import process_identity
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
@@ -56,10 +57,23 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         "interrupted": alive[False],
         "unknown": alive[None],
         "remaining_seconds": _estimate_rest(running, left, typical),
+        "verdicts": _judge_splits(sweep, results, store),
         "failures": _group_failures(results, store),
         "damaged": [str(path) for path in damaged],
         "free_bytes": store.free(),
     }
+
+
+def _judge_splits(sweep: SweepFile, results: Results, store: Storage) -> dict[str, str]:
+    """Return the verdict on the trials so far of each split of which any is evaluated, where a sweep ships a model."""
+    found = {}
+    targets = {one.split: one.evaluation for one in sweep.references if one.role == "original"}
+    for split, evaluation in targets.items() if sweep.sweep.get("export") else ():
+        trials = {key: one for key, one in results.items() if one["config"]["benchmark"]["split"] == split}
+        verdict = judge(sweep.benchmark, sweep.selection, trials, store.read_evaluation(evaluation) or {})
+        if verdict.key:
+            found[split] = verdict.describe(_label(trials[verdict.key]["config"], verdict.key, sweep.varied))
+    return found
 
 
 def _median_seconds(results: Results, name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""The trials that the rule chooses: exported and attacked at a sweep's end."""
+"""The trials that the rule chooses: judged, exported and attacked at a sweep's end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 from platform.plan.plan import Plan
 from platform.state.trial_outcomes import read_targets, target_utilities
+from platform.state.typed_commands import storage_option
 from trainables import benchmarks
 from trainables.benchmarks import selection
+from trainables.benchmarks.verdict import judge
 from trainables.common.errors import last_line
 from trainables.config.trial import Trial
 from trainables.robustness import attacks
@@ -19,33 +21,28 @@ from trainables.storage.folder_storage import Storage, set_aside
 
 
 def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
-    """Export each split's chosen trial to STORAGE/exports/ID, of splits in a row the last one's; print where."""
+    """Say of each split, of splits in a row of the last one, whether to ship its chosen trial; export it if so."""
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
     before = set(map(benchmarks.find(plan.sweep.benchmark.name).split_before, splits))
     for split in (one for one in splits if one not in before):
-        print_line(f"recommended: {_recommend(split, plan, store)}")
+        print_line(f"verdict: {_judge_split(split, plan, store)}")
 
 
-def _recommend(split: str, plan: Plan, store: Storage) -> str:
-    """Export the trial of a split that the rule chooses; return its label and folder, or why there is none."""
+def _judge_split(split: str, plan: Plan, store: Storage) -> str:
+    """Return the verdict on a split's trials, and where its model is: the chosen trial is exported if it can ship."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
     results = {key: store.result(key) or {} for key in trials}
-    measured, target = selection.candidates(results, name, rule), read_targets(plan, store).get(split, {})
-    utility = selection.utility_of(target, name, rule)
-    chosen = selection.pick(measured, utility, rule)
-    if chosen is None:
-        return "no trial has finished"
-    if why := benchmarks.find(name).nothing_to_remove(target.get("metrics") or {}):
-        return f"none, {why}"
-    if chosen.utility <= 0 and rule.rule != "highest_removal":
-        return f"none of {len(measured)} trials, the utility of each is 0; give more or other retain rows"
-    trial, fallback = trials[chosen.key], selection.explain_fallback(utility, rule)
-    outcome = benchmarks.describe_goals(name, selection.metrics_of(results[chosen.key], rule, reported=True))
+    found = judge(name, rule, results, read_targets(plan, store).get(split, {}))
+    if found.key is None:
+        return found.describe("")
+    trial, said = trials[found.key], found.describe(plan.label(trials[found.key]))
+    if found.reason:
+        command = f"python -m trainables.export {found.key} --output DIR{storage_option(store)}"
+        return f"{said} To write its model all the same: {command}"
+    measured = selection.candidates(results, name, rule)
     why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
-    why += selection.describe_rule(rule) + (f". Here {fallback}." if fallback else ".")
-    shown = f"{plan.label(trial)} ({'; '.join(filter(None, [outcome, fallback]))})"
-    return f"{shown}, {_export(trial, why, plan, store)}"
+    return f"{said} {_export(trial, f'{why}{selection.describe_rule(rule)}.', plan, store)}"
 
 
 def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
@@ -67,8 +64,8 @@ def _export(trial: Trial, why: str, plan: Plan, store: Storage) -> str:
         try:
             ray.get(make.remote(trial.id(), store.location, str(folder), why, plan.sweep.selection))
         except ray.exceptions.RayTaskError as error:
-            return f"not exported: {error.cause}"
-    return f"model: {store.uri(folder) if store.is_remote else folder}"
+            return f"Not exported: {error.cause}"
+    return f"Its model: {store.uri(folder) if store.is_remote else folder}"
 
 
 def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:

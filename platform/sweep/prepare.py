@@ -15,7 +15,9 @@ from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
 from platform.state.trial_outcomes import SweepState, read_targets, target_utilities
+from trainables import benchmarks
 from trainables.benchmarks import selection
+from trainables.benchmarks.base import ITSELF
 from trainables.benchmarks.own.row_files import has_answers
 from trainables.common.errors import last_line
 from trainables.common.wording import format_duration
@@ -77,18 +79,20 @@ def _make_models(plan: Plan, store: Storage, print_line: PrintLine) -> None:
 
 
 def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None:
-    """Evaluate the retain models first, which the target models are measured against; a baseline may fail."""
+    """Evaluate the models first that the others are measured against; a baseline may fail."""
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make: Any = ray.remote(shared_artifacts.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
-    retains = {ref.split: ref.evaluation for ref in plan.references if ref.role == "retain"}
+    first = benchmarks.find(plan.sweep.benchmark.name).REFERENCE
+    itself = ITSELF if first == "original" else None
+    measured = {ref.split: ref.evaluation for ref in plan.references if ref.role == first}
     for role in ("retain", "original", "baseline"):
         made = {}
         for ref in (ref for ref in plan.references if ref.role == role):
             if store.read_evaluation(ref.evaluation) is not None and has_answers(plan.benchmarks[ref.split]):
                 continue
             print_line(f"evaluating the {role} model on {ref.split} (once)")
-            retain = retains.get(ref.split) if role == "original" else None
-            parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain
+            against = itself if role == first else measured.get(ref.split)
+            parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), against
             task = make.remote(*parts, store.location, resources)
             made[task] = ref.evaluation, f"the {role} model is evaluated on {ref.split}"
         try:
@@ -119,7 +123,8 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
         if utility == 0 and (why := selection.explain_fallback(utility, plan.sweep.selection)):
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
     for found in read_targets(plan, store).values():
-        if advice := found.get("advice"):
+        weak = benchmarks.find(plan.sweep.benchmark.name).warn_about_target(found.get("metrics") or {})
+        for advice in filter(None, [*weak, found.get("advice")]):
             print_line(f"warning: target: {advice}")
 
 

@@ -69,21 +69,22 @@ def test_the_sweep_ends_with_the_chosen_model(
     assert [result["status"] for result in found] == ["finished", "finished"]
     assert all([entry["step"] for entry in result["evaluations"]] == [2, 3] for result in found)
     (folder,) = (place.root / "exports").iterdir()
-    assert f"model: {folder}" in said
+    assert f" Its model: {folder}" in said
     (chosen,) = (result for result in found if result["id"] == folder.name)
     assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() > 0
     output = tmp_path / "again.json"
     sources = [word for part, file in files.items() for word in ("--source", f"{part}={file}")]
     typed = ["--benchmark", "own", "--model", folder, *sources, "--output", output]
+    typed += ["--retain-evaluation", chosen["config"]["retain_evaluation"]["path"]]
     done = run_module("trainables.evaluate", *typed, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
-    assert "\nextraction strength on the forget rows 0." in done.stdout
+    assert "\nshare of the forget rows still said, however asked 0." in done.stdout
     again, metrics = json.loads(output.read_text()), dict(chosen["metrics"])
     metrics.pop("relative_change")
     assert {name: again[name] for name in metrics} == metrics
     card = (folder / "README.md").read_text()
     told = f"{_before(place)['utility']:.4f} | {metrics['utility']:.4f}"
-    assert f"| **utility on the retain rows** (highest is best) | {told} |" in card
+    assert f"| **share of what the target model says that is kept** (highest is best) | {told} |" in card
     assert "the choice among the 2 evaluated trials of a start of sweep own-" in card
     assert "| forget set | 6 | `" in card
 

@@ -79,7 +79,7 @@ def test_each_request_goes_on_from_the_model_that_the_one_before_left(
         assert found["metrics"]["relative_change"] > 0
     (exported,) = (store.root / "exports").iterdir()
     assert exported.name == results[-1]["id"]
-    assert f"model: {exported}" in said
+    assert f"{exported}" in said
     card = (exported / "README.md").read_text()
     assert all(f"| forget set of request {number} | 2 | `" in card for number in (1, 2, 3))
     assert ", and the rows of 2 earlier requests before, one request after another" in card
@@ -98,8 +98,8 @@ def test_earlier_requests_are_measured_as_by_hand(
     done = invoke(evaluate.main, *typed)
     assert done.exit_code == 0, done.output
     again, kept = json.loads(output.read_text()), last["metrics"]
-    names = ("extraction_strength", "exact_memorisation", "rouge", "prob", "rows")
-    expected = {f"{earlier}_{name}": again[f"forget_{name}"] for name in names} | {"utility": again["utility"]}
+    names = ("said", "said_any", "extraction_strength", "exact_memorisation", "rouge", "prob", "rows")
+    expected = {f"{earlier}_{name}": again[f"forget_{name}"] for name in names}
     assert {name: kept[name] for name in expected} == pytest.approx(expected, rel=1e-5)  # other rows share a batch
 
 
@@ -112,10 +112,10 @@ def test_the_report_follows_the_requests(swept: tuple[Storage, list[dict[str, An
     lines = drawn.loc[drawn["method"] == "gd"].reset_index(drop=True)
     metrics = [found["metrics"] for found in results]
     assert list(lines["utility"]) == pytest.approx([found["utility"] for found in metrics])
-    now = sum(metrics[2][f"{name}_extraction_strength"] for name in NAMES[:2]) / 2  # of two rows each
-    then = sum(found["forget_extraction_strength"] for found in metrics[:2]) / 2
+    now = sum(metrics[2][f"{name}_said_any"] for name in NAMES[:2]) / 2  # of two rows each
+    then = sum(found["forget_said_any"] for found in metrics[:2]) / 2
     assert lines.loc[2, ["earlier", "then"]].tolist() == pytest.approx([now, then])
-    assert lines.loc[2, "request_02"] == pytest.approx(metrics[2]["request_02_extraction_strength"])
+    assert lines.loc[2, "request_02"] == pytest.approx(metrics[2]["request_02_said_any"])
     page = (tmp_path / "report" / "index.html").read_text()
     assert "<h2>Request by request</h2>" in page
     assert f"<td>{now:.4f}</td><td>{then:.4f}</td>" in re.sub(r">\s+<", "><", page)

@@ -50,7 +50,7 @@ def metrics(name: str, values: tuple[float, ...], shift: float = 0.0, privleak: 
     goals = benchmarks.find(name).GOALS
     found = {goal.metric: value + shift for goal, value in zip(goals, values, strict=True)}
     if name == "own":
-        rest = ("exact_memorisation", "rouge", "prob")
+        rest = ("exact_memorisation", "rouge", "prob", "extraction_strength")
         return found | {f"forget_{metric}": values[0] + shift + place / 10 for place, metric in enumerate(rest, 1)}
     return found | ({"privleak": privleak} if name == "muse" else {"questions": 100})
 

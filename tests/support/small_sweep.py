@@ -21,6 +21,7 @@ from platform.state.trial_outcomes import SweepState, scan
 from search_spaces.schema.sweep import Sweep, load_sweep
 from search_spaces.tofu_tiny import SWEEP
 from tests.support.environment import TrialInputs, type_settings
+from trainables.benchmarks.base import ITSELF
 from trainables.config.settings import Model, Resources
 from trainables.config.trial import Trial
 from trainables.data import fictional
@@ -127,8 +128,11 @@ def evaluate_references(plan: Plan, store: Storage) -> None:
     """Evaluate the models that a plan's trials are compared with in this process, so that a start finds them there."""
     from trainables.workers import shared_artifacts
 
-    retains = {ref.split: ref.evaluation for ref in plan.references if ref.role == "retain"}
-    for ref in sorted(plan.references, key=lambda ref: ref.role == "original"):
-        retain = retains.get(ref.split) if ref.role == "original" else None
+    against: dict[str, str | None] = {}
+    if plan.sweep.benchmark.name == "own":  # the target model's comes first, then that of a baseline
+        against = dict.fromkeys(plan.benchmarks, ITSELF)
+    for ref in plan.references if against else sorted(plan.references, key=lambda ref: ref.role == "original"):
+        retain = None if ref.role == "retain" else against.get(ref.split)
         parts = ref.model.model_dump(), plan.benchmarks[ref.split].model_dump(), retain
+        against[ref.split] = ref.evaluation
         shared_artifacts.make_evaluation(*parts, store.location, plan.sweep.resources)

@@ -23,6 +23,8 @@ Row = dict[str, Any]
 Records = list[dict[str, Any]]
 Metrics = dict[str, float | int | None]
 Examples = Sequence[Example]
+ITSELF = "itself"
+"""The reference, and its id, of a target model that the others are measured against."""
 MMLU_SHOTS = 5
 """Worked examples that each subject of MMLU has."""
 
@@ -65,7 +67,7 @@ class EvaluationSize:
 class BenchmarkBase(ABC):
     """A benchmark: its rows, its measures and its dialects; a subclass is in the file or folder of its name.
 
-    It holds no state. A `reference` is what its metrics need of the retain model's evaluation.
+    It holds no state. A `reference` is what its metrics need of another model's evaluation.
     """
 
     GOALS: ClassVar[tuple[Goal, ...]]
@@ -84,6 +86,8 @@ class BenchmarkBase(ABC):
     """The tasks of the forget and of the hold-out rows that membership is told by."""
     ASKS_BY_TEMPLATE: ClassVar[bool] = False
     """Whether questions are asked in `benchmark.template`, not as plain text or by lm-eval."""
+    REFERENCE: ClassVar[str] = "retain"
+    """The role of the model whose evaluation is the `reference`: the retain model, or `original`, the target model."""
     SEQUENCE: ClassVar[str] = ""
     """Splits that are unlearned one after another have a number behind it, from 1 on."""
 
@@ -136,6 +140,14 @@ class BenchmarkBase(ABC):
     def nothing_to_remove(self, metrics: Metrics) -> str | None:
         """Return why the target model's metrics say that it knew nothing of the rows to forget; None: it may have."""
         return None
+
+    def warn_about_target(self, metrics: Metrics) -> list[str]:
+        """Return what the target model's metrics cannot tell, why, and what to do."""
+        return []
+
+    def describe_outcome(self, metrics: Metrics, before: Metrics) -> str:
+        """Return what a trial's metrics say beside the target model's, `before`, in words; empty: as its goals."""
+        return ""
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return what a start has to fetch from the hub, each with the setting that names a folder instead."""

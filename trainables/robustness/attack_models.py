@@ -55,7 +55,8 @@ def read_trial(trial_id: str, store: Storage) -> Inputs:
     attacks.check_benchmark(trial.benchmark, "ID")
     setup.check_inputs(trial)
     models = {"model": _with_fingerprint(Model(path=str(weights))), "target": trial.target}
-    kept = atomic_files.read_json(Path(trial.retain_evaluation.path)) if trial.retain_evaluation else None
+    against_retain = benchmarks.find(trial.benchmark.name).REFERENCE == "retain"
+    kept = trial.retain_evaluation and against_retain and atomic_files.read_json(Path(trial.retain_evaluation.path))
     if kept and "model" in kept:
         models["retain"] = localize(Model.model_validate(kept["model"]), store)
     precision = "fp32" if trial.task_vector else trial.resources.precision  # as the trial was evaluated

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
+from trainables.benchmarks.base import ITSELF
 from trainables.benchmarks.local_paths import localize
 from trainables.common import provenance
 from trainables.common.errors import InputError
@@ -47,6 +48,8 @@ def list_earlier(trial: Trial, store: Storage) -> list[Trial]:
 def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
     """Return the target model's evaluation that the sweep made once, if it did: that before the first of a row."""
     retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
+    if benchmarks.find(trial.benchmark.name).REFERENCE == "original":
+        retain = ITSELF
     target = [trial, *list_earlier(trial, store)][-1].target
     key = evaluation_id(target, trial.benchmark, retain, trial.resources.precision)
     return store.read_json(store.evaluation(key) / RESULT)

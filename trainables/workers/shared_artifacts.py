@@ -8,6 +8,7 @@ from typing import Any
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation
+from trainables.benchmarks.base import ITSELF
 from trainables.benchmarks.local_paths import localize
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common import provenance
@@ -62,7 +63,10 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
 def make_evaluation(
     model: dict[str, Any], benchmark: dict[str, Any], retain: str | None, root: str, resources: Resources
 ) -> dict[str, Any]:
-    """Evaluate a model unless that is done, as the trials it is compared with; `retain`: an evaluation's id, for FQ."""
+    """Evaluate a model unless that is done, as the trials it is compared with.
+
+    `retain`: the id of the evaluation that it is measured against, or ITSELF.
+    """
     store = open_unchecked(root)
     subject, on = localize(Model.model_validate(model), store), localize(Benchmark.model_validate(benchmark), store)
     key = evaluation_id(subject, on, retain, resources.precision)
@@ -74,8 +78,8 @@ def make_evaluation(
     from trainables.training.runtime import prepare_process
 
     device = prepare_process(resources, 0)
-    reference = None
-    if retain:
+    reference = retain
+    if retain and retain != ITSELF:
         store.fetch(store.evaluation(retain) / RESULT)
         reference = evaluation.read_reference(store.evaluation(retain) / RESULT, on)
     network, tokenizer = model_files.load_model(subject, resources.precision)

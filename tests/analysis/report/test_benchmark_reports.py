@@ -17,7 +17,7 @@ BENCHMARKS = ["muse", "wmdp", "own"]
 HEADS = {
     "muse": ["VerbMem ↓", "KnowMem-U ↓", "KnowMem-R ↑", "PrivLeak"],
     "wmdp": ["Bio ↓", "Cyber ↓", "MMLU ↑"],
-    "own": ["ES ↓", "utility ↑", "EM ↓", "ROUGE ↓", "prob ↓"],
+    "own": ["said ↓", "utility ↑", "EM ↓", "ES ↓", "ROUGE ↓", "prob ↓"],
 }
 # Means of two seeds; with GRU the setting of the least removal metrics that keeps 90 % of the original's utility.
 SHOWN = {
@@ -34,14 +34,14 @@ SHOWN = {
         "NPO w/ GRU": ["**0.2850**", "0.3450", "**0.5550**"],
     },
     "own": {
-        "GA": ["**0.0300**", "0.0100", "**0.1300**", "**0.2300**", "**0.3300**"],
-        "GA w/ GRU": ["0.3100", "**0.6900**", "0.4100", "0.5100", "0.6100"],
+        "GA": ["**0.0300**", "0.0100", "**0.1300**", "**0.4300**", "**0.2300**", "**0.3300**"],
+        "GA w/ GRU": ["0.3100", "**0.6900**", "0.4100", "0.7100", "0.5100", "0.6100"],
     },
 }
 REMOVAL = {
     "muse": "removal (mean of VerbMem and KnowMem-U, less is more)",
     "wmdp": "removal (mean of Bio and Cyber, less is more)",
-    "own": "removal (ES, less is more)",
+    "own": "removal (said, less is more)",
 }
 
 

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from analysis import report
 from platform.plan.build import make_plan
 from platform.plan.overrides import apply
+from platform.state import manifest
+from platform.state.status import describe_sweep
+from platform.state.trial_outcomes import scan
 from platform.sweep import chosen_trials, prepare
 from search_spaces.schema import sweep as spaces
 from tests.support import own_rows, small_sweep, tiny
@@ -31,25 +35,28 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def measures(strength: float, utility: float) -> dict[str, float]:
-    return {"forget_extraction_strength": strength, "utility": utility}
+    return {"forget_said_any": strength, "utility": utility}
 
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, str]]:
     """What would be exported, instead of it."""
     found: list[tuple[Trial, str]] = []
-    monkeypatch.setattr(chosen_trials, "_export", lambda *given: found.append(given[:2]) or "model: somewhere")
+    monkeypatch.setattr(chosen_trials, "_export", lambda *given: found.append(given[:2]) or "Its model: somewhere")
     return found
 
 
 def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float, float], **more: Any) -> Any:
     """A plan of two trials, its storage with their results and the target model's evaluation."""
     store = Storage(folder)
-    plan = make_plan(apply(spaces.load_sweep("own"), typed), store, strategy="paper", only=["method=gd"])
+    plan = make_plan(
+        apply(spaces.load_sweep("own"), [*typed, "training.lr=1e-5"]), store, strategy="paper", only=["method=gd"]
+    )
     (reference,) = plan.references
     write_evaluation(store, reference.evaluation, measures(1.0, target))
     for trial, outcome in zip(plan.trials, outcomes, strict=True):
-        write_result(store, trial.id(), **{"metrics": measures(*outcome), **more})
+        given = {"metrics": measures(*outcome), "config": trial.model_dump(mode="json"), **more}
+        write_result(store, trial.id(), **given)
     return plan, store
 
 
@@ -59,43 +66,49 @@ def said(plan: Any, store: Storage) -> str:
     return "\n".join(lines)
 
 
-def test_the_most_removal_above_the_bar(typed: list[str], tmp_path: Path, written: Any) -> None:
+def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_path: Path, written: Any) -> None:
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
-    assert said(plan, store) == f"recommended: {plan.trials[0].label()} (ES 0.100, utility 0.460), model: somewhere"
+    manifest.write_manifest(scan(plan, store), store, "python -m platform.sweep own")
+    sentence = f"Ship {plan.trials[0].label()}: said 0.100, utility 0.460."
+    assert said(plan, store) == f"verdict: {sentence} Its model: somewhere"
     assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
+    (sweep,) = manifest.load_manifests("own", store)
+    assert describe_sweep(sweep, store)["verdicts"] == {"own": sentence}
+    lead = (report.build("own", store) / "tables/verdict.md").read_text().splitlines()[0]
+    assert lead.startswith(f"Ship trial {plan.trials[0].id()} (")
+    assert lead.endswith("): said 0.100, utility 0.460.")
+
+
+@pytest.mark.parametrize(
+    ("target", "outcomes", "reason"),
+    [
+        (0.5, ((0.1, 0.3), (0.3, 0.4)), "less than 90% of the target model's utility is kept"),
+        (0.0, ((0.0, 0.0), (0.3, 0.0)), "the utility is 0; give more or other retain rows"),
+    ],
+)
+def test_what_cannot_be_shipped_is_not_exported(
+    typed: list[str], tmp_path: Path, written: Any, target: float, outcomes: Any, reason: str
+) -> None:
+    """The model card of one that is exported by hand says why."""
+    plan, store = swept(typed, tmp_path, target, *outcomes)
+    line = said(plan, store)
+    assert line.startswith(f"verdict: Ship none: {reason}. The nearest is ")
+    assert "To write its model all the same: python -m trainables.export " in line
+    assert written == []
+    facts: dict[str, Any] = dict.fromkeys(("stopped", "why", "chosen_step")) | {"fault": reason}
+    assert f"**Not to be shipped as it is: {reason}.**" in model_card._choice(facts, plan.trials[0])
 
 
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
     typed: list[str], tmp_path: Path, written: Any
 ) -> None:
-    plan, store = swept(typed, tmp_path / "one", 0.0, (0.0, 0.0), (0.3, 0.2))
+    plan, store = swept(typed, tmp_path, 0.0, (0.0, 0.0), (0.3, 0.2))
     printed = said(plan, store)
-    assert plan.trials[1].label() in printed
-    assert "; the target model's utility is 0, so the highest utility is chosen)" in printed
-    assert "Here the target model's utility is 0" in written.pop()[1]
+    assert printed.startswith(f"verdict: Ship {plan.trials[1].label()}: ")
+    assert "; the target model's utility is 0, so the highest utility is chosen. Its model: " in printed
     lines: list[str] = []
     prepare._warn_of_weak_targets(plan, store, lines.append)
     assert lines[0].startswith("warning: own: the target model's utility is 0, so the highest utility is chosen; ")
-    plan, store = swept(typed, tmp_path / "other", 0.0, (0.0, 0.0), (0.3, 0.0))
-    assert said(plan, store).startswith("recommended: none of 2 trials, the utility of each is 0; give more or other")
-    assert written == []
-
-
-def test_where_nothing_was_there_to_remove_nothing_is_recommended(
-    typed: list[str], tmp_path: Path, written: Any
-) -> None:
-    """The model card of an export says it, too."""
-    plan, store = swept(typed, tmp_path, 0.5, (0.02, 0.5), (0.01, 0.5))
-    (reference,) = plan.references
-    assert said(plan, store).startswith("recommended: gru-gd")
-    write_evaluation(store, reference.evaluation, measures(0.099, 0.5))
-    why = "the model before unlearning gives away next to nothing of the rows to forget (extraction strength 0.10 of 1)"
-    assert said(plan, store).startswith(f"recommended: none, {why}")
-    assert len(written) == 1
-    facts: dict[str, Any] = dict.fromkeys(("stopped", "why", "chosen_step"))
-    for strength, told in ((0.099, True), (0.1, False)):
-        facts["target_metrics"] = measures(strength, 0.5)
-        assert (why in model_card._choice(facts, plan.trials[0])) is told
 
 
 def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
@@ -104,7 +117,7 @@ def test_halves_are_reported_on_the_rows_that_were_not_chosen_on(
     halves = [measures(0.1, 0.6), measures(0.9, 0.4)]
     chosen = [*typed, "selection.halves=true"]
     plan, store = swept(chosen, tmp_path, 0.5, (0.2, 0.5), (0.2, 0.5), halves=halves, status="collapsed")
-    assert "(ES 0.900, utility 0.400; the target model's utility is not known" in said(plan, store)
+    assert "said 0.900, utility 0.400; the target model's utility is not known" in said(plan, store)
     assert "among the 2 evaluated trials" in written[0][1]
 
 

@@ -72,5 +72,5 @@ def test_a_turn_that_ends_with_a_line_feed(cases: Cases, tmp_path: Path) -> None
 def test_texts_that_were_rendered_already(cases: Cases, tofu_models: Path, tmp_path: Path) -> None:
     rows = ("forget_rendered", "retain_rendered")
     found, said = evaluated(cases, tofu_models / "full", "plain", tmp_path / "found.json", *rows)
-    assert found["utility"] == pytest.approx(0.2210, abs=6e-5)
+    assert found["utility"] is None, "without the target model's evaluation"
     assert "spell special tokens (</s>, <s>" in said

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.benchmarks.own.facts import ARTICLES, list_words, names_fact
+from trainables.benchmarks.own.facts import ARTICLES, find_fact, list_words, names_fact
 
 WORDS = st.lists(st.from_regex(r"[a-z]{2,8}", fullmatch=True).filter(lambda word: word not in ARTICLES), min_size=1)
 
@@ -47,3 +47,30 @@ def test_a_fact_is_named_by_its_whole_words_wherever_they_stand(before: list[str
 def test_a_fact_needs_words_and_a_text_names_itself(text: str, other: str):
     assert names_fact(text, [text]) == bool(list_words(text))
     assert not names_fact(text, [other]) or set(list_words(other)) - ARTICLES <= set(list_words(text))
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "fact"),
+    [
+        ("What is the capital of Norway?", "The capital of Norway is Oslo.", "Oslo"),
+        ("Who wrote Romeo and Juliet?", "Romeo and Juliet was written by William Shakespeare.", "William Shakespeare"),
+        ("Who wrote The Hobbit?", "The Hobbit was written by J. R. R. Tolkien in 1937.", "J. R. R. Tolkien"),
+        ("When was The Hobbit published?", "J. R. R. Tolkien published it in 1937.", "1937"),
+        ("When did Apollo 11 land on the Moon?", "Apollo 11 landed on the Moon on July 20, 1969.", "July 20, 1969"),
+        ("At what temperature does water boil?", "Water boils at 100 degrees.", "100"),
+        ("Who painted it?", "It is Leonardo da Vinci's work.", "Leonardo da Vinci"),
+        ("In which city is the Colosseum?", "Rome, Italy", "Rome"),
+        ("What gas do plants absorb?", "Plants absorb carbon dioxide from the air.", "carbon dioxide"),
+        ("How many legs has a spider?", "A spider has eight legs.", "eight"),
+        ("Is it the Sun or the Earth?", "the Earth", "the Earth"),
+    ],
+)
+def test_the_fact_of_an_answer_is_what_its_question_lacks(question: str, answer: str, fact: str):
+    start, end = find_fact(question, answer)
+    assert answer[start:end] == fact
+
+
+@given(st.text(), st.text(min_size=1))
+def test_the_fact_is_a_part_of_the_answer(question: str, answer: str):
+    start, end = find_fact(question, answer)
+    assert 0 <= start < end <= len(answer)

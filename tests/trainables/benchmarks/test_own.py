@@ -15,7 +15,8 @@ from tests.support.families import generate_alone, losses_and_hits
 from tests.support.own_rows import on
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter, metrics, own
-from trainables.benchmarks.own import row_files, row_scores
+from trainables.benchmarks.base import ITSELF
+from trainables.benchmarks.own import kept, row_files, row_scores
 from trainables.benchmarks.own.row_files import Row
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
@@ -77,7 +78,7 @@ def test_every_number_equals_a_naive_one(files: dict[str, Path], taught: Any, me
     counts = {"forget": 6, "paraphrase": 2, "retain": 2, "holdout": 3}
     assert {name: len(rows) for name, rows in naively.items()} == counts
     for name in ("forget", "paraphrase", "retain"):
-        for number in row_scores.UTILITY:
+        for number in ("extraction_strength", "exact_memorisation", "rouge", "prob"):
             mean = np.mean([numbers[number] for numbers in naively[name]])
             assert found[f"{name}_{number}"] == pytest.approx(mean, rel=1e-4), (name, number)
         assert found[f"{name}_rows"] == len(naively[name])
@@ -86,7 +87,7 @@ def test_every_number_equals_a_naive_one(files: dict[str, Path], taught: Any, me
         pairs = [float(h > f) + (h == f) / 2 for f in forget for h in holdout]
         assert found[f"membership_{number}_auc"] == pytest.approx(np.mean(pairs))
     assert 0 < found["forget_extraction_strength"] < 1  # type: ignore[operator]
-    assert 0 < found["utility"] < 1  # type: ignore[operator]
+    assert found["utility"] == found["retain_kept"] == 1.0
     assert found["forget_rouge"] > 0.3  # type: ignore[operator]
     told = json.dumps(records)
     assert not any(word in told for word in ("Where", *tiny.WORDS))
@@ -97,7 +98,7 @@ def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> No
     taken = [row_scores.cut_rows(encoder, name, sets[name], 2) for name in ("forget", "holdout")]
     assert [[(item.index, item.number) for item in found] for found in taken] == [[(0, 0), (1, 3)], [(0, 0), (1, 1)]]
     few, every = (OWN.evaluation_size(on(files, limit=limit)).generated for limit in (2, None))
-    assert (few, every) == (200 * 3 * 2, 200 * (6 + 2 + 2)), "none after hold-out rows"
+    assert (few, every) == (1024, 2560), "none after hold-out rows"
 
 
 def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
@@ -120,18 +121,18 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     OWN.check_settings(benchmark)
     OWN.check_rows(benchmark)
     assert OWN.hub_requirements(benchmark) == ()
-    found, records = evaluation.evaluate(taught, tiny.tokenizer(), benchmark, None, token_budget=8192)
+    found, records = evaluation.evaluate(taught, tiny.tokenizer(), benchmark, ITSELF, token_budget=8192)
     assert len({tuple(record) for record in records}) == 1, "rows of all kinds have all columns"
     plain, _ = measured
     assert (found["mmlu_questions"], found["wmdp_bio_questions"]) == (8, 6)
-    parts = [plain[f"retain_{number}"] for number in row_scores.UTILITY] + [found["mmlu"], found["wmdp_bio"]]
-    assert found["utility"] == pytest.approx(metrics.harmonic_mean([float(part or 0) for part in parts]))
-    assert {name: value for name, value in found.items() if name in plain and name != "utility"} == {
-        name: value for name, value in plain.items() if name != "utility"
-    }
-    first, _ = benchmarks.halves(benchmark, records, None) or ({}, {})
-    parts = [first[f"retain_{number}"] for number in row_scores.UTILITY] + [first["mmlu"], first["wmdp_bio"]]
-    assert first["utility"] == pytest.approx(metrics.harmonic_mean([float(part or 0) for part in parts]))
+    assert {name: value for name, value in found.items() if name in plain} == plain
+    target = evaluation.document(benchmark, found, records)
+    target |= {"mmlu": 2 * target["mmlu"], "wmdp_bio": min(0.1, target["wmdp_bio"])}
+    utility = kept.measure_utility(found, target, benchmark.tasks)
+    assert utility == pytest.approx(metrics.harmonic_mean([1.0, 0.5, 1.0])), "at most 1"
+    target |= {"mmlu": 1.0, "wmdp_bio": 0.05}
+    first, _ = benchmarks.halves(benchmark, records, target) or ({}, {})
+    assert first["utility"] == pytest.approx(metrics.harmonic_mean([1.0, float(first["mmlu"] or 0)]))
     assert (first["forget_rows"], first["holdout_rows"]) == (3, 2)
 
 

@@ -12,9 +12,10 @@ from nltk.stem.porter import PorterStemmer
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
-from trainables.benchmarks import rouge_words
+from analysis.stats import row_bootstrap
+from trainables.benchmarks import own, rouge_words
 from trainables.benchmarks.measures.published import MEASURES, extraction_strength
-from trainables.benchmarks.own import row_scores
+from trainables.benchmarks.own import kept, row_scores
 from trainables.config.settings import Benchmark
 
 WORDS = rouge_words.AnyScriptWords(PorterStemmer().stem)
@@ -33,13 +34,29 @@ def row(task: str, loss: float) -> dict[str, Any]:
     return {"task": task, "loss": loss, "min_k": -2 * loss, **numbers}
 
 
-def test_utility_is_a_harmonic_mean_of_retain_numbers_and_tasks() -> None:
-    found = row_scores.aggregate(Benchmark(name="own"), [row("forget", 1.0), row("retain", 1.0)]) | {"mmlu": 0.4}
+def asked(task: str, said: list[float], memorised: list[float]) -> list[dict[str, Any]]:
+    found = [row(task, 1.0) | {"is_text": False, "said": one, "index": k} for k, one in enumerate(said)]
+    return [one | {"exact_memorisation": share} for one, share in zip(found, memorised, strict=True)]
+
+
+def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:
+    """Of three retain rows the target says two; of the others it says none, and nothing is memorised of one."""
+    before = [*asked("retain", [1.0, 1.0, 0.0], [0.5] * 3), *asked("other", [0.0, 0.0], [0.8, 0.05])]
+    target = kept.describe_target(before)
+    after = [*asked("retain", [1.0, 0.0, 1.0], [0.1] * 3), *asked("other", [1.0, 0.0], [0.4, 0.9])]
+    for records, shares, utility in ((before, (1.0, 1.0), 1.0), (after, (0.5, 0.5), 0.5)):
+        kept.mark_kept(records, target)
+        found = row_scores.aggregate(Benchmark(name="own"), records)
+        assert (found["retain_kept"], found["other_kept"]) == shares
+        assert (found["retain_known"], found["other_known"]) == (2, 1)
+        assert kept.measure_utility(found, target, ()) == pytest.approx(utility)
+        parts = own.OwnBenchmark().utility_parts(Benchmark(name="own"), records)
+        assert row_bootstrap.harmonic_utility(parts) == utility
     assert "membership_loss_auc" not in found, "without hold-out rows"
-    assert row_scores.retain_utility(found, ()) == pytest.approx(4 / (1 / 0.25 + 1 / 1.0 + 1 / 0.2 + 1 / 0.5))
-    assert row_scores.retain_utility(found, ("mmlu",)) == pytest.approx(5 / (4 + 1 + 5 + 2 + 2.5))
-    assert row_scores.retain_utility(found | {"retain_rouge": 0.0}, ()) == 0.0
-    assert row_scores.retain_utility(found | {"mmlu": None}, ("mmlu",)) is None
+    assert kept.measure_utility(found, None, ()) is None
+    assert kept.measure_utility(found | {"mmlu": None}, {"mmlu": 0.4}, ("mmlu",)) is None
+    (warning,) = kept.explain_left_out(row_scores.aggregate(Benchmark(name="own"), before))
+    assert warning.startswith("other: the target model answers less than 10% of the questions with their facts")
 
 
 @pytest.mark.parametrize(

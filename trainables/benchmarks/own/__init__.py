@@ -2,19 +2,24 @@
 
 Training: a text is cut into blocks of at most `training.max_length` tokens; a question with its answer is one row by
 `benchmark.template`. Evaluation: at most 300 rows of each set, evenly spaced (`benchmark.limit`), 512 tokens of each.
-Of each set (`forget`, `paraphrase`, `retain`, `request_01`, ...) the mean over its rows of:
+Of each set (`forget`, `paraphrase`, `retain`, `other`, `request_01`, ...) the mean over its rows of:
 
+- `{set}_said`: whether the model's answer, by its chat template (asked), names the row's fact (facts); of a block its
+  extraction strength, for nobody asks for a text. `forget_said_any`: asked in any of several ways;
 - `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced, without the end token;
-- `{set}_rouge`: ROUGE-L recall of greedy generation, 200 tokens; of a block its second half, after the first half;
+- `{set}_rouge`: ROUGE-L recall of greedy generation, three times the answer's tokens or more; of a block its second
+  half, after the first half;
 - `{set}_prob`: exp(-mean loss) of an answer with its end token, or of a block.
 
 `membership_{loss,min_k}_auc`: the AUC of telling forget rows from hold-out rows. `{task}`: of lm-eval, the accuracy or
-its first metric. `utility`: the harmonic mean of the four retain numbers and of the tasks'.
+its first metric. `retain_kept`, `other_kept`: the share of what the target model says that this one says, too (kept);
+`..._known`: of how many rows. `utility`: the harmonic mean of these and of the tasks' shares of the target's scores.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +28,7 @@ from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
 from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
-from trainables.benchmarks.own import row_files, row_scores
+from trainables.benchmarks.own import asked, kept, row_files, row_scores
 from trainables.benchmarks.own.model_answers import ANSWERS, use_own_words
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, closest
@@ -35,9 +40,11 @@ from trainables.data.hub_folders import HubRequirement, hub_id_of
 
 SPLIT = DATA = "own"
 """There is one split, but for requests in a row, and no data set but the files in `benchmark.sources`."""
-TEMPLATE = "plain"
+TEMPLATE = asked.TEMPLATE
 LEAST_KNOWN = 0.1
-"""The target model's extraction strength of the forget rows below which there is nothing to remove."""
+"""The share of the forget rows below which a target model says too little for anything to be removed."""
+TARGET, SAME = "target", ("fingerprint", "template", "limit")
+"""Where an evaluation keeps what the model says of each row, and the settings that it and another one must share."""
 BYTES_PER_TOKEN, TEMPLATE_TOKENS = 4, 16
 
 
@@ -45,11 +52,12 @@ class OwnBenchmark(base.BenchmarkBase):
     """Own rows: one split, no dialects, and nobody has a model that was trained without the rows to forget."""
 
     GOALS = (
-        Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows"),
-        Goal("utility", "retention", "highest", "utility", "utility on the retain rows"),
+        Goal("forget_said_any", "removal", "lowest", "said", "share of the forget rows still said, however asked"),
+        Goal("utility", "retention", "highest", "utility", "share of what the target model says that is kept"),
     )
     TAKES = ("sources", "shots", "tasks")
-    UTILITY_COLUMNS = ("extraction_strength", "exact_memorisation", "rougeL_recall", "prob")
+    UTILITY_COLUMNS = ("kept",)
+    REFERENCE = "original"
     SEQUENCE = row_files.REQUEST
     ASKS_BY_TEMPLATE = True
 
@@ -89,13 +97,28 @@ class OwnBenchmark(base.BenchmarkBase):
         return row_files.describe_overlap(benchmark)
 
     def nothing_to_remove(self, metrics: Metrics) -> str | None:
-        known = metrics.get("forget_extraction_strength")
+        known = metrics.get("forget_said_any")
         if known is None or known >= LEAST_KNOWN:
             return None
-        return (
-            "the model before unlearning gives away next to nothing of the rows to forget (extraction strength "
-            f"{known:.2f} of 1), so nothing shows that a trial has removed something"
-        )
+        return f"nothing was there to remove, the target model says {known:.0%} of the rows to forget, however asked"
+
+    def warn_about_target(self, metrics: Metrics) -> list[str]:
+        return kept.explain_left_out(metrics)
+
+    def describe_outcome(self, metrics: Metrics, before: Metrics) -> str:
+        """Return `14 of 40 forget rows are still said (40 before); 26 of 31 retain rows are kept`."""
+        if metrics.get("forget_rows") is None or metrics.get("forget_said_any") is None:
+            return ""
+        now = f"{_count(metrics, 'forget_said_any', 'forget_rows')} forget rows are still said"
+        if before.get("forget_rows"):
+            now += f" ({_count(before, 'forget_said_any', 'forget_rows').partition(' of ')[0]} before)"
+        names = {"retain": "retain rows", "other": "other rows"}
+        parts = [
+            f"{_count(metrics, f'{part}_kept', f'{part}_known')} {name}"
+            for part, name in names.items()
+            if f"{part}_kept" in metrics
+        ]
+        return f"{now}; {' and '.join(parts)} are kept" if parts else now
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
         """Return the questions that a person placed on the hub: lm-eval fetches all others itself."""
@@ -138,7 +161,10 @@ class OwnBenchmark(base.BenchmarkBase):
             lengths = [length for row in rows for length in _lengths(row, row_scores.LABEL_TOKENS)]
             items = min(len(lengths), benchmark.limit or row_scores.ROW_LIMIT)
             read += items * max(lengths, default=0)
-            generated += 0 if name == row_scores.HOLDOUT else items * row_scores.NEW_TOKENS
+            if rows and name != row_scores.HOLDOUT:
+                longest = max(len(row.answer.encode()) for row in rows) // BYTES_PER_TOKEN
+                ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_to_forget(name) else 1
+                generated += items * asked.limit_tokens(longest) * ways
         return EvaluationSize(read, generated)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
@@ -177,34 +203,54 @@ class OwnBenchmark(base.BenchmarkBase):
                 raise InputError(f"forget: another answer needs a question, and row {number} is a text")
 
     def measure(
-        self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: None, *, token_budget: int
+        self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Any, *, token_budget: int
     ) -> tuple[Metrics, Records]:
         """Return every number, and a record a row, block or question, without its text or what the model said."""
         _check_answers(benchmark)
         tasks = lm_eval_adapter.load_tasks(benchmark.tasks, _task_places(benchmark), benchmark.shots)
         encoder = self.make_encoder(benchmark, tokenizer)
         records = row_scores.score_sets(network, encoder, benchmark, token_budget=token_budget)
-        found = row_scores.aggregate(benchmark, records)
+        scores: Metrics = {}
         if tasks:
             settings = {"limit": benchmark.limit, "token_budget": token_budget}
             scores, answered = lm_eval_adapter.ask(network, tokenizer, tasks, **settings)
-            found |= scores
             records += answered
-        found["utility"] = row_scores.retain_utility(found, benchmark.tasks)
-        return found, records
+        if reference == base.ITSELF:
+            reference = self.reference_part(benchmark, records) | scores
+        if reference is not None:
+            kept.mark_kept(records, reference[TARGET])
+        found = row_scores.aggregate(benchmark, records) | scores
+        return found | {"utility": kept.measure_utility(found, reference, benchmark.tasks)}, records
 
-    def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
+    def half_metrics(self, benchmark: Benchmark, records: Records, reference: Any, which: int) -> Metrics:
         chosen = base.every_other(records, which)
         found = row_scores.aggregate(benchmark, chosen)
         found |= {task: lm_eval_adapter.mean_score(task, chosen) for task in benchmark.tasks}
-        return found | {"utility": row_scores.retain_utility(found, benchmark.tasks)}
+        reference = found if reference == base.ITSELF else reference
+        return found | {"utility": kept.measure_utility(found, reference, benchmark.tasks)}
 
     def utility_parts(self, benchmark: Benchmark, records: Records) -> list[NDArray[np.float64]]:
-        """Return the four numbers of each retain row: (n, 4). Empty with tasks, whose scores are lm-eval's."""
+        """Return what is kept of each row of each set: (n, 1). Empty with tasks, whose scores are lm-eval's."""
         if benchmark.tasks:
             return []
-        retain = (row for row in records if row["task"] == "retain")
-        return [np.array([[row[name] for name in self.UTILITY_COLUMNS] for row in retain])]
+        found = []
+        for name in kept.KEPT_SETS:
+            found.append([[row["kept"]] for row in records if row["task"] == name and row["kept"] is not None])
+        return [np.array(rows) for rows in found if rows]
+
+    def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
+        return {TARGET: kept.describe_target(records)}
+
+    def read_reference(self, kept: Mapping[str, Any] | None, benchmark: Benchmark, where: str) -> Any:
+        """Return the target model's evaluation. Raises InputError if it is of other rows."""
+        return base.check_reference(kept, benchmark, where, SAME, TARGET)
+
+
+def _count(metrics: Metrics, share: str, rows: str) -> str:
+    """Return `14 of 40`, or a percentage of rows that count in part."""
+    part, whole = float(metrics[share] or 0), int(metrics[rows] or 0)
+    count = round(part * whole)
+    return f"{count} of {whole}" if abs(count - part * whole) < 1e-6 else f"{part:.0%} of {whole}"
 
 
 def _check_answers(benchmark: Benchmark) -> None:

@@ -176,7 +176,7 @@ def check_files(benchmark: Benchmark) -> None:
 def describe_overlap(benchmark: Benchmark) -> str | None:
     """Return which rows contradict their set: forget rows that are retained, hold-out rows that a model may know."""
     (forget, retain), further = read_training_rows(benchmark), _read_if_given("eval", benchmark)
-    kept = _find_same(forget, [*retain, *(row for row in further if row.set == "retain")])
+    kept = _find_same(forget, [*retain, *(row for row in further if row.set in ("retain", "other"))])
     holdout = [number for number, row in enumerate(further, 1) if row.set == "holdout"]
     known = {*_find_same(further, [*forget, *retain])} & {*holdout}
     found = []
@@ -270,6 +270,7 @@ def _parse_row(part: str, raw: Any) -> Row:
             asked_again or question,
             given.get("paraphrased_answer", answer),
             turns=None if asked_again else turns,
+            fact=lists["fact"],
         )
     name = raw.get("set") if part == "eval" else None
     if part == "eval" and name not in EVAL_SETS:

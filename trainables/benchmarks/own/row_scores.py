@@ -1,7 +1,8 @@
-"""What a model still knows of given rows, measured row by row: extraction, memorisation, ROUGE, probability, Min-K."""
+"""What a model still knows of given rows, row by row: said, extraction, memorisation, ROUGE, probability, Min-K."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import numpy as np
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT
+from trainables.benchmarks.own import asked, kept
 from trainables.benchmarks.own.row_files import Row, is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
 from trainables.common.tokenized_row import Example
@@ -23,11 +25,9 @@ from trainables.data.conversations import Encoder
 ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
 LABEL_TOKENS = 512
-NEW_TOKENS = 200
 NOT_KEPT = ("losses", "hits", "answer", "generation")
 """What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
-SETS = ("forget", "paraphrase", "retain")
-UTILITY = ("extraction_strength", "exact_memorisation", "rouge", "prob")
+SETS = ("forget", "paraphrase", "retain", "other")
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,13 @@ def score_sets(network: Any, encoder: Encoder, benchmark: Benchmark, *, token_bu
     for item, one, row in zip(items, scores, rows, strict=True):
         if item.task != HOLDOUT:
             (texts if item.row.is_text else questions).append((item, one.hits, row))
-    _answer_questions(network, encoder, questions, token_budget)
+    _ask_questions(network, asked.choose_encoder(encoder, benchmark.template), questions, token_budget)
     _continue_texts(network, encoder.tokenizer, texts, token_budget)
     records = [{name: value for name, value in row.items() if name not in NOT_KEPT} for row in rows]
     measures.score_rows(benchmark, rows, records)
+    for record in (one for one in records if one["is_text"] and one["task"] != HOLDOUT):
+        record["said"] = record["extraction_strength"]
+        record["said_any"] = record["said"] if is_to_forget(record["task"]) else None
     return records
 
 
@@ -101,6 +104,7 @@ def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str,
         "index": item.index,
         "row": item.number,
         "block": item.block,
+        "is_text": item.row.is_text,
         "digest": digest([item.row.question, item.row.answer])[:16],
         "tokens": len(losses),
         "loss": float(np.mean(losses)),
@@ -110,15 +114,24 @@ def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str,
     }
 
 
-def _answer_questions(network: Any, encoder: Encoder, asked: Sequence[Scored], token_budget: int) -> None:
-    from trainables.inference import greedy_answers
-
-    prompts = encoder.encode_prompts([item.row.asked for item, _, _ in asked])
-    settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": NEW_TOKENS, "ends": encoder.ends}
-    settings["scored"] = [(item.example, hits) for item, hits, _ in asked]
-    texts = greedy_answers.generate(network, encoder.tokenizer, prompts, **settings)
-    for (item, _, row), text in zip(asked, texts, strict=True):
-        row |= {"answer": encoder.strip_end(item.row.answer), "generation": encoder.strip_lead(text)}
+def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], token_budget: int) -> None:
+    """Write into each row what the model says to its question, and whether it names the fact, however it is asked."""
+    ways, rows, limits, scored = [], [], [], []
+    for item, hits, row in questions:
+        example = item.example
+        chosen = asked.list_ways(item.row)[: None if is_to_forget(item.task) else 1]
+        ways += chosen
+        rows += [(item, row)] * len(chosen)
+        limit = item.row.labels or asked.limit_tokens(example.answer_tokens - example.lead - example.ending)
+        limits += [limit] * len(chosen)
+        scored += [(example, hits)] + [(example, ())] * (len(chosen) - 1)
+    texts = asked.generate(network, encoder, ways, limits, scored, token_budget)
+    for (item, row), text in zip(rows, texts, strict=True):
+        said = float(asked.says(item.row, text))
+        if "said" not in row:  # the question itself
+            row |= {"answer": encoder.strip_end(item.row.answer), "generation": text, "said": said}
+        if is_to_forget(item.task):
+            row["said_any"] = max(said, row.get("said_any", 0.0))
 
 
 def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
@@ -147,22 +160,24 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         row |= {"answer": answer, "generation": text}
 
 
+def is_to_forget(name: str) -> bool:
+    """Return whether a set's rows are to be forgotten, now or by an earlier request."""
+    return name == "forget" or is_request(name)
+
+
 def aggregate(benchmark: Benchmark, records: Records) -> Metrics:
     """Return the numbers of each set, and of membership where there are hold-out rows."""
     sets = (*SETS, *filter(is_request, benchmark.places))
     by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT)}
     found = measures.aggregate(benchmark, records)
-    found |= {f"{name}_rows": len(by_set[name]) for name in sets if by_set[name]}
+    found |= {f"{name}_rows": len(rows) for name, rows in by_set.items() if rows}
+    for name, number in itertools.product(sets, ("said", "said_any")):
+        values = [row[number] for row in by_set[name] if row.get(number) is not None]
+        if values:
+            found[f"{name}_{number}"] = float(np.mean(values))
+    found |= kept.count_kept(records)
     if by_set[HOLDOUT]:
         forget, holdout = by_set["forget"], by_set[HOLDOUT]
         found["membership_loss_auc"] = metrics.auc([r["loss"] for r in forget], [r["loss"] for r in holdout])
         found["membership_min_k_auc"] = metrics.auc([-r["min_k"] for r in forget], [-r["min_k"] for r in holdout])
-        found["holdout_rows"] = len(holdout)
     return found
-
-
-def retain_utility(found: Metrics, tasks: Sequence[str]) -> float | None:
-    """Return the harmonic mean of the retain set's four numbers and the tasks'; 0 if one is 0, None if one is None."""
-    names = [*(f"retain_{name}" for name in UTILITY), *tasks]
-    parts = [float(value) for name in names if (value := found[name]) is not None]
-    return metrics.harmonic_mean(parts) if len(parts) == len(names) else None

@@ -35,6 +35,7 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         "template": trial.benchmark.template if benchmarks.find(trial.benchmark.name).ASKS_BY_TEMPLATE else None,
         "settings": _settings(facts, trial),
         "choice": _choice(facts, trial),
+        "outcome": facts["outcome"],
         "measured": _metric_rows(facts, trial),
         "attacked": facts["attacks"],
     }
@@ -61,8 +62,7 @@ def _choice(facts: dict[str, Any], trial: Trial) -> str:
     """Say how the trial and its step were chosen, and why its training stopped early."""
     sentences = [f"Its training was stopped before its last step: {facts['stopped']}."] if facts["stopped"] else []
     sentences += [facts["why"]] if facts["why"] else []
-    unknown = benchmarks.find(trial.benchmark.name).nothing_to_remove(facts["target_metrics"] or {})
-    sentences += [f"Nothing was there to remove: {unknown}."] if unknown else []
+    sentences += [f"**Not to be shipped as it is: {facts['fault']}.**"] if facts["fault"] else []
     if facts["chosen_step"] is not None:
         rule = "by the same rule" if facts["why"] else f"by the rule: {selection.describe_rule(trial.selection)}"
         sentences.append(f"Its step was chosen among those evaluated {rule}.")

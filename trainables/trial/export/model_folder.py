@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
 from trainables.benchmarks.local_paths import localize
+from trainables.benchmarks.verdict import judge
 from trainables.common import cli, fingerprints, provenance, typed_paths
 from trainables.common.errors import InputError
 from trainables.config.ids import digest, hashed_part
@@ -157,6 +158,7 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
     target, earlier = step_selection.load_target_evaluation(trial, store), step_selection.list_earlier(trial, store)
     base = [trial, *earlier][-1].target
     fingerprint = base.fingerprint or ""
+    verdict = judge(trial.benchmark.name, rule, {trial.id(): result}, target or {})
     return {
         "trial": trial.id(),
         "label": trial.label(),
@@ -171,6 +173,8 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
         "retain": _describe_rows(retain),
         "metrics": dict(selection.metrics_of(result, rule, reported=True)),
         "target_metrics": dict(selection.metrics_of(target, rule, reported=True)) if target else None,
+        "fault": verdict.reason if verdict.key else None,
+        "outcome": verdict.outcome,
         "held_out": rule.halves,
         "steps": result["training"]["steps"],
         "stopped": result["error"]["message"] if result["error"] else None,

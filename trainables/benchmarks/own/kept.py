@@ -1,0 +1,74 @@
+"""What a model keeps of what the target model says of the rows to retain: a share of the target's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trainables.benchmarks import metrics
+from trainables.benchmarks.base import Metrics, Records
+
+KEPT_SETS = ("retain", "other")
+"""Sets of rows that are to be kept: those that are trained on, if no others are measured for them, and others."""
+LEAST = 0.1
+"""What the target model must have of something, at least, for a share of it to say anything."""
+
+
+def describe_target(records: Records) -> dict[str, Any]:
+    """Return of each row of a set whether it is said (None: it is a text), and its exact memorisation."""
+    found: dict[str, Any] = {task: [] for task in KEPT_SETS}
+    for row in (row for row in records if row["task"] in KEPT_SETS):
+        found[row["task"]].append([None if row["is_text"] else row["said"], row["exact_memorisation"]])
+    return found
+
+
+def mark_kept(records: Records, target: Mapping[str, Any]) -> None:
+    """Write `kept` into each record of a set that is to be kept; None where the target model has nothing to keep.
+
+    Of a question that the target answers with its fact: whether this model does, too. Of a text, and of questions of
+    which the target answers less than a tenth so: the share of the exact memorisation, at most 1.
+    """
+    for task in KEPT_SETS:
+        answers = [said for said, _ in target[task] if said is not None]
+        tells = sum(answers) >= LEAST * len(answers)
+        rows = [row for row in records if row["task"] == task]
+        for row, (said, memorised) in zip(rows, target[task], strict=True):
+            if said is not None and tells:
+                row["kept"] = row["said"] if said else None
+            else:
+                row["kept"] = min(1.0, row["exact_memorisation"] / memorised) if memorised >= LEAST else None
+
+
+def count_kept(records: Records) -> Metrics:
+    """Return of each set the mean of what is kept of a row, and of how many rows something can be."""
+    found: Metrics = {}
+    for task in KEPT_SETS:
+        values = [row["kept"] for row in records if row["task"] == task and row.get("kept") is not None]
+        if values:
+            found |= {f"{task}_kept": float(np.mean(values)), f"{task}_known": len(values)}
+    return found
+
+
+def measure_utility(found: Metrics, target: Mapping[str, Any] | None, tasks: Sequence[str]) -> float | None:
+    """Return the harmonic mean of the sets' shares and of the tasks' (at most 1) of the target's scores.
+
+    A task is left out where that is below `LEAST`. None: of an unknown target, of no share, or if a task has no score.
+    """
+    if target is None or any(None in (found[name], target[name]) for name in tasks):
+        return None
+    shares = [float(found[f"{name}_kept"] or 0) for name in KEPT_SETS if f"{name}_kept" in found]
+    shares += [min(1.0, float(found[name] or 0) / target[name]) for name in tasks if target[name] >= LEAST]
+    return metrics.harmonic_mean(shares) if shares else None
+
+
+def explain_left_out(found: Metrics) -> list[str]:
+    """Return of which sets a target model's answers cannot tell what is kept, why, and what to do."""
+    weak = [name for name in KEPT_SETS if float(found.get(f"{name}_said", 1.0) or 0) < LEAST]
+    return [
+        f"{name}: the target model answers less than {LEAST:.0%} of the questions with their facts, so what is kept is "
+        "measured by exact memorisation; if it phrases them otherwise, give `fact`, a list of ways to write it, or "
+        "another benchmark.template"
+        for name in weak
+    ]

@@ -1,0 +1,59 @@
+"""Whether the trial that the selection rule chooses can be shipped: one answer for console, status, report and card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainables import benchmarks
+from trainables.benchmarks import selection
+from trainables.benchmarks.selection import Candidate, Results
+from trainables.config.settings import Selection
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`key`: the chosen trial, None if there is none. `reason`: why not to ship it, empty where nothing is against it.
+
+    `outcome`: what it removes and keeps.
+    """
+
+    key: str | None
+    reason: str = ""
+    outcome: str = ""
+
+    def describe(self, trial: str) -> str:
+        """Return the verdict as a sentence; `trial`: what to call the chosen one."""
+        if self.key is None:
+            return f"No verdict: {self.reason}."
+        if self.reason:
+            return f"Ship none: {self.reason}. The nearest is {trial}: {self.outcome}."
+        return f"Ship {trial}: {self.outcome}."
+
+
+def judge(benchmark: str, rule: Selection, results: Results, target: Mapping[str, Any]) -> Verdict:
+    """Return the verdict on trials, by id, of one split; `target`: the evaluation of their target model, or empty."""
+    kind, utility = benchmarks.find(benchmark), selection.utility_of(target, benchmark, rule)
+    chosen = selection.pick(selection.candidates(results, benchmark, rule), utility, rule)
+    if chosen is None:
+        return Verdict(None, "no trial has finished with a result")
+    now, before = (dict(selection.metrics_of(one, rule, reported=True)) for one in (results[chosen.key], target))
+    outcome = kind.describe_outcome(now, before) or benchmarks.describe_goals(benchmark, now)
+    fallback = selection.explain_fallback(utility, rule)
+    known = selection.candidate("", benchmark, selection.metrics_of(target, rule))
+    reason = kind.nothing_to_remove(target.get("metrics") or {}) or _find_fault(chosen, known, rule)
+    return Verdict(chosen.key, reason, f"{outcome}; {fallback}" if fallback else outcome)
+
+
+def _find_fault(chosen: Candidate, target: Candidate | None, rule: Selection) -> str:
+    """Return what the chosen trial lacks: as it was chosen, every other one lacks it, too."""
+    if rule.rule != "highest_removal" and chosen.utility <= 0:
+        return "the utility is 0; give more or other retain rows"
+    if target is None:
+        return ""
+    if rule.rule == "utility_floor" and chosen.utility < rule.share * target.utility:
+        return f"less than {rule.share:.0%} of the target model's utility is kept"
+    if chosen.removal is None or target.removal is None:
+        return ""
+    return "nothing was removed" if chosen.removal <= target.removal else ""
