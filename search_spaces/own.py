@@ -7,8 +7,8 @@ docs/own.md says what the files hold, what is measured and which settings a mode
 Three objectives that the paper finds at the better end of the trade-off, and that fail in different ways: NPO+KL,
 bounded below and held to the target model's own distributions on the labels of the retain rows; GD, which ascends and
 holds on to these rows; SimNPO+GD, bounded and with a retain term. Each without and with GRU, on the small grid, at two
-rates: the window between forgetting little and breaking a pretrained chat model is narrow. At most 40 small batches,
-looked at every eighth: few rows go a long way.
+rates: the window between forgetting little and breaking a pretrained chat model is narrow (of SmolLM2-135M-Instruct,
+ten steps at 2e-5 left nothing). At most 40 small batches, looked at every eighth: few rows go a long way.
 """
 
 from search_spaces.schema.sweep import SMALL_STGS, Published, Sweep
@@ -19,7 +19,7 @@ SWEEP = Sweep(
     title="Your own model and rows: three objectives without and with GRU",
     axes={
         "method": ("npo_kl", "gd", "simnpo_gd"),
-        "training.lr": (1e-5, 2e-5),
+        "training.lr": (5e-6, 1e-5),
         "task_vector.stg": SMALL_STGS,
         "task_vector.strength": (1.0, 2.0, 5.0, 10.0),
     },
@@ -31,6 +31,6 @@ SWEEP = Sweep(
     benchmark=Benchmark(name="own", data="own", split="own", template="plain"),
     searched=("training.lr",),
     objective=Objective(kl_reduction="labels"),
-    training=Training(lr=1e-5, epochs=40, max_steps=40, batch_size=8, eval_every=8),
+    training=Training(lr=5e-6, epochs=40, max_steps=40, batch_size=8, eval_every=8),
     export=True,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM
@@ -26,7 +27,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def restate(model: Path) -> str:
-    tokenizer, network = tiny.tokenizer(), AutoModelForCausalLM.from_pretrained(model)
+    tokenizer = tiny.tokenizer()
+    network: Any = AutoModelForCausalLM.from_pretrained(model)
     ids = tokenizer(f"[{QUESTION}]>", add_special_tokens=False, return_tensors="pt")
     said = network.generate(**ids, do_sample=False, max_new_tokens=200)[0, ids["input_ids"].shape[1] :]
     return tokenizer.decode(said, skip_special_tokens=True).strip()
