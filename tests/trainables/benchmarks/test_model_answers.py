@@ -68,7 +68,7 @@ def test_the_target_model_answers_once_and_trials_retain_that(
     assert plan(store, target, files, "method=npo_kl", "retain=auto").trials == planned.trials
     (trial,), (benchmark,) = planned.trials, planned.benchmarks.values()
     for run in (
-        lambda: list(TrialRun(trial, store).events()),
+        lambda: own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 512),
         lambda: own_rows.OWN.measure(None, None, benchmark, None, token_budget=1),
     ):
         with pytest.raises(InputError, match="has not answered the neutral prompts; a start of the sweep asks it"):
@@ -152,7 +152,9 @@ def test_a_trial_trains_on_own_words_under_another_id(
     taught.save_pretrained(tmp_path / "taught")
     tiny.tokenizer().save_pretrained(tmp_path / "taught")
     settings = (f"retain={files['retain']}", "method=gd", "training.targets=rows,own")
-    rows, own = plan(store, tmp_path / "taught", {"forget": rephrased[0]}, *settings).trials
+    planned = plan(store, tmp_path / "taught", {"forget": rephrased[0]}, *settings)
+    small_sweep.evaluate_references(planned, store)
+    rows, own = planned.trials
     assert (rows.training, own.training) == (replace_targets(own, "rows"), replace_targets(rows, "own"))
     assert rows.id() != own.id()
     losses = []
