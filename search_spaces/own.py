@@ -8,7 +8,8 @@ Three objectives that the paper finds at the better end of the trade-off, and th
 bounded below and held to the target model's own distributions on the labels of the retain rows; GD, which ascends and
 holds on to these rows; SimNPO+GD, bounded and with a retain term. Each without and with GRU, on the small grid, at two
 rates: the window between forgetting little and breaking a pretrained chat model is narrow (of SmolLM2-135M-Instruct,
-ten steps at 2e-5 left nothing). At most 40 small batches, looked at every eighth: few rows go a long way.
+five steps of NPO+KL at 5e-6 left 7 of 20 facts and 8 of 15 neighbours, ten at 2e-5 nothing). At most 40 small batches,
+looked at every fifth: few rows go a long way.
 """
 
 from search_spaces.schema.sweep import SMALL_STGS, Published, Sweep
@@ -19,7 +20,7 @@ SWEEP = Sweep(
     title="Your own model and rows: three objectives without and with GRU",
     axes={
         "method": ("npo_kl", "gd", "simnpo_gd"),
-        "training.lr": (5e-6, 1e-5),
+        "training.lr": (2e-6, 5e-6),
         "task_vector.stg": SMALL_STGS,
         "task_vector.strength": (1.0, 2.0, 5.0, 10.0),
     },
@@ -31,6 +32,6 @@ SWEEP = Sweep(
     benchmark=Benchmark(name="own", data="own", split="own", template="plain"),
     searched=("training.lr",),
     objective=Objective(kl_reduction="labels"),
-    training=Training(lr=5e-6, epochs=40, max_steps=40, batch_size=8, eval_every=8),
+    training=Training(lr=2e-6, epochs=40, max_steps=40, batch_size=8, eval_every=5),
     export=True,
 )
