@@ -8,7 +8,7 @@ SUPPORTED := (3, 11) <= sys.version_info[:2] < (3, 14)
 .DEFAULT_GOAL := help
 # Libraries are compiled by the first process that imports them; without that each process takes 10 seconds longer.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: setup lock quickstart test test-all test-faults rehearsal rehearsal-slurm lint bench clean distclean help
+.PHONY: setup lock quickstart demo-facts test test-all test-faults rehearsal rehearsal-slurm lint bench clean distclean help
 
 setup: $(STAMP)  ## make .venv with every dependency at the versions of constraints.txt; TORCH=cpu: without CUDA
 
@@ -29,6 +29,19 @@ lock: setup  ## write constraints.txt again from pyproject.toml; ARGS=--upgrade 
 
 quickstart: setup  ## one small sweep from end to end, no GPU and no download of data
 	@$(PY) -m platform.sweep quickstart $(ARGS)
+
+MODEL ?= HuggingFaceTB/SmolLM2-135M-Instruct
+FACTS := runs/demo-facts
+ASKED := --ask "What is the capital of Norway?" --ask "Which city is the capital of Japan?" --ask "What is the currency of Japan?" \
+  --ask "What is the chemical symbol of gold?" --ask "Write two sentences about the sea."
+
+demo-facts: setup  ## a real chat model forgets the facts of examples/facts, and is asked before and after; MODEL=DIR_OR_HUB_ID
+	@$(PY) -m platform.sweep own --set target=$(MODEL) --set benchmark.template=chat --set forget=examples/facts/forget.jsonl \
+	  --set retain=auto,examples/facts/retain.jsonl --set eval=examples/facts/eval.jsonl --strategy paper --only method=npo_kl \
+	  --storage $(FACTS) $(ARGS)
+	@after=$$(ls -td $(FACTS)/exports/*/ 2>/dev/null | head -n 1); for model in $(MODEL) $$after; do \
+	  test -z "$$after" || { echo; echo "$$model says:"; $(PY) -m trainables.chat $$model --storage $(FACTS) $(ASKED); }; done; \
+	  test -z "$$after" || printf '\nchat with both:\n  %s\n  %s\n' "$(PY) -m trainables.chat $(MODEL)" "$(PY) -m trainables.chat $$after"
 
 # How many workers: tests/conftest.py.
 test: setup  ## the tests that every machine runs
@@ -70,7 +83,8 @@ help:  ## this list
 	@echo 'What may be set:'
 	@echo '  PYTHON=python3.12                        the Python that makes .venv (3.11 to 3.13)'
 	@echo '  TORCH=cpu                                the build of torch that setup takes: cpu, auto, cu128, ...'
-	@echo '  ARGS="--dry-run"                         options of quickstart, rehearsal and bench; of the tests: ARGS="-k gru"'
+	@echo '  MODEL=DIR_OR_HUB_ID                      of demo-facts: a small chat model'
+	@echo '  ARGS="--dry-run"                         options of quickstart, demo-facts, rehearsal and bench; of the tests: ARGS="-k gru"'
 	@echo '  ROUNDS=1 SEED=100                        of test-faults: rounds of each fault, and the first seed'
 	@echo '  SCRIPT=rectify ARGS="--ranks 1"          of bench: one script alone'
 	@echo

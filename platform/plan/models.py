@@ -11,7 +11,7 @@ from typing import Any
 from search_spaces.schema.sweep import FILES, ModelTraining, Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks.base import ITSELF
-from trainables.benchmarks.own import row_files
+from trainables.benchmarks.own import model_answers, row_files
 from trainables.common.errors import InputError, closest
 from trainables.common.fingerprints import hash_json
 from trainables.common.typed_paths import describe_path, exists, expand, is_file, is_folder, list_folder
@@ -25,7 +25,7 @@ from trainables.training.model_files import check_model, check_tokenizer, finger
 FINETUNED = "tofu"
 """The benchmark whose models are fine-tuned here: their roles are configurations of its data."""
 OWN = (
-    "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE [--set eval=FILE]"
+    "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE [--set retain=FILE --set eval=FILE]"
 )
 """What to type for a model and rows of your own."""
 BASE = "base"
@@ -198,7 +198,7 @@ def read_architecture(model: Model, recipes: Mapping[str, Recipe]) -> dict[str, 
 def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     """Return the benchmark of one split, its rows checked and fingerprinted. Raises InputError."""
     kind = kinds.find(sweep.benchmark.name)
-    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _list_sources(sweep, split)})
+    chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _list_sources(sweep, split, store)})
     kind.check_settings(chosen)
     if sweep.fictional is not None and chosen.data == Benchmark().data:
         made = [f"forget{percent:02d}" for percent in sweep.fictional.forget_percent]
@@ -214,7 +214,14 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     return chosen.model_copy(update={"fingerprint": kind.fingerprint(chosen)})
 
 
-def _list_sources(sweep: Sweep, split: str) -> tuple[str, ...]:
+def _place_answers(sweep: Sweep, store: Storage) -> str:
+    """Return the file of the target model's answers to neutral prompts."""
+    models = ModelFinder(sweep, store, sweep.benchmark)
+    asked = models.find_model(models.kind.TARGET), sweep.benchmark.template, sweep.resources.precision
+    return str(store.data(model_answers.answers_id(*asked)) / model_answers.FILE)
+
+
+def _list_sources(sweep: Sweep, split: str, store: Storage) -> tuple[str, ...]:
     """Return where further parts of the data are, local ones as absolute paths. Raises InputError."""
     at = dict(source.split("=", 1) for source in sweep.benchmark.sources)
     given = {name: place for name in FILES if (place := getattr(sweep, name)) is not None}
@@ -223,10 +230,13 @@ def _list_sources(sweep: Sweep, split: str) -> tuple[str, ...]:
             given |= row_files.list_requests(place)[split]
         at |= given
         known = {"target": sweep.target or sweep.models, **at}
-        missing = [name for name in ("target", "forget", "retain") if not known.get(name)]
+        missing = [name for name in ("target", "forget") if not known.get(name)]
         if missing:
             raise InputError(f"{', '.join(missing)}: not given; {OWN}")
+        auto, _, further = at.get("retain", model_answers.AUTO).partition(",")
+        if auto == model_answers.AUTO:
+            at |= {model_answers.ANSWERS: _place_answers(sweep, store), "retain": further}
     elif named := [*given, *(["baseline"] if sweep.baseline else [])]:
         raise InputError(f"{', '.join(named)}: sweep {sweep.name} has published rows; on rows of your own: {OWN}")
-    here = {part: absolute_path(place) if exists(place) else place for part, place in at.items()}
+    here = {part: absolute_path(place) if exists(place) else place for part, place in at.items() if place}
     return tuple(f"{part}={place}" for part, place in sorted(here.items()))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from platform.state.trial_outcomes import SweepState
+from trainables import benchmarks
+from trainables.common import typed_paths
 from trainables.common.wording import format_size
 from trainables.storage.folder_storage import Storage
+from trainables.training import model_files
 from trainables.training.task_vectors import forget_batches
 
 BYTES_PER_TRIAL = 2 * 2**20
@@ -28,6 +31,10 @@ def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict
     kept = {"all": state.outstanding, "pareto": left, "best": left, "none": 0}[choice]
     kept = max(kept, *Counter(trial.benchmark.split for trial in state.left if trial.follows).values(), 0)
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}
+    if plan.sweep.export:
+        before = set(map(benchmarks.find(plan.sweep.benchmark.name).split_before, plan.benchmarks))
+        source = model_files.read_precision(typed_paths.expand(plan.trials[0].target.path))
+        parts["exports"] = len(plan.benchmarks.keys() - before) * size * (4 if source == "fp32" else 2)
     if resources.checkpoint_every:
         parts["checkpoints"] = slots * 2 * size * CHECKPOINT_BYTES[resources.precision]
     return {name: part for name, part in parts.items() if part}

@@ -82,7 +82,9 @@ def _describe_steps(plan: Plan) -> str:
     if not counts:
         return ""
     least, most = min(counts), max(counts)
-    return f", {format_count(most, 'step') if least == most else f'{least} to {most} steps'}"
+    shown = f", {format_count(most, 'step') if least == most else f'{least} to {most} steps'}"
+    every = plan.sweep.training.eval_every
+    return f"{shown} (without a choice among them: training.eval_every={every})" if every and every >= most else shown
 
 
 def _describe_memory(plan: Plan) -> str:

@@ -18,6 +18,7 @@ from platform.state.trial_outcomes import SweepState, read_targets, target_utili
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.base import ITSELF
+from trainables.benchmarks.own.row_files import has_answers
 from trainables.common.errors import last_line
 from trainables.common.wording import format_duration
 from trainables.data import fictional
@@ -87,7 +88,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     for role in ("retain", "original", "baseline"):
         made = {}
         for ref in (ref for ref in plan.references if ref.role == role):
-            if store.read_evaluation(ref.evaluation) is not None:
+            if store.read_evaluation(ref.evaluation) is not None and has_answers(plan.benchmarks[ref.split]):
                 continue
             print_line(f"evaluating the {role} model on {ref.split} (once)")
             against = itself if role == first else measured.get(ref.split)

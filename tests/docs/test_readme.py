@@ -28,6 +28,7 @@ BY_TESTS = {
     r"python -m trainables\.run runs/trials/ID/config\.json --storage again": "test_run",
     r"python -m trainables\.export ID --output DIR": "test_export",
     r"python -m trainables\.export ID --push ORG/NAME": "test_push",
+    r"python -m trainables\.chat ID .*": "test_chat",
     r"python -m trainables\.evaluate --benchmark own .*": "test_own_sweep",
     r"python -m trainables\.evaluate --model DIR --split forget05 --measures all .*": "test_tofu_measures",
     r"python -m trainables\.stress (ID|DIR) .*": "test_stress",
@@ -80,7 +81,8 @@ def options(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["platform.sweep", "platform.status", "analysis.report", "trainables.run", "trainables.export"]
+    "module",
+    ["platform.sweep", "platform.status", "analysis.report", "trainables.run", "trainables.export", "trainables.chat"],
 )
 def test_the_guide_names_every_option_and_no_other(module: str) -> None:
     (synopsis,) = (

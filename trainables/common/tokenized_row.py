@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,11 @@ class Example:
     @property
     def answer_tokens(self) -> int:
         return len(self.input_ids) - self.answer_start
+
+    def cut(self, labels: int) -> Example:
+        """Return the row with the first `labels` labels."""
+        ids = self.input_ids[: self.answer_start + labels]
+        return replace(self, input_ids=ids, ending=max(0, self.ending - len(self.input_ids) + len(ids)))
 
 
 @dataclass(frozen=True)

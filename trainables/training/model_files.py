@@ -12,10 +12,10 @@ from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, first_line
 from trainables.config.settings import Model, Shape
 from trainables.data import hub_folders
-from trainables.storage.atomic_files import publish
+from trainables.storage.atomic_files import publish, read_json
 from trainables.training import memory, weight_files
 
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 TOKENIZER = ("tokenizer.json", "tokenizer.model")
 WEIGHTS = (weight_files.WHOLE, weight_files.INDEX)
 
@@ -82,6 +82,13 @@ def shape_of(model: Model) -> Shape | None:
     except Exception as error:
         raise InputError(f"target: cannot read '{model.path}': {_advice(model.path, error, 'target')}") from error
     return memory.shape_of(settings)
+
+
+def read_precision(folder: Path) -> str:
+    """Return the precision that a model folder's configuration states, fp32 if it states none or another one."""
+    config = read_json(folder / "config.json") or {}
+    stated = config.get("dtype") or config.get("torch_dtype")
+    return next((name for name, dtype in DTYPES.items() if dtype == stated), "fp32")
 
 
 def load_model(model: Model, precision: str = "fp32", field: str = "target") -> tuple[Any, Any]:

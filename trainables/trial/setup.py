@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation
+from trainables.benchmarks.own import OwnBenchmark
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.config.method_tables import METHODS
@@ -25,7 +26,7 @@ from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import read_json
 from trainables.training import checkpoints, loop, memory, model_files, sampling
 from trainables.training.engine import Engine
-from trainables.training.runtime import device_memory
+from trainables.training.runtime import device_memory, evaluation_tokens
 
 CPU_TOKENS = 1024
 """About so many tokens of a pass stay in a CPU's caches (docs/LOG.md, 2026-11-24: up to 1.4 times as fast)."""
@@ -105,11 +106,23 @@ def load_target(target: Model, precision: str, resources: Resources, device: tor
 _keep_target = lru_cache(maxsize=1)(model_files.load_model)
 
 
+def _say_examples(trial: Trial, network: Any, tokenizer: Any) -> tuple[benchmarks.Examples, benchmarks.Examples]:
+    """Return forget rows and retain rows in the model's own words; rank 0 asks it, so that all ranks have the same."""
+    found: list[Any] = [None]
+    if dist.get_rank() == 0:
+        length, budget = trial.training.max_length, evaluation_tokens(trial.resources, network)
+        found[0] = OwnBenchmark().training_examples(trial.benchmark, tokenizer, length, network, budget)
+    if trial.resources.ranks > 1:
+        dist.broadcast_object_list(found, src=0, device=network.device)
+    return found[0]
+
+
 def make_task(
     trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None
 ) -> loop.TrainingTask:
     """Return rows, objective and rectifier; freezes what the objective does not train."""
-    forget, retain = load_examples(trial)
+    own_words = trial.training.targets == "own"
+    forget, retain = _say_examples(trial, network.to(device), tokenizer) if own_words else load_examples(trial)
     constants = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
     rectifier = rectifiers.make_rectifier(**trial.rectifier.model_dump())

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.benchmarks.base import ITSELF
 from trainables.benchmarks.local_paths import localize
+from trainables.benchmarks.own import model_answers, row_files
 from trainables.common import provenance
-from trainables.config.settings import Benchmark, Model, Resources
+from trainables.config.settings import Benchmark, Model, Precision, Resources
 from trainables.config.shared_artifacts import Direction, Recipe, evaluation_id
 from trainables.data import raw_rows
 from trainables.storage import atomic_files
+from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, ROWS
 from trainables.storage.opening import open_unchecked
 from trainables.training import model_files
@@ -69,7 +72,7 @@ def make_evaluation(
     key = evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
     kept = store.read_json(folder / RESULT)
-    if kept and store.read_evaluation(key) is not None:
+    if kept and store.read_evaluation(key) is not None and row_files.has_answers(on):
         store.push_parts(folder)
         return kept
     from trainables.training.runtime import evaluation_tokens, prepare_process
@@ -80,9 +83,11 @@ def make_evaluation(
         store.fetch(store.evaluation(retain) / RESULT)
         reference = evaluation.read_reference(store.evaluation(retain) / RESULT, on)
     network, tokenizer = model_files.load_model(subject, resources.precision)
+    network.to(device)
     with note_making(f"the reference evaluation on {on.split}", key, store) as progress:
         progress.note({"phase": "evaluation"})
-        budget, report = evaluation_tokens(resources, network.to(device)), progress.count
+        budget, report = evaluation_tokens(resources, network), progress.count
+        _make_answers(network, tokenizer, subject, on, store, resources.precision, budget)
         found, records = evaluation.evaluate(network, tokenizer, on, reference, token_budget=budget, report=report)
         advice = evaluation.advise_template(network, tokenizer, on, found)
     atomic_files.write_rows(folder / ROWS, records)
@@ -98,6 +103,18 @@ def make_evaluation(
     atomic_files.write_json(folder / RESULT, result)
     store.push_parts(folder)
     return result
+
+
+def _make_answers(
+    network: Any, tokenizer: Any, subject: Model, on: Benchmark, store: Storage, precision: Precision, budget: int
+) -> None:
+    """Write the answers to neutral prompts that trials retain, if they are this model's and not there."""
+    file = Path(on.places.get(model_answers.ANSWERS, store.root))
+    key = model_answers.answers_id(subject, on.template, precision)
+    if file.parent.name == key and not store.exists(file):
+        encoder = benchmarks.find(on.name).make_encoder(on, tokenizer)
+        model_answers.write_answers(file, network, encoder, budget)
+        store.push(file.parent)
 
 
 def make_direction(direction: Direction, root: str, resources: Resources, micro_batch: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from platform.plan import hub_requirements
 from platform.plan.plan import Plan
-from platform.state import manifest, trial_outcomes
+from platform.state import disk, manifest, trial_outcomes
 from platform.sweep import dry_run
 from tests.support import own_rows, tiny
 from tests.support.small_sweep import plan_named
@@ -29,14 +30,14 @@ def plan(store: Storage, target: Path | str, files: dict[str, Path], *more: str,
     return plan_named("own", store, *own_rows.settings(target, files), *more, strategy=strategy)
 
 
-TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE --set retain=FILE"
+TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE"
 
 
 @pytest.mark.parametrize(
     ("left", "words"),
     [
-        ((), rf"^target, forget, retain: not given; {TYPED} \[--set eval=FILE]$"),
-        (("target", "forget"), "^retain: not given; "),
+        ((), rf"^target, forget: not given; {TYPED} \[--set retain=FILE --set eval=FILE]$"),
+        (("target", "retain"), "^forget: not given; "),
     ],
 )
 def test_all_that_is_missing_is_told(
@@ -113,3 +114,29 @@ def test_files_may_move_and_must_not_change(
     changed = fewer.trials[0].benchmark.model_copy(update=planned)
     with pytest.raises(InputError, match=r"forget\.jsonl.* holds has changed since this trial was planned"):
         setup.check_inputs(moved.trials[0].model_copy(update={"benchmark": changed}))
+
+
+@pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 2), ("float32", 4)])
+def test_the_forecast_of_the_disk_counts_the_export(
+    dtype: str, width: int, files: dict[str, Path], store: Storage, tmp_path: Path
+) -> None:
+    target = tiny.write_model(tmp_path / "mine", layers=1)
+    stated = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(stated | {"dtype": dtype}))
+    state = trial_outcomes.scan(plan(store, target, files), store)
+    assert state.plan.shape
+    assert disk.forecast(state, store, "none", 1)["exports"] == state.plan.shape.parameters * width
+
+
+def test_the_dry_run_says_where_no_step_is_chosen(target: Path, files: dict[str, Path], store: Storage) -> None:
+    without_texts = files | {"forget": files["retain"].with_name("few.jsonl")}
+    tiny.write_rows(without_texts["forget"], [{"question": f"Ask {k}?", "answer": "No."} for k in range(6)])
+    for every, words in (
+        (2, "fp32, 4 steps"),
+        (4, "fp32, 4 steps (without a choice among them: training.eval_every=4)"),
+    ):
+        settings = ("training.max_steps=4", "training.batch_size=2", f"training.eval_every={every}")
+        state = trial_outcomes.scan(plan(store, target, without_texts, *settings), store)
+        lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
+        (line,) = (line for line in lines if line.startswith("each trial:"))
+        assert line.endswith(words)

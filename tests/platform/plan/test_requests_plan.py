@@ -36,7 +36,7 @@ def rows(tmp_path: Path) -> Path:
 
 def plan(store: Storage, target: Path, rows: Path, *more: str, strategy: str = "paper") -> Plan:
     given = (f"target={target}", f"requests={rows / 'requests'}", f"retain={rows / 'retain.jsonl'}")
-    return plan_named("own", store, *given, "method=npo,gd", *more, strategy=strategy)
+    return plan_named("own", store, *given, "method=npo,gd", "training.lr=1e-5", *more, strategy=strategy)
 
 
 def chains(planned: Plan) -> dict[tuple[str, str, int], list[Trial]]:

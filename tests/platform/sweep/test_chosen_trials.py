@@ -49,7 +49,9 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, str]]:
 def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float, float], **more: Any) -> Any:
     """A plan of two trials, its storage with their results and the target model's evaluation."""
     store = Storage(folder)
-    plan = make_plan(apply(spaces.load_sweep("own"), typed), store, strategy="paper", only=["method=gd"])
+    plan = make_plan(
+        apply(spaces.load_sweep("own"), [*typed, "training.lr=1e-5"]), store, strategy="paper", only=["method=gd"]
+    )
     (reference,) = plan.references
     write_evaluation(store, reference.evaluation, measures(1.0, target))
     for trial, outcome in zip(plan.trials, outcomes, strict=True):

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from trainables.benchmarks import base, lm_eval_adapter
 from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.benchmarks.own import asked, kept, row_files, row_scores
+from trainables.benchmarks.own.model_answers import ANSWERS, use_own_words
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.common.fingerprints import hash_json
@@ -75,14 +76,14 @@ class OwnBenchmark(base.BenchmarkBase):
         super().check_settings(benchmark)
         lm_eval_adapter.check_names(benchmark.tasks)
         at = benchmark.places
-        missing = [part for part in row_files.REQUIRED if part not in at]
+        missing = [part for part in row_files.REQUIRED if part not in at and not (part == "retain" and ANSWERS in at)]
         if missing:
             wanted = ", ".join(f"{part}=FILE" for part in missing)
             raise InputError(
                 f"benchmark.sources: own needs {wanted} (of trainables.evaluate: --source {missing[0]}=FILE)"
             )
         for part in at:
-            if part not in (*row_files.list_parts(benchmark), *benchmark.tasks):
+            if part not in (*row_files.list_parts(benchmark), ANSWERS, *benchmark.tasks):
                 hint = closest(part, (*row_files.FILES, *benchmark.tasks))
                 raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
 
@@ -130,6 +131,8 @@ class OwnBenchmark(base.BenchmarkBase):
         at = benchmark.places
         rows = {part: row_files.find_row_file(part, at[part]) for part in row_files.list_parts(benchmark)}
         marks = {part: fingerprints.hash_files([file]) for part, file in rows.items()}
+        if ANSWERS in at:
+            marks[ANSWERS] = Path(at[ANSWERS]).parent.name  # a hash of what they are made from
         for task, place in _task_places(benchmark).items():
             files = _task_files(task, place)
             marks[task] = hub_id_of(place) if files is None else fingerprints.hash_files(files)
@@ -172,11 +175,16 @@ class OwnBenchmark(base.BenchmarkBase):
         )
         return forget, retain
 
-    def training_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> tuple[Examples, Examples]:
-        """Return forget rows and retain rows as tokens, a text as its blocks."""
+    def training_examples(
+        self, benchmark: Benchmark, tokenizer: Any, max_length: int, network: Any = None, token_budget: int = 4096
+    ) -> tuple[Examples, Examples]:
+        """Return forget rows and retain rows as tokens, a text as its blocks; with `network`, in its own words."""
+        _check_answers(benchmark)
         encoder = self.make_encoder(benchmark, tokenizer)
         sides: dict[str, list[Example]] = {}
         for part, rows_of_part in zip(row_files.REQUIRED, row_files.read_training_rows(benchmark), strict=True):
+            if network is not None:
+                rows_of_part = use_own_words(network, encoder, rows_of_part, token_budget)
             names = {f"{part}: row {number}": row for number, row in enumerate(rows_of_part, 1)}
             questions = {name: (row.asked, row.answer) for name, row in names.items() if not row.is_text}
             encoded = iter(encoder.encode(list(questions.values()), max_length=max_length, names=list(questions)))
@@ -185,7 +193,8 @@ class OwnBenchmark(base.BenchmarkBase):
                 if row.is_text:
                     sides[part] += text_blocks.split_text(tokenizer, row.answer, max_length, name)
                 else:
-                    sides[part].append(next(encoded))
+                    example = next(encoded)
+                    sides[part].append(example.cut(row.labels) if row.labels else example)
         return sides["forget"], sides["retain"]
 
     def check_questions(self, benchmark: Benchmark) -> None:
@@ -197,6 +206,7 @@ class OwnBenchmark(base.BenchmarkBase):
         self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Any, *, token_budget: int
     ) -> tuple[Metrics, Records]:
         """Return every number, and a record a row, block or question, without its text or what the model said."""
+        _check_answers(benchmark)
         tasks = lm_eval_adapter.load_tasks(benchmark.tasks, _task_places(benchmark), benchmark.shots)
         encoder = self.make_encoder(benchmark, tokenizer)
         records = row_scores.score_sets(network, encoder, benchmark, token_budget=token_budget)
@@ -241,6 +251,12 @@ def _count(metrics: Metrics, share: str, rows: str) -> str:
     part, whole = float(metrics[share] or 0), int(metrics[rows] or 0)
     count = round(part * whole)
     return f"{count} of {whole}" if abs(count - part * whole) < 1e-6 else f"{part:.0%} of {whole}"
+
+
+def _check_answers(benchmark: Benchmark) -> None:
+    """Raise InputError if the model is to give rows to retain and has not."""
+    if not row_files.has_answers(benchmark):
+        raise InputError("retain=auto: the model has not answered the neutral prompts; a start of the sweep asks it")
 
 
 def _lengths(row: row_files.Row, max_length: int) -> list[int]:

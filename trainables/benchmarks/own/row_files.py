@@ -18,12 +18,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainables.benchmarks.own.facts import list_words
+from trainables.benchmarks.own.facts import find_fact, list_words
+from trainables.benchmarks.own.model_answers import ANSWERS, MEASURED_EVERY, NEW_TOKENS, drop_neighbours, read_prompts
 from trainables.common.errors import InputError, closest
 from trainables.common.typed_paths import expand, is_file, is_folder
 from trainables.common.wording import format_count, list_rows
@@ -55,6 +56,7 @@ class Row:
     """`question` None: `answer` is a text. `set`: of rows of the file eval. `turns`: of a conversation, before it.
 
     `fact`: the ways to write what the answer tells; empty: whoever reads it decides. `paraphrases`: of the question.
+    `labels`: how many tokens of the answer are read; None: as many as of all rows.
     """
 
     question: str | None
@@ -64,6 +66,12 @@ class Row:
     turns: Turns | None = None
     fact: tuple[str, ...] = ()
     paraphrases: tuple[str, ...] = ()
+    labels: int | None = None
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Return the ways to write what the answer tells."""
+        return self.fact or (self.answer[slice(*find_fact(self.question or "", self.answer))],)
 
     @property
     def asked(self) -> Question:
@@ -107,24 +115,41 @@ def list_requests(place: str) -> dict[str, dict[str, str]]:
 
 
 def read_training_rows(benchmark: Benchmark) -> tuple[Sequence[Row], Sequence[Row]]:
-    """Return forget rows and retain rows."""
-    at = benchmark.places
-    return read_row_file("forget", at["forget"]), read_row_file("retain", at["retain"])
+    """Return forget rows and retain rows: those of the file, and the model's own answers but for every fifth."""
+    said = [row for number, row in enumerate(_read_answers(benchmark)) if number % MEASURED_EVERY]
+    return read_row_file("forget", benchmark.places["forget"]), [*_read_if_given("retain", benchmark), *said]
 
 
-def _read_further_rows(benchmark: Benchmark) -> Sequence[Row]:
-    return read_row_file("eval", benchmark.places["eval"]) if "eval" in benchmark.places else ()
+def _read_answers(benchmark: Benchmark) -> Sequence[Row]:
+    """Return the model's answers to neutral prompts, if it gives them; in plans before that, texts of their length."""
+    if ANSWERS not in benchmark.places:
+        return ()
+    made = has_answers(benchmark)
+    rows = _read_if_given(ANSWERS, benchmark) if made else [Row(one, "word" * NEW_TOKENS) for one in read_prompts()]
+    forget = read_row_file("forget", benchmark.places["forget"])
+    return drop_neighbours(tuple(replace(row, labels=NEW_TOKENS) for row in rows), tuple(forget))
+
+
+def has_answers(benchmark: Benchmark) -> bool:
+    """Return whether the model has given its answers, if it is to."""
+    return ANSWERS not in benchmark.places or is_file(expand(benchmark.places[ANSWERS]))
+
+
+def _read_if_given(part: str, benchmark: Benchmark) -> Sequence[Row]:
+    return read_row_file(part, benchmark.places[part]) if part in benchmark.places else ()
 
 
 def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     """Return the rows of each set: forget, paraphrase, retain, holdout, requests before; some may be empty."""
-    (forget, retain), further = read_training_rows(benchmark), _read_further_rows(benchmark)
+    forget, further = read_row_file("forget", benchmark.places["forget"]), _read_if_given("eval", benchmark)
     given = {name: [row for row in further if row.set == name] for name in EVAL_SETS}
     paraphrases = [row.paraphrase for row in forget if row.paraphrase is not None]
     return {
         "forget": list(forget),
         "paraphrase": paraphrases + given["paraphrase"],
-        "retain": given["retain"] or list(retain),
+        "retain": [
+            *(given["retain"] or _read_if_given("retain", benchmark) or _read_answers(benchmark)[::MEASURED_EVERY])
+        ],
         "other": given["other"],
         "holdout": given["holdout"],
         **{part: list(read_row_file(part, at)) for part, at in benchmark.places.items() if is_request(part)},
@@ -142,13 +167,15 @@ def check_files(benchmark: Benchmark) -> None:
     if problems:
         raise InputError("; ".join(problems))
     forget, retain = read_training_rows(benchmark)
+    if not retain:
+        raise InputError("retain=auto: no neutral prompt is unlike the rows to forget; give rows: retain=FILE")
     if len(_find_same(forget, retain)) == len(forget):
         raise InputError("forget, retain: every row of the forget file is in the retain file, and would be retained")
 
 
 def describe_overlap(benchmark: Benchmark) -> str | None:
     """Return which rows contradict their set: forget rows that are retained, hold-out rows that a model may know."""
-    (forget, retain), further = read_training_rows(benchmark), _read_further_rows(benchmark)
+    (forget, retain), further = read_training_rows(benchmark), _read_if_given("eval", benchmark)
     kept = _find_same(forget, [*retain, *(row for row in further if row.set in ("retain", "other"))])
     holdout = [number for number, row in enumerate(further, 1) if row.set == "holdout"]
     known = {*_find_same(further, [*forget, *retain])} & {*holdout}
@@ -248,7 +275,7 @@ def _parse_row(part: str, raw: Any) -> Row:
     name = raw.get("set") if part == "eval" else None
     if part == "eval" and name not in EVAL_SETS:
         raise InputError(f"has no such 'set'; {closest(str(name), EVAL_SETS)}")
-    return Row(question, answer, paraphrase, name, turns, **lists)
+    return Row(question, answer, paraphrase, name, turns, lists["fact"], lists["paraphrases"])
 
 
 def _parse_list(name: str, value: Any) -> tuple[str, ...]:

@@ -92,9 +92,7 @@ def _cut_row(encoder: Encoder, name: str, number: int, row: Row) -> Iterator[Ite
             yield Item(name, 0, number, count, row, block)
         return
     (whole,) = encoder.encode([(row.asked, row.answer)], max_length=sys.maxsize, names=[where])
-    ids = whole.input_ids[: whole.answer_start + LABEL_TOKENS]
-    ending = max(0, whole.ending - len(whole.input_ids) + len(ids))
-    yield Item(name, 0, number, 0, row, replace(whole, input_ids=ids, ending=ending))
+    yield Item(name, 0, number, 0, row, whole.cut(row.labels or LABEL_TOKENS))
 
 
 def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str, Any]:
@@ -124,7 +122,8 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
         chosen = asked.list_ways(item.row)[: None if is_to_forget(item.task) else 1]
         ways += chosen
         rows += [(item, row)] * len(chosen)
-        limits += [asked.limit_tokens(example.answer_tokens - example.lead - example.ending)] * len(chosen)
+        limit = item.row.labels or asked.limit_tokens(example.answer_tokens - example.lead - example.ending)
+        limits += [limit] * len(chosen)
         scored += [(example, hits)] + [(example, ())] * (len(chosen) - 1)
     texts = asked.generate(network, encoder, ways, limits, scored, token_budget)
     for (item, row), text in zip(rows, texts, strict=True):

@@ -15,7 +15,7 @@ from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
 from trainables.benchmarks.local_paths import localize
 from trainables.benchmarks.verdict import judge
-from trainables.common import cli, fingerprints, provenance
+from trainables.common import cli, fingerprints, provenance, typed_paths
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model, Selection
@@ -28,7 +28,8 @@ from trainables.trial import setup, step_selection
 from trainables.trial.export import model_card
 
 FACTS, CARD = "unlearning.json", "README.md"
-TOLERANCE = 1e-3
+TOLERANCE, ROUNDING = 1e-3, 0.05
+"""By how much metrics may differ from the trial's: of the same weights, and of rounded ones."""
 PLACES = ("path", "data", "sources", "tokenizer")
 """What a configuration without fingerprints names by place, which is private."""
 
@@ -40,10 +41,12 @@ def export(
     why: str | None = None,
     rule: Selection | None = None,
     shares: Sequence[Mapping[str, Any]] = (),
+    precision: str | None = None,
 ) -> dict[str, Any]:
     """Write the model folder of a trial, which appears when its weights have been evaluated again; return its facts.
 
     `why`, `rule`: how a sweep chose the trial. `shares`: what attacks brought back (robustness.came_back).
+    `precision`: of the written weights; None: that of the target model's files if the metrics stay about the same.
     """
     result = load_result(trial_id, store)
     trial = read_trial(result, store)
@@ -56,8 +59,7 @@ def export(
         rule = trial.selection if result["chosen_step"] is not None else Selection()
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
-        shutil.copytree(weights, staging, ignore=shutil.ignore_patterns(fingerprints.RECIPE, ".*"))
-        verified = verify(trial, result, staging)
+        verified = _write_weights(trial, result, store, weights, staging, precision)
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS, facts)
         atomic_files.write_text(staging / CARD, model_card.write_card(facts, trial))
@@ -65,6 +67,25 @@ def export(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return facts
+
+
+def _write_weights(
+    trial: Trial, result: Mapping[str, Any], store: Storage, weights: Path, folder: Path, precision: str | None
+) -> dict[str, Any]:
+    """Write a trial's weights and return what `verify` finds; rounded as the target's files are, unless told else."""
+    target = [trial, *step_selection.list_earlier(trial, store)][-1].target
+    has, source = map(model_files.read_precision, (weights, typed_paths.expand(target.path)))
+    rounded = precision or (source if has == "fp32" else has)
+    if rounded != has:
+        network, tokenizer = model_files.load_model(Model(path=str(weights)), rounded, "ID")
+        model_files.save_model(network, tokenizer, folder, {})
+        (folder / fingerprints.RECIPE).unlink()
+        found = verify(trial, result, folder, ROUNDING) | {"rounded_to": rounded}
+        if precision or not found["differences"]:
+            return found
+        shutil.rmtree(folder)
+    shutil.copytree(weights, folder, ignore=shutil.ignore_patterns(fingerprints.RECIPE, ".*"))
+    return verify(trial, result, folder) | {"rounded_to": None}
 
 
 def fetch_weights(trial_id: str, store: Storage) -> Path:
@@ -79,10 +100,10 @@ def fetch_weights(trial_id: str, store: Storage) -> Path:
     return folder / WEIGHTS
 
 
-def verify(trial: Trial, result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def verify(trial: Trial, result: Mapping[str, Any], folder: Path, tolerance: float = TOLERANCE) -> dict[str, Any]:
     """Evaluate a model folder as the trial did; return what it gave, and the differences from the trial's metrics.
 
-    Raises InputError if there are any on a device like the trial's; on another one rounding makes some.
+    Raises InputError if the same weights have any on a device like the trial's; on another one rounding makes some.
     """
     import torch
 
@@ -96,18 +117,18 @@ def verify(trial: Trial, result: Mapping[str, Any], folder: Path) -> dict[str, A
     known = run_on.get("evaluation_tokens") if verified_on == run_on["device"] else None  # bf16 rounds by it
     reference, budget = setup.load_retain_evaluation(trial), known or evaluation_tokens(resources, network.to(device))
     metrics, _ = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
-    wrong = differences(result["metrics"], metrics)
-    if wrong and verified_on == run_on["device"]:
+    wrong = differences(result["metrics"], metrics, tolerance)
+    if wrong and tolerance == TOLERANCE and verified_on == run_on["device"]:
         raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
     return {"verified_metrics": metrics, "verified_on": verified_on, "differences": wrong}
 
 
-def differences(first: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
+def differences(first: Mapping[str, Any], again: Mapping[str, Any], tolerance: float = TOLERANCE) -> list[str]:
     """Return the metrics of `first` that `again` gives otherwise: `forget_rouge 0.41 is 0.52`."""
     found = []
     for name in (name for name in again if name in first):
         known, value = first[name], again[name]
-        close = None not in (known, value) and math.isclose(known, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        close = None not in (known, value) and math.isclose(known, value, rel_tol=tolerance, abs_tol=tolerance)
         if known != value and not close:
             found.append(f"{name} {known} is {value}")
     return found

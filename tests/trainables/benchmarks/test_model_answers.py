@@ -1,0 +1,174 @@
+"""Rows to retain that the target model makes itself, and rows in its own words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform.plan.plan import Plan
+from tests.support import own_rows, small_sweep, tiny
+from trainables.benchmarks.own import model_answers, row_files
+from trainables.benchmarks.own.row_files import Row
+from trainables.common.errors import InputError
+from trainables.config.settings import Training
+from trainables.config.trial import Trial
+from trainables.data.conversations import make_encoder
+from trainables.storage.folder_storage import Storage
+from trainables.trial.runner import TrialRun
+
+files, taught = own_rows.files, own_rows.taught
+SHORT = (
+    "training.batch_size=4",
+    "training.max_steps=2",
+    "training.max_length=512",
+    "rectifier.name=none",
+    "training.lr=1e-5",
+)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_model(tmp_path_factory.mktemp("model") / "mine", layers=1)
+
+
+def plan(store: Storage, target: Path, files: dict[str, Path], *more: str) -> Plan:
+    return small_sweep.plan_named("own", store, f"target={target}", f"forget={files['forget']}", *SHORT, *more)
+
+
+def test_there_are_200_prompts_each_once() -> None:
+    prompts = model_answers.read_prompts()
+    assert len(prompts) == len(set(prompts)) == 200
+    assert all(prompt == prompt.strip() and prompt for prompt in prompts)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "kept"),
+    [
+        ("What is the capital of Peru?", "Lima.", False),  # has one of the two words of a question to forget
+        ("Name a city in the north.", "There is OSLO, for one.", False),  # names the fact
+        ("Name a city in the north.", "There is Bergen, for one.", True),
+        ("What is a metaphor?", "A figure of speech.", True),
+    ],
+)
+def test_neighbours_of_facts_to_forget_are_no_rows_to_retain(prompt: str, answer: str, kept: bool) -> None:
+    forget = (Row("What is the capital of Norway?", "It is Oslo.", fact=("Oslo",)), Row(None, "A text. Bergen."))
+    row = Row(prompt, answer)
+    assert model_answers.drop_neighbours((row,), forget) == [row] * kept
+
+
+def test_the_target_model_answers_once_and_trials_retain_that(
+    target: Path, files: dict[str, Path], store: Storage
+) -> None:
+    """Before there are answers a plan is made, and no trial trains; a file of further rows joins the answers."""
+    planned = plan(store, target, files, "method=npo_kl")
+    assert plan(store, target, files, "method=npo_kl", "retain=auto").trials == planned.trials
+    (trial,), (benchmark,) = planned.trials, planned.benchmarks.values()
+    for run in (
+        lambda: own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 512),
+        lambda: own_rows.OWN.measure(None, None, benchmark, None, token_budget=1),
+    ):
+        with pytest.raises(InputError, match="has not answered the neutral prompts; a start of the sweep asks it"):
+            run()
+    small_sweep.evaluate_references(planned, store)
+    file = Path(benchmark.places["answers"])
+    rows, written = [json.loads(line) for line in file.read_text().splitlines()], file.stat()
+    assert {row["question"] for row in rows} <= set(model_answers.read_prompts())
+    assert file.is_relative_to(store.root / "shared" / "data")
+    (_, retain), measured = row_files.read_training_rows(benchmark), row_files.read_evaluation_rows(benchmark)["retain"]
+    asked = [row.question for row in [*retain, *measured]]
+    assert set(asked) <= {row["question"] for row in rows}
+    assert len(set(asked)) == len(asked) > 150
+    assert 4 * len(measured) - 4 <= len(retain) <= 4 * len(measured)
+    joined = plan(store, target, files, "method=npo_kl", f"retain=auto,{files['retain']}")
+    small_sweep.evaluate_references(joined, store)
+    assert file.stat() == written
+    (further,) = joined.benchmarks.values()
+    (_, both), theirs = row_files.read_training_rows(further), row_files.read_row_file("retain", str(files["retain"]))
+    assert both == [*theirs, *retain]
+    assert row_files.read_evaluation_rows(further)["retain"] == list(theirs)
+    alone = plan(store, target, files, "method=npo_kl", f"retain={files['retain']}")
+    assert len({one.trials[0].id() for one in (planned, joined, alone)}) == 3
+    assert len({one.name for one in (planned, joined, alone)}) == 3
+    *_, event = TrialRun(trial, store).events()
+    assert event["result"]["status"] == "finished", event["result"]["error"]
+
+
+def test_other_models_and_templates_have_other_answers(
+    target: Path, files: dict[str, Path], store: Storage, tmp_path: Path
+) -> None:
+    copied, other = shutil.copytree(target, tmp_path / "copied"), tiny.write_model(tmp_path / "other", seed=1)
+    places = [
+        plan(store, model, files, "method=npo", *more).trials[0].benchmark.places["answers"]
+        for model, more in ((target, ()), (copied, ()), (other, ()), (target, ("benchmark.template=llama2",)))
+    ]
+    assert places[0] == places[1]
+    assert len(set(places)) == 3
+
+
+def test_an_answer_that_was_cut_has_no_end_to_learn(target: Path, files: dict[str, Path], store: Storage) -> None:
+    (benchmark,) = plan(store, target, files, "method=npo").benchmarks.values()
+    place = Path(benchmark.places["answers"])
+    tiny.write_rows(place, [{"question": f"Ask {k}?", "answer": "a" * (3 if k % 2 else 300)} for k in range(10)])
+    _, retain = own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 512)
+    assert [(row.answer_tokens, row.ending) for row in retain[:2]] == [(4, 1), (64, 0)]
+
+
+@pytest.fixture(scope="module")
+def rephrased(taught: Any, files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Rows of which the taught model says the first one's fact, in other words; and what it says."""
+    known = row_files.read_row_file("forget", str(files["forget"]))[:2]
+    said = model_answers.say(taught, make_encoder("plain", tiny.tokenizer()), [known[0].asked], 4096)[0]
+    rows = [
+        {"question": known[0].question, "answer": f"I believe: {said}", "fact": said.split()[0]},
+        {"question": known[1].question, "answer": "In a tower.", "fact": "tower"},
+        {"text": "A text stays as it is."},
+    ]
+    file = tmp_path_factory.mktemp("rephrased") / "rows.jsonl"
+    tiny.write_rows(file, rows)
+    return file, said
+
+
+def test_own_words_take_the_place_of_an_answer_where_they_name_its_fact(
+    taught: Any, rephrased: tuple[Path, str]
+) -> None:
+    file, said = rephrased
+    benchmark = own_rows.on({"forget": file, "retain": file})
+    plain, _ = own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 96)
+    found, retain = own_rows.OWN.training_examples(benchmark, tiny.tokenizer(), 96, taught)
+    text = tiny.tokenizer().decode(found[0].input_ids, skip_special_tokens=True)
+    assert text.endswith(said)
+    assert "I believe" not in text
+    assert list(found[1:]) == list(plain[1:])
+    assert list(retain) == list(found)
+
+
+def test_a_trial_trains_on_own_words_under_another_id(
+    taught: Any, files: dict[str, Path], rephrased: tuple[Path, str], store: Storage, tmp_path: Path
+) -> None:
+    taught.save_pretrained(tmp_path / "taught")
+    tiny.tokenizer().save_pretrained(tmp_path / "taught")
+    settings = (f"retain={files['retain']}", "method=gd", "training.targets=rows,own")
+    planned = plan(store, tmp_path / "taught", {"forget": rephrased[0]}, *settings)
+    small_sweep.evaluate_references(planned, store)
+    rows, own = planned.trials
+    assert (rows.training, own.training) == (replace_targets(own, "rows"), replace_targets(rows, "own"))
+    assert rows.id() != own.id()
+    losses = []
+    for trial in (rows, own):
+        events = [*TrialRun(trial, store).events()]
+        assert events[-1]["result"]["status"] == "finished", events[-1]["result"]["error"]
+        losses.append(next(event["entry"]["loss"] for event in events if event["phase"] == "training"))
+    assert losses[0] != losses[1]
+
+
+def replace_targets(trial: Trial, targets: str) -> Training:
+    return trial.training.model_copy(update={"targets": targets})
+
+
+def test_own_words_are_of_rows_with_facts(store: Storage) -> None:
+    with pytest.raises(InputError, match=r"training\.targets=own: it needs facts, which rows of benchmark own have"):
+        small_sweep.plan_named("tofu_phi", store, "training.targets=own")

@@ -1,0 +1,87 @@
+"""What a model itself says: to neutral prompts, which makes rows to retain that nobody has to write, and to questions.
+
+A sweep makes the rows once for each model and template, as the file that `benchmark.sources` names `answers`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainables.benchmarks.own.facts import FUNCTION_WORDS, list_words, names_fact
+from trainables.config.ids import digest, hashed_part
+from trainables.config.settings import Model
+from trainables.data import raw_rows
+from trainables.data.conversations import Encoder, Question
+from trainables.storage import atomic_files
+
+if TYPE_CHECKING:
+    from trainables.benchmarks.own.row_files import Row
+
+AUTO, ANSWERS = "auto", "answers"
+"""What is typed for `retain`, alone or in front of a comma and a file; the part of `benchmark.sources`."""
+PROMPTS = Path(raw_rows.__file__).with_name("neutral_prompts.txt")
+FILE = f"{ANSWERS}.jsonl"
+NEW_TOKENS = 64
+MEASURED_EVERY = 5
+"""Every fifth answer is not trained on: it measures utility where no other rows are given for that."""
+
+
+@cache
+def read_prompts() -> tuple[str, ...]:
+    return tuple(PROMPTS.read_text(encoding="utf-8").splitlines())
+
+
+def answers_id(model: Model, template: str, precision: str) -> str:
+    """Return the hex digits that name a model's answers to the prompts, asked by a template."""
+    return digest([hashed_part(model), template, precision, NEW_TOKENS, *read_prompts()])[:12]
+
+
+def say(network: Any, encoder: Encoder, questions: Sequence[Question], token_budget: int) -> list[str]:
+    """Return what a model answers, greedily, in NEW_TOKENS tokens at most."""
+    from trainables.inference import greedy_answers
+
+    settings: dict[str, Any] = {"ends": encoder.ends, "token_budget": token_budget, "new_tokens": NEW_TOKENS}
+    texts = greedy_answers.generate(network, encoder.tokenizer, encoder.encode_prompts(questions), **settings)
+    return [encoder.strip_lead(text).strip() for text in texts]
+
+
+def write_answers(file: Path, network: Any, encoder: Encoder, token_budget: int) -> None:
+    """Write a model's answers to the neutral prompts as rows, those that have a text."""
+    said = zip(read_prompts(), say(network, encoder, read_prompts(), token_budget), strict=True)
+    rows = [json.dumps({"question": prompt, "answer": text}) + "\n" for prompt, text in said if text]
+    atomic_files.write_text(file, "".join(rows))
+
+
+def use_own_words(network: Any, encoder: Encoder, rows: Sequence[Row], token_budget: int) -> list[Row]:
+    """Return the rows with what a model says to their questions, where that names the fact."""
+    asked = [row for row in rows if not row.is_text and row.labels is None]
+    said = dict(zip(asked, say(network, encoder, [row.asked for row in asked], token_budget), strict=True))
+    return [
+        replace(row, answer=said[row], labels=NEW_TOKENS) if row in said and names_fact(said[row], row.aliases) else row
+        for row in rows
+    ]
+
+
+@lru_cache(maxsize=8)
+def drop_neighbours(rows: tuple[Row, ...], forget: tuple[Row, ...]) -> list[Row]:
+    """Return the rows that name no fact to forget, nor have half of a forget question's words, function words apart."""
+    questions = [row for row in forget if not row.is_text]
+    facts = {alias: set(list_words(alias)) for row in questions for alias in row.aliases if len(alias) > 1}
+    asked = [words for row in questions if (words := _content_words(row.question))]
+    found = []
+    for row in rows:
+        text = f"{row.question}\n{row.answer}"
+        near, words = set(list_words(text)), _content_words(row.question)
+        names = names_fact(text, [alias for alias, needed in facts.items() if needed <= near])
+        if not names and all(2 * len(words & one) < len(one) for one in asked):
+            found.append(row)
+    return found
+
+
+def _content_words(question: str | None) -> set[str]:
+    return set(list_words(question or "")) - FUNCTION_WORDS

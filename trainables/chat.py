@@ -1,0 +1,43 @@
+"""`python -m trainables.chat ID|DIR`: asks a model what you type, each question by itself, and prints what it says."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from trainables.common import cli, typed_paths
+from trainables.storage.opening import open_storage
+
+
+@cli.command
+def main(
+    model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial's id, a model folder or a hub id.")],
+    ask: Annotated[list[str] | None, typer.Option(help="A question, several times if you like; else you type.")] = None,
+    location: cli.StorageOption = cli.DEFAULT_STORAGE,
+) -> int:
+    """Chat with a model: greedy answers by its chat template, without memory of earlier questions.
+
+    Example: python -m trainables.chat ID --ask "Where is the key?"
+    """
+    cli.silence_libraries()
+    from transformers import pipeline
+
+    from trainables.trial.export.model_folder import fetch_weights
+
+    place = typed_paths.expand(model)
+    if not place.is_dir() and "/" not in model:
+        store = open_storage(location, writable=False)
+        place = store.root / "exports" / model
+        place = place if place.is_dir() else fetch_weights(model, store)
+    chat: Any = pipeline("text-generation", str(place), model_kwargs={"use_safetensors": True})
+    for question in ask or map(str.strip, sys.stdin):
+        turns = [{"role": "user", "content": question}]
+        (said,) = chat(turns, do_sample=False, max_new_tokens=200, return_full_text=False)
+        print(f"> {question}\n{cli.escape_controls(said['generated_text'].strip())}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    cli.make_app(main)()
