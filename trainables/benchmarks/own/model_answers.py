@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.benchmarks.own.facts import FUNCTION_WORDS, list_words, names_fact
-from trainables.config.ids import digest, hashed_part
+from trainables.common.fingerprints import hash_json, hashed_part
 from trainables.config.settings import Model
 from trainables.data import raw_rows
 from trainables.data.conversations import Encoder, Question
@@ -38,7 +38,7 @@ def read_prompts() -> tuple[str, ...]:
 
 def answers_id(model: Model, template: str, precision: str) -> str:
     """Return the hex digits that name a model's answers to the prompts, asked by a template."""
-    return digest([hashed_part(model), template, precision, NEW_TOKENS, *read_prompts()])[:12]
+    return hash_json([hashed_part(model), template, precision, NEW_TOKENS, *read_prompts()])[:12]
 
 
 def say(network: Any, encoder: Encoder, questions: Sequence[Question], token_budget: int) -> list[str]:
