@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.benchmarks.own.facts import FUNCTION_WORDS, list_words, names_fact
-from trainables.common.fingerprints import hash_json, hashed_part
+from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model
+from trainables.config.trial import hashed_part
 from trainables.data import raw_rows
 from trainables.data.conversations import Encoder, Question
 from trainables.storage import atomic_files
