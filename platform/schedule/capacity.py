@@ -157,5 +157,5 @@ def share_gpu(plan: Plan, address: str | None) -> Resources:
         memory = HOST_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / gpus
         room = memory / (HOST_BYTES + 2 * WIDTH[wanted.precision] * plan.shape.parameters)
         cpus, trials = count_cpus() / gpus / max(HOST_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
-        most = min(MOST, USABLE * size * 1e9 / largest.fit.peak.total, cpus, room, trials)
+        most = min(MOST, USABLE * size * 1e9 / largest.fit.least, cpus, room, trials)
     return wanted.model_copy(update={"share_gpus": False, "gpus": 1 / max(1, int(most))})

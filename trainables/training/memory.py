@@ -61,12 +61,13 @@ class Peak:
 
 @dataclass(frozen=True)
 class Fit:
-    """A trial on its device: `limit` is what it may take (None: unknown)."""
+    """A trial on its device: `limit` is what it may take (None: unknown); `least`: its bytes with small evaluations."""
 
     stage: int
     micro_batch: int
     peak: Peak
     limit: float | None
+    least: float
 
     @property
     def fits(self) -> bool:
@@ -250,7 +251,8 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
         one = peak(trial, shape, stage, 1, length)
         parts = -(-share // max(1, int((limit - one.states.total - one.buffers) / one.activations)))
         rows = -(-share // parts)
-    return Fit(stage, rows, peak(trial, shape, stage, rows, length, limit), limit)
+    least = peak(trial, shape, stage, rows, length).total
+    return Fit(stage, rows, peak(trial, shape, stage, rows, length, limit), limit, least)
 
 
 def padded_to(trial: Trial) -> int:
