@@ -77,6 +77,9 @@ def main(
 
     on_gpu = torch.cuda.is_available()
     precision = precision or ("bf16" if on_gpu else "fp32")
+    other = (atomic_files.read_json(retain_evaluation) or {}).get("precision") if retain_evaluation else None
+    if other not in (None, precision):
+        print(f"warning: --retain-evaluation is of {other}, this is of {precision}; give --precision", file=sys.stderr)
     network, tokenizer = model_files.load_model(subject, precision, field="--model")
     resources = Resources(gpus=float(on_gpu), evaluation_tokens=token_budget)
     budget = evaluation_tokens(resources, network.to("cuda" if on_gpu else "cpu"))

@@ -181,3 +181,5 @@ def test_a_retain_evaluation_of_something_else_is_refused(
     text = (trial_inputs.data / "forget25_perturbed.json").read_text()
     data = spoiled(trial_inputs, tmp_path / "data", "forget25_perturbed", text.replace("born", "bred"))
     refused(run(data=data, retain_evaluation=evaluated), "was made on other forget rows than")
+    atomic_files.write_json(tmp_path / "bf16.json", json.loads(evaluated.read_text()) | {"precision": "bf16"})
+    assert "--retain-evaluation is of bf16, this is of fp32" in run(retain_evaluation=tmp_path / "bf16.json").stderr
