@@ -25,7 +25,7 @@ def test_load_keeps_every_trial(results: Results) -> None:
     missing, diverged, finished = rows["missing"], rows["diverged"], rows["finished"]
     assert (missing["method"], missing["rectifier.gamma"], missing["seed"]) == ("npo", 0.05, 1)
     assert np.isnan(diverged["forget_quality"])
-    assert (diverged["error.message"], diverged["error.step"]) == ("loss is <nan>", 12)
+    assert (diverged["error.message"], diverged["error.step"]) == ("loss is <nan> at step 12", 12)
     assert (finished["benchmark.split"], finished["steps"], finished["seconds"]) == ("forget10", 31, 40.0)
     assert len(set(trials["configuration"])) == 18
     clipping = {(row["rectifier.name"], row["clipping"]) for row in trials.to_dict("records")}
