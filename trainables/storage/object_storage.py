@@ -244,9 +244,6 @@ class ObjectStorage(Storage):
         name = self._name(path)
         warn_if_unreachable(lambda: self._delete([name, *self._list(name)]))
 
-    def size(self, path: Path) -> int:
-        return sum(self.listed[name][0] for name in self._below(self._name(path)))
-
     # The store
 
     def _name(self, path: Path) -> str:
