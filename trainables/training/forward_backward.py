@@ -91,7 +91,6 @@ def _compute_loss(
 
 
 def count_totals(rows: Sequence[Example]) -> Totals:
-    """Return the totals of an effective batch."""
     lengths = [len(row.input_ids) for row in rows]
     return Totals(sum(row.answer_tokens for row in rows), len(rows), sum(lengths), max(lengths))
 

@@ -25,7 +25,6 @@ def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.T
 
 
 def kl_term(c: Constants) -> Term:
-    """Return the term over retain rows."""
     loss = scaled(partial(kl, reduction=c.kl_reduction), c.kl_coefficient)
     return frozen_term("retain", loss, c.kl_reduction)
 
