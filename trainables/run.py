@@ -22,18 +22,6 @@ from trainables.storage.opening import open_storage
 from trainables.trial import progress
 
 
-@cli.command
-def main(
-    config: Annotated[Path, typer.Argument(help="A trial's config.json.")],
-    location: cli.StorageOption = cli.DEFAULT_STORAGE,
-) -> int:
-    """Run one trial, keep its weights and print its result.
-
-    Example: python -m trainables.run runs/trials/ID/config.json --storage again
-    """
-    return run(config, location)
-
-
 def _read(config: Path) -> Trial:
     """Return the trial of a file. Raises InputError, or ValidationError."""
     document = atomic_files.read_json(config)
@@ -62,8 +50,14 @@ def _check_free(trial: Trial, store: Storage) -> None:
         raise InputError(f"CONFIG: trial {trial.id()} has a result already ({status}) in {folder}; {other}")
 
 
-def run(config: Path, location: str) -> int:
-    """Run the trial of a file; return the exit status."""
+def run(
+    config: Annotated[Path, typer.Argument(help="A trial's config.json.")],
+    location: cli.StorageOption = cli.DEFAULT_STORAGE,
+) -> int:
+    """Run one trial, keep its weights and print its result.
+
+    Example: python -m trainables.run runs/trials/ID/config.json --storage again
+    """
     trial = _read(config)
     if trial.resources.ranks > 1:
         raise InputError(
@@ -90,6 +84,8 @@ def run(config: Path, location: str) -> int:
             print(event["phase"], flush=True)
     return 1
 
+
+main = cli.command(run)
 
 if __name__ == "__main__":
     cli.make_app(main)()

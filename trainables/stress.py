@@ -63,7 +63,6 @@ def main(
 
 
 def _print_shares(shares: list[dict[str, Any]]) -> None:
-    """Print a line for each attack and step."""
     print("\nextraction strength of the forget rows")
     print(f"{'attack':62} {'before':>7} {'after':>7} {'target':>7} {'retain':>7} {'came back':>10}")
     for row in shares:

@@ -33,12 +33,12 @@ def trial_of(job: dict[str, Any], **resources: Any) -> Trial:
     )
 
 
-def network_of(job: dict[str, Any]) -> Any:
+def network_of(job: dict[str, Any], device: torch.device = DEVICE) -> Any:
     """A random model of the job's family and sizes: `Llama`, `Mistral`, `Phi`."""
     family, wide = job["family"], {"max_position_embeddings": job["length"], **job["sizes"]}
     config = getattr(transformers, f"{family}Config")(**wide)
     made = getattr(transformers, f"{family}ForCausalLM")(config)
-    return made.to(DEVICE, torch.bfloat16 if job["precision"] == "bf16" else torch.float32)
+    return made.to(device, torch.bfloat16 if job["precision"] == "bf16" else torch.float32)
 
 
 def train(job: dict[str, Any]) -> None:

@@ -33,7 +33,6 @@ NAMED = re.compile(rb"""^["']?(task|group|class)["']?:[ \t]*["']?([^\s"'#\[{]+)"
 
 @cache
 def _definitions(folder: str) -> Any:
-    """Return the definitions in a folder of lm-eval's tasks."""
     import lm_eval.tasks
 
     return lm_eval.tasks.TaskManager(include_path=_tasks_folder() / folder, include_defaults=False)

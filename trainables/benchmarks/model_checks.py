@@ -104,7 +104,6 @@ def _find_token_beyond(tokenizer: Any, size: int, rows: Sequence[Row]) -> str | 
 
 
 def _describe_special_tokens(tokenizer: Any, part: str, rows: Sequence[Row]) -> list[str]:
-    """Return which rows spell special tokens of the tokenizer."""
     special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
     pattern = re.compile("|".join(map(re.escape, special)) or "(?!)")
     spelled = {number: tokens for number, row in enumerate(rows, 1) if (tokens := pattern.findall(_text_of(row)))}
@@ -119,7 +118,6 @@ def _describe_special_tokens(tokenizer: Any, part: str, rows: Sequence[Row]) -> 
 
 
 def _text_of(row: Row) -> str:
-    """Return all texts of a row."""
     if "text" in row:
         return row["text"]
     return "\n".join([*(text for _, text in list_turns(row["question"])), row["answer"]])

@@ -238,7 +238,6 @@ def _score_passages(network: Any, tokenizer: Any, benchmark: Benchmark, asked: R
 
 
 def cut_at_stop_word(text: str) -> str:
-    """The text up to the first stop word."""
     return min((text.split(stop)[0] for stop in STOPS), key=len)
 
 

@@ -69,7 +69,6 @@ class WmdpBenchmark(base.BenchmarkBase):
                 raw_rows.load_rows(place, config, CHOICE_COLUMNS, field=f"benchmark.sources {part}")
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
-        """Return the hub's parts, the gated one with what to do about it."""
         parts = ["wmdp", "mmlu"]
         if "bio" in TOPICS[benchmark.split] and find_part(benchmark, BIO_FORGET) != benchmark.data:
             parts.append(BIO_FORGET)
@@ -100,7 +99,6 @@ class WmdpBenchmark(base.BenchmarkBase):
         return EvaluationSize(QUESTION_TOKENS * (sum(rows) + rows[-1] * (benchmark.shots or 0)))
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
-        """Return the corpora of the split's topics, forget and retain."""
         sides: dict[str, list[Row]] = {"forget": [], "retain": []}
         for at, config, field, revision in _corpora(benchmark):
             side = sides["retain" if "retain" in config else "forget"]

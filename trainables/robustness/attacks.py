@@ -67,6 +67,5 @@ def check_learning_rate(names: Sequence[str], lr: float | None, field: str) -> N
 
 
 def check_benchmark(benchmark: Benchmark, field: str) -> None:
-    """Raise InputError on another benchmark than TOFU."""
     if benchmark.name != "tofu":
         raise InputError(f"{field}: attacks are made on models of TOFU, not of {benchmark.name}")

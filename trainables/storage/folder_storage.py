@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import errno
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -163,15 +161,6 @@ class Storage:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-    def size(self, path: Path) -> int:
-        """Return the bytes of all files below; those that vanish meanwhile count as nothing."""
-        total = 0
-        for folder, _, names in os.walk(path):
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    total += os.stat(os.path.join(folder, name)).st_size
-        return total
 
     def existing(self) -> Path:
         """Return `root`, or the nearest folder above it that exists."""

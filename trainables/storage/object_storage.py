@@ -135,7 +135,6 @@ class ObjectStorage(Storage):
                 warn_if_unreachable(partial(self._send_trial, trial_id))
 
     def _is_unsent(self, trial_id: str) -> bool:
-        """Return whether a trial's result was made here and the store never had it."""
         folder = self.trial(trial_id)
         return self.has(trial_id) and not (folder / SENT).exists() and self._read(self._name(folder / RESULT)) is None
 
@@ -243,9 +242,6 @@ class ObjectStorage(Storage):
         super().remove(path)
         name = self._name(path)
         warn_if_unreachable(lambda: self._delete([name, *self._list(name)]))
-
-    def size(self, path: Path) -> int:
-        return sum(self.listed[name][0] for name in self._below(self._name(path)))
 
     # The store
 

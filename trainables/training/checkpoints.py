@@ -104,29 +104,22 @@ def restore(engine: Engine, task: loop.TrainingTask, folder: Path) -> tuple[loop
     Raises DamagedCheckpoint; the engine cannot be used after that.
     """
     meta = read_meta(folder)
+    place = folder / meta["tag"]
     try:
-        return _restore(engine, task, folder, meta)
+        engine.restore(folder, meta["tag"])
+        parts = load_file(place / f"average-{engine.rank}.safetensors", device=str(engine.shard_device))
+        parts.pop("step")
+        multiplier = parts.pop("multiplier", None)
+        task.rectifier.restore([parts[name] for name in sorted(parts)])
+        reference = None
+        if (place / "reference.safetensors").is_file():
+            kept = load_file(place / "reference.safetensors")
+            reference = dict(zip(kept["rows"].tolist(), kept["reference"].tolist(), strict=True))
+        state = loop.TrainingState(reference, meta["step"], None if multiplier is None else float(multiplier))
+        return state, read_rows(place / STEPS)
     except Exception as error:
         if runtime.is_out_of_memory(error) or getattr(error, "errno", None) in OUTAGES:
             raise
         # DeepSpeed, torch, safetensors and pyarrow each raise errors of their own for a damaged file
         first = (str(error).splitlines() or [""])[0]
         raise DamagedCheckpoint(f"{type(error).__name__}: {first}") from error
-
-
-def _restore(
-    engine: Engine, task: loop.TrainingTask, folder: Path, meta: dict[str, Any]
-) -> tuple[loop.TrainingState, list[dict[str, Any]]]:
-    tag = meta["tag"]
-    engine.restore(folder, tag)
-    parts = load_file(folder / tag / f"average-{engine.rank}.safetensors", device=str(engine.shard_device))
-    parts.pop("step")
-    multiplier = parts.pop("multiplier", None)
-    task.rectifier.restore([parts[name] for name in sorted(parts)])
-    path = folder / tag / "reference.safetensors"
-    reference = None
-    if path.is_file():
-        kept = load_file(path)
-        reference = dict(zip(kept["rows"].tolist(), kept["reference"].tolist(), strict=True))
-    state = loop.TrainingState(reference, meta["step"], None if multiplier is None else float(multiplier))
-    return state, read_rows(folder / tag / STEPS)

@@ -99,7 +99,6 @@ class DeepSpeedEngine:
         return parts
 
     def gradients(self) -> list[torch.Tensor]:
-        """Return what `shard` does, to be read."""
         return self.shard()
 
     @cached_property
@@ -172,7 +171,6 @@ class DeepSpeedEngine:
         return value if self.stage == 0 else self.total(value)
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the sum over ranks."""
         value = value.to(self.device)
         if self.world > 1:
             dist.all_reduce(value)
@@ -204,7 +202,6 @@ class DeepSpeedEngine:
         return state
 
     def save(self, folder: Path, tag: str) -> None:
-        """Write model and optimizer; every rank calls it."""
         self.inner.save_checkpoint(str(folder), tag=tag)
 
     def restore(self, folder: Path, tag: str) -> None:

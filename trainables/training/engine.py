@@ -110,11 +110,9 @@ class PlainEngine:
         return None if moments is None else Metric([moments], self.optimizer.param_groups[0]["eps"])
 
     def reduce(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the sum over ranks, of which there is one."""
         return value
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the sum over ranks, of which there is one."""
         return value.to(self.device)
 
     def clear(self) -> None:
@@ -170,7 +168,6 @@ class PlainEngine:
         save_file({"weights": self.master.detach(), **self.optimizer.state[self.master]}, folder / tag / STATES)
 
     def restore(self, folder: Path, tag: str) -> None:
-        """Load what `save` wrote."""
         states = load_file(folder / tag / STATES, device=str(self.device))
         self.master.detach().copy_(states.pop("weights"))
         self.weights.copy_(self.master.detach())
@@ -202,7 +199,6 @@ def create_engine(network: Any, training: Training, resources: Resources, attent
 
 
 def make_optimizer(parameters: list[Any], training: Training) -> torch.optim.Optimizer:
-    """Return the optimizer that the configuration asks for."""
     if training.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=training.lr, weight_decay=training.weight_decay)
     chosen: dict[str, Any] = {"lr": training.lr, "weight_decay": training.weight_decay}

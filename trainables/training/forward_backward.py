@@ -9,7 +9,7 @@ for one runs the batch's shortest row there with weight 0. Losses are divided by
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -19,26 +19,13 @@ from trainables.methods import objectives
 from trainables.methods.objectives import ForwardOutput, Term, Totals
 from trainables.training import packed_rows
 
+if TYPE_CHECKING:
+    from trainables.training.engine import Engine
+    from trainables.training.task_vectors.sharded_model import ShardedModel
+
+PassEngine: TypeAlias = "Engine | ShardedModel"
 TermRows = tuple[Term, Sequence[Example], list[int]]
 """A term of an objective, all rows of its side, and the numbers of those that are in the effective batch."""
-
-
-class PassEngine(Protocol):
-    """What the passes here need of an engine.
-
-    `inner`: the model. `packs`: whether it takes packed rows. `backward` adds a micro-batch's gradient, averaged over
-    ranks; `total` sums over ranks.
-    """
-
-    inner: Any
-    packs: bool
-    rank: int
-    world: int
-    device: torch.device
-
-    def backward(self, loss: torch.Tensor, *, last: bool) -> None: ...
-
-    def total(self, value: torch.Tensor) -> torch.Tensor: ...
 
 
 def accumulate_gradient(
@@ -104,7 +91,6 @@ def _compute_loss(
 
 
 def count_totals(rows: Sequence[Example]) -> Totals:
-    """Return the totals of an effective batch."""
     lengths = [len(row.input_ids) for row in rows]
     return Totals(sum(row.answer_tokens for row in rows), len(rows), sum(lengths), max(lengths))
 

@@ -136,7 +136,6 @@ def _needs_wide_gradient(trial: Trial) -> bool:
 
 
 def has_retain_term(trial: Trial) -> bool:
-    """Return whether the objective adds a loss on retain rows."""
     settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
     return "retain_loss" in METHODS[trial.method].needs and settings.retain_coefficient > 0
 

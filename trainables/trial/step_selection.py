@@ -118,7 +118,6 @@ class StepSelection:
         model_files.save_model(network, self.tokenizer, self._weights_folder(step), made)
 
     def measure(self, network: Any) -> tuple[Metrics, Rows]:
-        """Return the metrics of a model, and the rows that they are made of."""
         self.tokens = runtime.evaluation_tokens(self.trial.resources, network)
         how: dict[str, Any] = {"token_budget": self.tokens, "report": self.report}
         return evaluation.evaluate(network, self.tokenizer, self.trial.benchmark, self.reference, **how)

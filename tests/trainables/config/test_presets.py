@@ -53,6 +53,13 @@ authors pdu books,books_scal_2 retain_coefficient=50 retain_bound=0.1 dual_rate=
 """
 
 
+def test_every_preset_and_reading_is_of_a_setting() -> None:
+    known = set(Objective.model_fields) - {"preset"}
+    for row in METHODS.values():
+        assert set(row.reads) <= known
+        assert {name for numbers in row.presets.values() for name in numbers} <= set(row.reads), row.name
+
+
 @pytest.mark.parametrize("line", PUBLISHED.split("\n")[1:-1])
 def test_published_numbers(line: str) -> None:
     named, method, splits, *numbers = line.split()

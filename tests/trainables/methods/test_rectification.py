@@ -19,7 +19,7 @@ from scipy import optimize
 
 from trainables.config.method_tables import RECTIFIERS, RETAIN_PASS
 from trainables.methods import rectifiers
-from trainables.methods.rectifiers import GRU, Outcome, PlainRectifier, TwoGradients, base
+from trainables.methods.rectifiers import GRU, Outcome, PlainRectifier, TwoGradients
 
 ROUNDING = 1e-6
 """Relative to ||g|| (or ||g|| ||m||): some ten roundings of fp32, whose unit is 6e-8."""
@@ -178,19 +178,6 @@ def test_a_zero_retain_gradient_changes_nothing_and_a_zero_gradient_stays_zero()
     found, outcome = apply(Pair(zero, pair.retain), tau=1.0)
     assert not found.any()
     assert (outcome.grad_norm, outcome.rectified_norm, outcome.cos_before, outcome.clip_scale) == (0, 0, 0, 1)
-
-
-@unhurried
-@given(pairs(), st.integers(1, 8))
-def test_chunks_change_no_product(pair: Pair, chunk: int) -> None:
-    before = [rectifiers.products(*pair), rectifiers.inner_product(*pair)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "CHUNK", chunk)
-        after = [rectifiers.products(*pair), rectifiers.inner_product(*pair)]
-    g, m = whole(pair.gradient), whole(pair.retain)
-    for value in (before, after):
-        assert value[0].tolist() == [g @ m, m @ m, g @ g]
-        assert value[1].item() == g @ m
 
 
 @unhurried

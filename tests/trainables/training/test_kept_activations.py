@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 
 from tests.support import measured_step
 from trainables.training import memory, model_files
@@ -21,12 +20,6 @@ SIZES = {
     "num_key_value_heads": 4,
     "vocab_size": 64,
 }
-
-
-def network_of(family: str, precision: str) -> Any:
-    config = getattr(transformers, f"{family}Config")(max_position_embeddings=LENGTH, **SIZES)
-    network = getattr(transformers, f"{family}ForCausalLM")(config).train()
-    return network.to(torch.bfloat16) if precision == "bf16" else network
 
 
 def kept(network: Any) -> int:
@@ -67,12 +60,13 @@ def test_layers_keep_no_more_than_the_plan_says(
     """A bound, not much above; RMU keeps less."""
     # A trial on ZeRO 3 in this process leaves DeepSpeed's own `linear` behind, which keeps its input in any case.
     monkeypatch.setattr(torch.nn.functional, "linear", torch._C._nn.linear)  # pyright: ignore[reportAttributeAccessIssue]
-    network = network_of(family, precision)
+    job = {"family": family, "sizes": SIZES, "length": LENGTH, "method": method, "layer": layer, "lora": lora}
+    job |= {"precision": precision, "micro_batch": ROWS}
+    network = measured_step.network_of(job, torch.device("cpu")).train()
     if method == "rmu":
         setup.train_only_rmu_weights(network, layer)
     if lora is not None:
         network = model_files.with_adapters(network, lora, 16)
-    job = {"method": method, "layer": layer, "lora": lora, "precision": precision, "micro_batch": ROWS}
     shape = memory.shape_of({**SIZES, "model_type": family.lower()})
     assert shape is not None
     planned = memory.peak(measured_step.trial_of(job), shape, 1, ROWS, LENGTH).activations

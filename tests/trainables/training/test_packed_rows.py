@@ -43,30 +43,25 @@ def apart(one: tuple[float, torch.Tensor], other: tuple[float, torch.Tensor]) ->
     return float((one[1] - other[1]).norm() / other[1].norm()) + abs(one[0] / other[0] - 1)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_the_gradient_of_padded_rows(method: str) -> None:
-    network = families.network("Llama").double().train()
+@pytest.mark.parametrize(
+    ("method", "changed"), [*((m, "") for m in METHODS), ("npo", "adapters"), ("npo", "checkpoints")]
+)
+def test_every_method_has_the_gradient_of_padded_rows(method: str, changed: str) -> None:
+    """Also with adapters, and with checkpointed activations."""
+    network = families.network("Llama")
     with torch.no_grad():
         network.model.layers[0].mlp.up_proj.weight.mul_(1.1)  # what is frozen differs
-    padded = gradient(tiny.PlainEngine(copy.deepcopy(network)), method)
-    assert packed_rows.prepare(network)
-    assert apart(gradient(tiny.PlainEngine(network, packs=True), method), padded) <= 1e-6
-
-
-@pytest.mark.parametrize("changed", ["adapters", "checkpointing"])
-def test_adapters_and_checkpointing_keep_rows_apart(changed: str) -> None:
-    network = families.network("Llama")
     if changed == "adapters":
         network = model_files.with_adapters(network, 2, 16)
         for name, part in network.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(part)
-    else:
+    if changed == "checkpoints":
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     network = network.double().train()
-    padded = gradient(tiny.PlainEngine(copy.deepcopy(network)))
+    padded = gradient(tiny.PlainEngine(copy.deepcopy(network)), method)
     assert packed_rows.prepare(network)
-    assert apart(gradient(tiny.PlainEngine(network, packs=True)), padded) <= 1e-6
+    assert apart(gradient(tiny.PlainEngine(network, packs=True), method), padded) <= 1e-6
 
 
 @pytest.mark.parametrize(

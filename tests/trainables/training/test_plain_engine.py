@@ -11,7 +11,7 @@ import torch
 
 from tests.support import tiny
 from trainables.config.settings import Resources, Training
-from trainables.methods.rectifiers import GRU, Combination, Outcome, make_rectifier
+from trainables.methods.rectifiers import GRU, Combination, Outcome, make_rectifier, products
 from trainables.methods.rectifiers.two_gradients.bisector import Bisector
 from trainables.training import engine
 
@@ -82,27 +82,21 @@ def test_micro_batches_of_bf16_are_summed_in_fp32() -> None:
 @pytest.mark.parametrize(("name", "gamma", "tau"), COMBINING)
 def test_what_is_combined_is_what_the_rule_writes(name: str, gamma: float | None, tau: float | None) -> None:
     """Weights after steps, one engine's gradient written by `apply`, the other's left to the step."""
-    from trainables.methods.rectifiers import products
-
-    engines, rules = (
-        [make(lr=1e-2), make(lr=1e-2)],
-        [make_rectifier(name, gamma, tau), make_rectifier(name, gamma, tau)],
-    )
+    engines = [make(lr=1e-2) for _ in range(2)]
+    rules = [make_rectifier(name, gamma, tau) for _ in range(2)]
     for step in range(3):
-        outcomes: list[Outcome] = []
         for runner, rule in zip(engines, rules, strict=True):
             go(runner, 3 * step)
             noise = torch.randn(runner.weights.shape, generator=torch.Generator().manual_seed(step))
             retain = [part.neg() + part.std() * noise for part in runner.gradients()]  # in conflict
             if rule.needs_retain:
                 rule.update_average(retain)
-        outcomes.append(rules[0].apply(engines[0].shard(), engines[0].reduce))
+        written = rules[0].apply(engines[0].shard(), engines[0].reduce)
         gradient = engines[1].gradients()
         found = rules[1].decide(*products(gradient, rules[1].average or gradient).tolist())
         engines[1].combine(found, rules[1].average)
-        outcomes.append(found.outcome)
-        for field, one in vars(outcomes[0]).items():
-            assert getattr(outcomes[1], field) == pytest.approx(one, rel=1e-4, abs=1e-3, nan_ok=True), field
+        for field, one in vars(written).items():
+            assert getattr(found.outcome, field) == pytest.approx(one, rel=1e-4, abs=1e-3, nan_ok=True), field
         for runner in engines:
             runner.step(1e-2)
     assert torch.allclose(engines[0].weights, engines[1].weights, atol=1e-6)
@@ -153,7 +147,6 @@ def test_what_is_saved_comes_back(precision: Any, tmp_path: Path) -> None:
 def test_kernels_equal_torchs_lines(precision: Any) -> None:
     """On the same gradient and average: average, products, and three steps of AdamW."""
     from trainables.methods import triton_kernels
-    from trainables.methods.rectifiers import products
 
     there, here = make("cuda", precision), make("cpu", precision)
     torch.manual_seed(3)

@@ -45,7 +45,7 @@ def rows() -> list[Example]:
 def ours(model: Any, terms: tuple[Term, ...], frozen: Any, size: int | None, known: Any, packs: bool = False) -> float:
     task = SimpleNamespace(pad=0, micro_batch=size, frozen=frozen)
     plan: list[forward_backward.TermRows] = [(term, rows(), list(range(len(LENGTHS)))) for term in terms]
-    engine = tiny.PlainEngine(model, packs=packs)
+    engine: Any = tiny.PlainEngine(model, packs=packs)
     return forward_backward.accumulate_gradient(engine, plan, task, known)[0].item()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import ROWS, WEIGHTS
 from trainables.storage.opening import open_storage
-from trainables.trial import step_selection
 from trainables.workers import launcher
 
 STEPS, EVERY = 6, 2
@@ -74,37 +72,6 @@ def test_interrupted_between_evaluations(trained_inputs: Any, watched: Any, tmp_
     for name in ("halves", "evaluations", "chosen_step"):
         assert resumed[name] == watched[0][name]
     same(store, watched[1], config)
-
-
-def test_what_a_resume_falls_back_on_stays(
-    trained_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Utilities 0.3 and 0.5, a checkpoint, then 0.6 and 0.7: weights of the second outlive those of the third."""
-    utilities = iter((0.3, 0.5, 0.6, 0.7, 0.1))
-    config = configuration(trained_inputs)
-    watch = step_selection.StepSelection(config, Storage(tmp_path), tmp_path / "weights", None, None)
-    watch.target = {"metrics": {"model_utility": 0.9}}
-    network = SimpleNamespace(eval=lambda: None)
-    measured = ({"model_utility": u} for u in utilities)
-    monkeypatch.setattr(watch, "measure", lambda _: (next(measured), [{"task": "forget"}]))
-    monkeypatch.setattr(watch, "_make_evaluation", lambda _, metrics, __: {"metrics": metrics, "halves": None})
-    monkeypatch.setattr(step_selection.model_files, "save_model", lambda *given: given[2].mkdir())
-
-    def held() -> list[str]:
-        return sorted(path.name for path in watch.folder.glob("weights-*"))
-
-    found = []
-    for step in (2, 4, 6, 8):
-        watch.evaluate(step, network, together=False)
-        found.append(held())
-        if step == 4:
-            watch.saved_step = 5
-    assert found == [["weights-2"], ["weights-4"], ["weights-4", "weights-6"], ["weights-4", "weights-8"]]
-    assert watch.can_resume_at(5)
-    assert not watch.can_resume_at(7)
-    watch.drop_after(5)
-    watch.evaluate(6, network, together=False)
-    assert (held(), watch.best_step()) == (["weights-4"], 4)
 
 
 def test_utility_below_the_bar_stops_the_trial(trained_inputs: Any, watched: Any, tmp_path: Path) -> None:

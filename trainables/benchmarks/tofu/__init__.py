@@ -128,7 +128,6 @@ class TofuBenchmark(base.BenchmarkBase):
         return [np.column_stack(aggregates.row_values(records, task, guard)) for task in metrics.TASKS]
 
     def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:
-        """Return the truth ratios that FQ needs, and a digest of the rows they are of."""
         ratios = aggregates.truth_ratios(records, "forget", aggregates.GUARDS[benchmark.dialect]).tolist()
         part = {RATIOS: ratios, ROWS_DIGEST: _digest(records, "forget")}
         if any(row["task"] == HOLDOUT for row in records):

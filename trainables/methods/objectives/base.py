@@ -171,5 +171,4 @@ NLL = Term("retain", nll)
 
 
 def scaled(loss: Loss, by: float) -> Loss:
-    """Return a term's loss times `by`."""
     return loss if by == 1.0 else lambda output, totals: by * loss(output, totals)

@@ -25,7 +25,6 @@ def kl(output: ForwardOutput, totals: Totals, reduction: KLReduction) -> torch.T
 
 
 def kl_term(c: Constants) -> Term:
-    """Return the term over retain rows."""
     loss = scaled(partial(kl, reduction=c.kl_reduction), c.kl_coefficient)
     return frozen_term("retain", loss, c.kl_reduction)
 
@@ -33,12 +32,8 @@ def kl_term(c: Constants) -> Term:
 def frozen_term(side: Side, loss: Loss, reduction: KLReduction) -> Term:
     """Return a term on both models' distributions, with the padding and positions that its reduction averages over."""
     width = {"all_positions": "batch", "all_positions_fixed_pad": FIXED_PAD}.get(reduction)
-    return Term(side, loss, frozen=True, width=width, logits=logit_positions(reduction))  # type: ignore[arg-type]
-
-
-def logit_positions(reduction: KLReduction) -> Positions:
-    """Return where logits are read."""
-    return reduction if reduction in ("labels", "attended") else "all"
+    logits: Positions = reduction if reduction in ("labels", "attended") else "all"
+    return Term(side, loss, frozen=True, width=width, logits=logits)  # type: ignore[arg-type]
 
 
 def undial(output: ForwardOutput, totals: Totals, beta: float, reduction: KLReduction) -> torch.Tensor:

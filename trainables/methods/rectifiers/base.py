@@ -52,7 +52,7 @@ class Outcome:
     `coefficient` is what multiplied the average; `clip_scale` is 1 where nothing was clipped.
 
     `rectified`: there was a conflict, of a rule by tensor in at least one; `conflict_share`: in what share of tensors
-    (SAGO: of elements). `forget_share`: squared norm of the forget gradient's part of the result, over the result's.
+    (SAGO: of elements).
     """
 
     grad_norm: float
@@ -66,7 +66,6 @@ class Outcome:
     rectified: bool = False
     degenerate: bool = False
     conflict_share: float = math.nan
-    forget_share: float = math.nan
 
 
 class Combination(NamedTuple):

@@ -26,7 +26,6 @@ class AveragingRectifier(Rectifier):
         self.average: Shard = []
 
     def update_average(self, retain: Shard) -> None:
-        """Take the retain gradient of this step into the moving average."""
         if not self.average:
             self.average = [torch.zeros_like(part, dtype=torch.float32) for part in retain]
         for mean, part in zip(self.average, retain, strict=True):
@@ -109,7 +108,6 @@ class PlainRectifier(Rectifier):
         return Combination(scale, 0.0, Outcome(grad_norm=norm, rectified_norm=norm * scale, clip_scale=scale))
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
-        """Clip in place, as `decide` says."""
         square = float(reduce(base.inner_product(gradient, gradient)))
         scale, _, found = self.decide(math.nan, math.nan, square)
         for part in gradient if scale != 1.0 else ():

@@ -56,7 +56,6 @@ class ShardedModel:
         (loss * self.world).backward()
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the sum over ranks."""
         if self.world > 1:
             dist.all_reduce(value)
         return value
@@ -85,7 +84,6 @@ class ShardedModel:
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 

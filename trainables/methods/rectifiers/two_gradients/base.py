@@ -56,7 +56,6 @@ class TwoGradients(AveragingRectifier):
             coefficient=retain,
             rectified=dot < 0,
             conflict_share=float(dot < 0),
-            forget_share=forget * forget * square / whole if whole > 0 else math.nan,
         )
         return Combination(forget, retain, found)
 
@@ -94,7 +93,6 @@ class TwoGradients(AveragingRectifier):
             coefficient=float(b) if len(b) == 1 else math.nan,
             rectified=bool((dot < 0).any()),
             conflict_share=float((dot < 0).double().mean()),
-            forget_share=float(forget.sum()) / after[2] if after[2] > 0 else math.nan,
         )
 
 

@@ -35,7 +35,6 @@ class GU(AveragingRectifier):
             coefficient=weight,
             rectified=dot < 0,
             conflict_share=float(dot < 0),
-            forget_share=square / after[2] if after[2] > 0 else 0.0,
         )
 
     def _weighted(self, gradient: Shard) -> torch.Tensor:

@@ -17,22 +17,20 @@ class SAGO(AveragingRectifier):
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Choose in place. Raises FloatingPointError where the retain gradient is not finite."""
         before = base.products(gradient, self.average)
-        counts = torch.zeros(3, dtype=torch.float64, device=before.device)  # in conflict, not zero, ||kept g_u||^2
+        counts = torch.zeros(2, dtype=torch.float64, device=before.device)  # in conflict, not zero
         for part, mean in zip(gradient, self.average, strict=True):
             for g, m in zip(base.split_chunks(part), base.split_chunks(mean), strict=True):
                 signs = g.sign() * m.sign()
                 conflict = signs < 0
-                kept = g.float().masked_fill(conflict, 0.0)
-                counts += torch.stack([each.double() for each in (conflict.sum(), signs.count_nonzero(), kept @ kept)])
+                counts += torch.stack((conflict.sum(), signs.count_nonzero()))
                 g.copy_(torch.where(conflict, m.to(g.dtype), g))
         after = base.products(gradient, self.average)
         found = reduce(torch.cat((before, after, counts))).tolist()
         base.check_finite(found[1])
-        conflicts, elements, kept_square = found[6:]
+        conflicts, elements = found[6:]
         return base.make_outcome(
             found[:3],
             found[3:6],
             rectified=conflicts > 0,
             conflict_share=conflicts / elements if elements else 0.0,
-            forget_share=kept_square / found[5] if found[5] > 0 else 0.0,
         )
