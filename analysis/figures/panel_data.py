@@ -1,4 +1,4 @@
-"""Tidy frames of runs and of the paper in one figure: where a row comes from, and what panels are called."""
+"""Tidy frames of runs or of the paper in a figure: where a row comes from, and what panels are called."""
 
 from __future__ import annotations
 
@@ -19,11 +19,6 @@ def select_goals(frame: pd.DataFrame) -> pd.DataFrame:
     metrics = [goal.metric for goal in compared_goals(frame)]
     rows = frame.loc[frame["metric"].isin(metrics) & frame["value"].notna()]
     return rows.assign(source=rows["table"].where(rows["table"] == SOURCE, "paper"))
-
-
-def has_both_sources(points: pd.DataFrame) -> bool:
-    """Return whether the paper's numbers are drawn beside those of runs: they are small and faint then."""
-    return set(points["source"]) == {"runs", "paper"}
 
 
 def select_gamma_tau_rows(frame: pd.DataFrame) -> pd.DataFrame:

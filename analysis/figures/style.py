@@ -67,8 +67,6 @@ RULES = [
 RECTIFIER_LOOKS |= zip((name for name in RECTIFIERS if name not in RECTIFIER_LOOKS), cycle(RULES), strict=False)
 PAGE = 7.4
 """Width of a page's text, in inches."""
-FAINT: dict[str, Any] = {"alpha": 0.45, "linewidth": 0.7, "markersize": 3}
-"""How the paper's curves look beside those of runs."""
 FRAMED: dict[str, Any] = {"markersize": 7, "markeredgecolor": "black", "markeredgewidth": 1.3}
 """The chosen setting among others."""
 THICK = 1.5

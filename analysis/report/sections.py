@@ -144,8 +144,7 @@ def save_paper_parts(
         )
         for kind, tables in catalog.PAPER.items()
     }
-    beside = both and all(tidy.in_paper_dialect(one.runs) for one in sweeps.values())
-    drawn = catalog.draw_sweeps(frames, beside, several=len(sweeps) > 1)
+    drawn = catalog.draw_sweeps(frames, several=len(sweeps) > 1)
     return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
 
 
