@@ -11,13 +11,13 @@ import pandas as pd
 from analysis.labels import method_label, rectifier_name, split_label
 from analysis.load.goal_columns import goal_head
 from analysis.number_format import DASH, format_number
-from analysis.stats.rectifier_comparison import EQUAL, STUDY, Comparison
+from analysis.stats.rectifier_comparison import STUDY, Comparison
 from analysis.stats.significance import RESAMPLES
 from trainables.benchmarks import Goal
 
 
 def list_rectifiers(comparison: Comparison, goal: Goal) -> pd.DataFrame:
-    """Return every rectifier's change of one goal as texts, the best of each split, method and settings first."""
+    """Return every rectifier's change of one goal as texts, the best of each split and method first."""
     changes = _by_key(comparison.differences, goal)
     ranks = _by_key(comparison.ranks, goal)
     costs = {(row["split"], row["method"], row["rectifier"]): row for row in comparison.costs.to_dict("records")}
@@ -28,15 +28,14 @@ def list_rectifiers(comparison: Comparison, goal: Goal) -> pd.DataFrame:
             key: Any = (*study, name)  # type: ignore[misc]
             value = float(np.mean(own[goal.metric]))
             line = _print_line(key, goal, value, changes.get(key, {}), ranks.get(key, {}))
-            rank, cost = ranks.get(key, {}).get("rank", math.inf), costs[key[1:]]
+            rank, cost = ranks.get(key, {}).get("rank", math.inf), costs[key]
             slower = "" if pd.isna(cost["slower"]) else f" (x {cost['slower']:.2f})"
             line["s a step"] = DASH if pd.isna(cost["seconds"]) else f"{cost['seconds']:.3g}{slower}"
             rows.append(((place, rank, -goal.gain(value)), line))
     frame = pd.DataFrame([line for _, line in sorted(rows, key=lambda row: row[0])], dtype="str")
     if frame.empty:
         return frame
-    unused = ["Below floor"] * (set(frame["Below floor"]) <= {DASH, "0"})
-    return frame.drop(columns=[*unused, *["Settings"] * (EQUAL not in set(values["basis"]))])
+    return frame.drop(columns=["Below floor"] * (set(frame["Below floor"]) <= {DASH, "0"}))
 
 
 def _by_key(frame: pd.DataFrame, goal: Goal) -> dict[Any, dict[Any, Any]]:
@@ -47,13 +46,12 @@ def _by_key(frame: pd.DataFrame, goal: Goal) -> dict[Any, dict[Any, Any]]:
 def _print_line(
     key: tuple[str, ...], goal: Goal, value: float, change: dict[Any, Any], rank: dict[Any, Any]
 ) -> dict[str, str]:
-    basis, split, method, name = key
+    split, method, name = key
     digits = goal.digits
     known = not pd.isna(change.get("low", math.nan))
     return {
         "Split": split_label(split),
         "Method": method_label(method),
-        "Settings": "as none" if basis == EQUAL else basis,
         "Rectifier": rectifier_name(name),
         "Rank": f"{rank['rank']:.1f}" if rank else DASH,
         goal_head(goal): format_number(value),
