@@ -19,24 +19,6 @@ def values(plan: Plan, path: str) -> set[object]:
     return {flatten_settings(trial.model_dump())[path] for trial in plan.trials}
 
 
-@pytest.mark.parametrize(
-    ("setting", "path", "expected", "trials"),
-    [
-        ("method=ga,npo", "method", {"ga", "npo"}, 30),
-        ("rectifier.name=none", "rectifier.name", {"none"}, 9),
-        ("rectifier.name=none,clip", "rectifier.tau", {None, 1.0}, 18),
-        ("rectifier.gamma=0.1,none,1", "rectifier.gamma", {None, 0.1, 1.0}, 63),
-        ("seed=0,1,2", "seed", {0, 1, 2}, 135),
-    ],
-)
-def test_setting_an_axis_replaces_its_values(
-    make: MakePlan, setting: str, path: str, expected: set[object], trials: int
-) -> None:
-    plan = make(setting)
-    assert values(plan, path) == expected
-    assert len(plan.trials) == trials
-
-
 def test_setting_a_field_reaches_every_trial(make: MakePlan) -> None:
     fields = {
         "training.lr": ("1e-5", 1e-5),

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from platform.plan.spaces import Space
 from platform.schedule import capacity
-from platform.schedule.searcher import Queue, Searcher, Studies, Study
 from platform.state import limits
 from platform.state.limits import FIRST_TRIALS, Stopper, load_spent, record_spent
 from platform.state.trial_outcomes import count_gpus
@@ -19,7 +17,6 @@ from platform.sweep.start_options import Options
 from tests.support.small_sweep import seeds
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
-from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 
 
@@ -88,22 +85,6 @@ def test_what_is_spent_is_kept_while_the_driver_lives(store: Storage, monkeypatc
             assert time.monotonic() < limit
             time.sleep(0.02)
     assert 31.0 <= load_spent(path, store) <= stopper.hours * 3600
-
-
-@pytest.mark.parametrize("kind", ["queue", "optuna"])
-def test_a_reason_to_stop_ends_the_proposals(kind: str) -> None:
-    shut: list[str] = []
-
-    def closed() -> str | None:
-        return shut[0] if shut else None
-
-    fixed = {**dict(seeds(1)[0]), "rectifier": {"name": "none"}, "objective": {}, "training": {}}
-    space = Space("some", fixed, {"seed": (0, 1, 2, 3)}, {"seed": 0})
-    points = [space.make(point) for point in space.list_points()]
-    search = Queue(points, {}, closed) if kind == "queue" else Studies([Study(space, points, 4, {})], {}, closed)
-    assert Trial.model_validate_json(search.suggest("first")["trial"]).method == "ga"
-    shut.append("enough")
-    assert search.suggest("second") == Searcher.FINISHED
 
 
 # Failures of one cause
