@@ -37,7 +37,7 @@ def compared_goals(frame: pd.DataFrame) -> tuple[Goal, ...]:
 
 def list_methods(points: pd.DataFrame) -> list[str]:
     """Return the methods that are drawn, without the reference models, in the order of the paper's table."""
-    benchmark = str(points["benchmark"].iloc[0]) if "benchmark" in points and len(points) else ""
+    benchmark = str(points["benchmark"].iloc[0])
     table = "tofu_main" if benchmark == "tofu" else benchmark
     published = paper.load_table(table)["method"] if table in paper.TABLES else []
     return order_names(set(points["method"]) - set(REFERENCES), dict.fromkeys([*published, *METHODS]))

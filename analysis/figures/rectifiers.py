@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -49,7 +47,11 @@ def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
             axes.axvline(0, color="black", linewidth=0.7, zorder=1)
             here = points.loc[(points["method"] == method) & (points["metric"] == goal.metric)]
             for row in here.to_dict("records"):
-                _draw_change(axes, row, names.index(row["rectifier"]))
+                colour, place = COLOURS.get(row["sign"], GREY), names.index(row["rectifier"])
+                seeds = [float(gain) for gain in row["gains"].split()]
+                ends = (min(seeds), max(seeds)) if pd.isna(row["low"]) else (row["low"], row["high"])
+                axes.plot(ends, [place] * 2, color=colour, linewidth=1.1, zorder=2, solid_capstyle="butt")
+                axes.plot(row["difference"], place, marker="o", markersize=3.6, color=colour, zorder=3)
     for axes, goal in zip(grid[-1], shown, strict=True):
         axes.locator_params("x", nbins=3)
         axes.tick_params("x", labelsize=6.5)
@@ -67,11 +69,3 @@ def draw_differences(points: pd.DataFrame, goals: Sequence[Goal]) -> Figure:
     if entries:
         figure.legend(handles=entries, loc="outside lower center", ncols=len(entries))
     return figure
-
-
-def _draw_change(axes: Axes, row: dict[Any, Any], place: int) -> None:
-    colour = COLOURS.get(row["sign"], GREY)
-    seeds = [float(gain) for gain in row["gains"].split()]
-    ends = (min(seeds), max(seeds)) if pd.isna(row["low"]) else (row["low"], row["high"])
-    axes.plot(ends, [place] * 2, color=colour, linewidth=1.1, zorder=2, solid_capstyle="butt")
-    axes.plot(row["difference"], place, marker="o", markersize=3.6, color=colour, zorder=3)

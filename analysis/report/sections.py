@@ -94,7 +94,6 @@ def _write_rectifiers(report: Report) -> list[Section]:
         return []
     keys = ["split", "method", "rectifier"]
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.costs, on=keys))
-    save_frame(report.folder, "rectifier_ranks", comparison.ranks)
     found = [(goal, rectifier_tables.list_rectifiers(comparison, goal)) for goal in comparison.ranked]
     items = [TableItem(frame, title=full_title(goal)) for goal, frame in found]
     items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))

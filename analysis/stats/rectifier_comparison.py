@@ -1,4 +1,4 @@
-"""Which rectifier helps: each against none over the reported seeds that both have, and the ranks of all."""
+"""Which rectifier helps: each against none over the reported seeds that both have."""
 
 from __future__ import annotations
 
@@ -71,13 +71,15 @@ class Comparison:
         sign: 1 better, -1 worse, 0 neither, NaN without a test.
         """
         rows = []
-        for key, group in _groups(self.values):
+        key: Any
+        for key, group in self.values.groupby(STUDY, sort=False):
+            study = dict(zip(STUDY, map(str, key), strict=True))
             sides: dict[str, Any] = {str(name): side.set_index("seed") for name, side in group.groupby("rectifier")}
             plain = sides.pop("none", pd.DataFrame(columns=group.columns))
             for name in order_rectifiers(sides):
                 for goal in self.goals if self.several else self.ranked:
                     if sides[name][goal.metric].notna().any() and plain[goal.metric].notna().any():
-                        rows.append({**key, "rectifier": name, **self._compare(plain, sides[name], goal)})
+                        rows.append({**study, "rectifier": name, **self._compare(plain, sides[name], goal)})
         frame = pd.DataFrame(rows, columns=None if rows else COLUMNS)
         if rows:
             adjusted = frame.groupby(FAMILY)["p"].transform(adjust_holm) if self.several else adjust_holm(frame["p"])
@@ -105,25 +107,6 @@ class Comparison:
         compared = [key for key in self.values["id"] if key not in known]
         trials = results.runs.loc[results.runs["id"].isin(compared)].dropna(subset=[results.goals.retention.metric])
         return known | row_bootstrap.resample_trials(trials, results.store, results.rule.halves)
-
-    @cached_property
-    def ranks(self) -> pd.DataFrame:
-        """Return one row for each rectifier, ranked goal, split and method: its mean rank over seeds, 1 best.
-
-        Over the `blocks` seeds that all have; rectifiers with less than half as many seeds as another are not ranked.
-        """
-        rows = []
-        for key, group in _groups(self.values):
-            for goal in self.ranked:
-                gains: Any = goal.gain(1) * group.pivot(index="seed", columns="rectifier", values=goal.metric)
-                counts = gains.count()
-                table = gains.loc[:, counts >= max(1, counts.max() / 2)].dropna()
-                if table.empty or table.shape[1] < 2:
-                    continue
-                ranks = table.rank(axis=1, ascending=False).mean().to_dict()
-                row = {**key, "metric": goal.metric, "blocks": len(table)}
-                rows += [row | {"rectifier": name, "rank": ranks[name]} for name in order_rectifiers(ranks)]
-        return pd.DataFrame(rows)
 
     @cached_property
     def costs(self) -> pd.DataFrame:
@@ -184,10 +167,3 @@ def _find_settings(results: Results) -> pd.DataFrame:
     forms = forms.assign(method=forms["method"].map(names), rectifier=RETAIN_TERM)
     compared = chosen.groupby(STUDY)["rectifier"].transform("nunique") > 1
     return pd.concat([chosen.loc[compared], forms], ignore_index=True)
-
-
-def _groups(values: pd.DataFrame) -> list[tuple[dict[str, str], pd.DataFrame]]:
-    return [
-        (dict(zip(STUDY, map(str, key), strict=True)), group)  # type: ignore[arg-type]
-        for key, group in values.groupby(STUDY, sort=False)
-    ]

@@ -137,7 +137,6 @@ def describe_plan(
         "axes": {path: write_axis(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
         "resources": plan.sweep.resources.model_dump(mode="json"),
-        "tables": list(plan.sweep.tables),
         "memory": [need.document() for need in plan.needs],
         **_estimate_time(state, store, slots),
         "disk_bytes": sum(parts.values()),

@@ -63,7 +63,7 @@ def test_tables_rank_and_name_all(tmp_path: Path) -> None:
     assert table.loc[table["Rectifier"] == "none", "Change"].tolist() == ["—"]
     rows = found.differences.set_index(["rectifier", "metric"])
     assert table.loc[0, "Change"] == f"{rows.loc[('gru', 'forget_quality'), 'difference']:+.2f}"
-    assert {"Rank", "FQ ↑", "95% interval", "d_z", "n", "s a step"} <= set(table)
+    assert {"FQ ↑", "95% interval", "d_z", "n", "s a step"} <= set(table)
     assert "Below floor" not in table, "it is 0 everywhere"
 
 
@@ -81,4 +81,3 @@ def test_the_report_has_the_part_where_there_are_several(tmp_path: Path) -> None
     rows = pd.read_csv(tmp_path / "report/tables/rectifiers.csv")
     assert set(rows["rectifier"]) == set(NAMES[1:])
     assert {"gains", "low", "adjusted", "effect", "slower"} <= set(rows)
-    assert set(pd.read_csv(tmp_path / "report/tables/rectifier_ranks.csv")["rectifier"]) == set(NAMES)

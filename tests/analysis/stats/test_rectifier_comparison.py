@@ -1,4 +1,4 @@
-"""Which rectifier helps: tests, intervals, effects and ranks over seeds, held beside formulas written out."""
+"""Which rectifier helps: tests, intervals and effects over seeds, held beside formulas written out."""
 
 import itertools
 import math
@@ -70,8 +70,8 @@ def test_differences_of_a_sweep(tmp_path: Path) -> None:
     assert set(utility["p"]) == {1}, "MU is the same everywhere"
 
 
-def test_ranks_of_a_sweep(tmp_path: Path) -> None:
-    """Over the seeds that all have: GRU lacks two, and none one."""
+def test_differences_are_over_the_seeds_that_both_have(tmp_path: Path) -> None:
+    """GRU lacks two, and none one."""
     gone = {("gru", 3), ("gru", 4), ("none", 9)}
     found = compare(write_arena(tmp_path, lambda *at: None if at[1:3] in gone else noisy(*at)))
     assert found.differences.set_index(["metric", "rectifier"]).loc["forget_quality", "n"].to_dict() == {
@@ -80,10 +80,6 @@ def test_ranks_of_a_sweep(tmp_path: Path) -> None:
         "blur": 9,
     }
     assert [goal.metric for goal in found.ranked] == ["forget_quality", "model_utility"]
-    ranks = found.ranks.loc[found.ranks["metric"] == "forget_quality"].set_index("rectifier")["rank"]
-    values = np.array([[noisy("npo", name, seed, 0)[0] for name in NAMES] for seed in (0, 1, 2, 5, 6, 7, 8)])
-    counted = [np.mean([1 + sum(row > row[place]) for row in values]) for place in range(4)]
-    assert [ranks[name] for name in NAMES] == pytest.approx(counted)
 
 
 def test_equal_utility_and_extraction_strength_rank(tmp_path: Path) -> None:
