@@ -34,7 +34,7 @@ def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
         values = table.loc[found["configuration"]].set_axis(found.index)
         varied = values.loc[:, values.map(str).nunique() > 1]
         for goal in goals_of_runs(runs).compared:
-            gains = goal.gain(1) * found[goal.metric].dropna()
+            gains: Any = goal.gain(1) * found[goal.metric].dropna()
             if len(gains) < LEAST_SETTINGS or gains.nunique() < 2:
                 continue
             for name, share in _compare_best(varied.loc[gains.index], gains).items():
@@ -52,7 +52,8 @@ def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
     distributions: dict[str, Any] = {}
     for name in map(str, points):
         values: Any = points[name]
-        if pd.to_numeric(values, errors="coerce").notna().all() and values.map(type).ne(bool).all():
+        numbers: Any = pd.to_numeric(values, errors="coerce")
+        if numbers.notna().all() and values.map(type).ne(bool).all():
             columns[name] = values = values.astype(float)
             wide = values.min() > 0 and values.max() >= LOG_RATIO * values.min()
             distributions[name] = FloatDistribution(values.min(), values.max(), log=bool(wide))

@@ -82,8 +82,8 @@ class Comparison:
                         rows.append({**study, "rectifier": name, **self._compare(plain, sides[name], goal)})
         frame = pd.DataFrame(rows, columns=None if rows else COLUMNS)
         if rows:
-            adjusted = frame.groupby(FAMILY)["p"].transform(adjust_holm) if self.several else adjust_holm(frame["p"])
-            frame["adjusted"] = adjusted
+            family: Any = FAMILY if self.several else (lambda place: 0)  # of one rectifier all tests are one family
+            frame["adjusted"] = frame.groupby(family)["p"].transform(adjust_holm)
             goals = {goal.metric: goal for goal in self.goals}
             frame["sign"] = [self._find_sign(row, goals[row["metric"]]) for row in frame.to_dict("records")]
         return frame

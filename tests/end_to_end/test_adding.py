@@ -180,10 +180,11 @@ def test_a_trial_of_what_is_added(run: Run, trial_inputs: Any, tmp_path: Path) -
 
 LABELS = """
 from analysis.figures import style
-from analysis.labels import row_label
-print(row_label("known", "none"), "|", row_label("known", "agree"), "|", style.marker("known", "agree")["fillstyle"])
-published = [style.rectifier_look(name) for name in ("none", "clip", "agem", "gru")]
-assert style.rectifier_look("agree") not in published
+from analysis.labels import table_row_label
+marker = style.marker_style("known", "agree")["fillstyle"]
+print(table_row_label("known", "none"), "|", table_row_label("known", "agree"), "|", marker)
+published = [style.rectifier_style(name) for name in ("none", "clip", "agem", "gru")]
+assert style.rectifier_style("agree") not in published
 """
 
 
