@@ -8,19 +8,10 @@ Why, and what follows from it: docs/decisions/0001-the-name-platform.md.
 
 import os
 from importlib.machinery import SourceFileLoader
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-
-def _standard_code() -> CodeType:
-    """Return the code of the standard library's platform.py, which lies beside os.py."""
-    path = os.path.join(os.path.dirname(os.__file__), "platform.py")
-    code = SourceFileLoader("platform", path).get_code("platform")
-    assert code is not None, path  # None only for extension modules
-    return code
-
-
-exec(_standard_code(), globals())
+_path = os.path.join(os.path.dirname(os.__file__), "platform.py")
+exec(SourceFileLoader("platform", _path).get_code("platform") or "", globals())  # None only of extension modules
 
 if TYPE_CHECKING:
 

@@ -10,7 +10,6 @@ SWEEP = paper.make_sweep(
     ICLM,
     name="muse_books",
     title="MUSE Books on ICLM-7B: five objectives without and with GRU",
-    tables=("muse",),
     axes={"method": paper.TEXT_METHODS},
     published=paper.MUSE_SETTINGS,
     benchmark=Benchmark(

@@ -12,7 +12,6 @@ SWEEP = paper.make_sweep(
     LLAMA2,
     name="tofu_ablation",
     title="TOFU 5 % on Llama-2-7B-chat: neither, clipping, rectification, both",
-    tables=("tofu_ablation",),
     axes={
         "method": ("ga", "npo"),
         "rectifier.name": ("none", "clip", "gru"),

@@ -11,7 +11,6 @@ SWEEP = paper.make_sweep(
     LLAMA2,
     name="tofu_gamma",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over gamma",
-    tables=("tofu_gamma",),
     axes={
         "method": ("ga", "npo", "gd"),
         "rectifier.name": ("gru",),

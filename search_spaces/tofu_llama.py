@@ -11,7 +11,6 @@ SWEEP = paper.make_sweep(
     LLAMA2,
     name="tofu_llama",
     title="TOFU on Llama-2-7B-chat: seven objectives without and with GRU",
-    tables=("tofu_main",),
     axes={"method": paper.TOFU_METHODS, "benchmark.split": paper.SPLITS, "rectifier.tau": (*TAUS[:4], 0.5, *TAUS[4:])},
     published=paper.LLAMA_SETTINGS,
 )

@@ -29,7 +29,6 @@ SWEEP = paper.make_sweep(
     LLAMA2,
     name="tofu_llama_tru",
     title="TOFU on Llama-2-7B-chat without retain data: TRU and TV, GA, WGA, NPO",
-    tables=("tofu_retain_free",),
     axes=AXES,
     published=(
         PublishedSetting(method="tru", split="forget05", strength=0.65, normalise="whole"),

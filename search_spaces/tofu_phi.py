@@ -7,7 +7,6 @@ SWEEP = paper.make_sweep(
     PHI,
     name="tofu_phi",
     title="TOFU on Phi-1.5: seven objectives without and with GRU",
-    tables=("tofu_main",),
     axes={"method": paper.TOFU_METHODS, "benchmark.split": paper.SPLITS},
     published=paper.PHI_SETTINGS,
 )

@@ -9,7 +9,6 @@ SWEEP = paper.make_sweep(
     PHI,
     name="tofu_phi_tru",
     title="TOFU on Phi-1.5 without retain data: TRU and TV, GA, WGA, NPO",
-    tables=("tofu_retain_free",),
     axes=AXES,
     published=(
         PublishedSetting(method="tru", split="forget05", strength=0.70, normalise="whole"),

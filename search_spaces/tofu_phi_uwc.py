@@ -8,7 +8,6 @@ SWEEP = paper.make_sweep(
     PHI,
     name="tofu_phi_uwc",
     title="TOFU on Phi-1.5 calibrated by UWC: GA and NPO without and with GRU at equal utility",
-    tables=("tofu_uwc_ga", "tofu_uwc_npo"),
     axes={"method": ("ga", "npo"), "benchmark.split": paper.SPLITS},
     published=paper.PHI_SETTINGS,
     calibration=Calibration(targets=(0.85, 0.90, 0.95)),

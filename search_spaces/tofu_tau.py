@@ -8,7 +8,6 @@ SWEEP = paper.make_sweep(
     LLAMA2,
     name="tofu_tau",
     title="TOFU 5 % on Llama-2-7B-chat: GRU over tau",
-    tables=("tofu_tau",),
     axes={
         "method": ("ga", "npo", "gd"),
         "rectifier.name": ("gru",),

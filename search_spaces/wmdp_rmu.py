@@ -15,7 +15,6 @@ SWEEP = paper.make_sweep(
     ranks=1,
     name="wmdp_rmu",
     title="WMDP on Zephyr-7B-beta: RMU without and with GRU",
-    tables=("wmdp_rmu",),
     axes={"method": ("rmu",)},
     published=(PublishedSetting(gamma=0.99, tau=None),),
     benchmark=DATA,

@@ -13,7 +13,6 @@ SWEEP = paper.make_sweep(
     ZEPHYR,
     name="wmdp_zephyr",
     title="WMDP on Zephyr-7B-beta: five objectives without and with GRU",
-    tables=("wmdp",),
     axes={"method": paper.TEXT_METHODS},
     published=paper.WMDP_SETTINGS,
     benchmark=DATA,

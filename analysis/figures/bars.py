@@ -32,7 +32,6 @@ CHANGES: dict[int, dict[str, Any]] = {
     1: {"facecolor": "#0072B2", "label": "improvement w/ GRU", **EDGE},
     -1: {"facecolor": "#F3B58A", "label": "worse w/ GRU", **EDGE, "hatch": "/////"},
 }
-PAPER: dict[str, Any] = {"marker": "D", "ms": 3.2, "color": "white", "mec": "black", "mew": 0.8, "linestyle": "none"}
 WIDTH = 0.36
 """Of a bar, where the distance between methods is 1."""
 ROOM = 0.3
@@ -53,9 +52,7 @@ def bar_points(frame: pd.DataFrame) -> pd.DataFrame:
         names = {"value": side, "sd": f"{side}_sd", "n": f"{side}_n"}
         sides.append(rows.loc[rows["rectifier"] == side, [*KEY, *names]].rename(columns=names))
     found = sides[0].merge(sides[1], on=KEY, how="outer")
-    with_gru = set(zip(sides[1]["source"], sides[1]["method"], strict=True))
-    paired = [pair in with_gru for pair in zip(found["source"], found["method"], strict=True)]
-    found = found.loc[pd.Series(paired, index=found.index) | found["method"].isin(REFERENCES)]
+    found = found.loc[found["method"].isin([*sides[1]["method"], *REFERENCES])]
     signs = {one.metric: 1.0 if one.best == "highest" else -1.0 for one in panel_data.compared_goals(found)}
     gains = found["metric"].map(signs).astype(float) * (found["gru"] - found["none"]).astype(float)
     found = found.assign(improvement=gains.round(10))
@@ -66,14 +63,14 @@ def bar_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 @mpl.rc_context(STYLE)
 def draw(points: pd.DataFrame) -> Figure:
-    """Draw `bar_points`, one panel for each backbone, split and metric; the paper's numbers are diamonds upon runs."""
+    """Draw `bar_points`, one panel for each backbone, split and metric."""
     metrics, methods = panel_data.compared_goals(points), panel_data.list_methods(points)
     panels = [(place, goal) for place in panel_data.list_panels(points) for goal in metrics]
     across = max(1, ACROSS // len(metrics)) * len(metrics)
     figure, grid = wrap_panels(len(panels), across, 0.75 + 0.2 * len(methods), 2.0)
     for number, (axes, (place, goal)) in enumerate(zip(grid, panels, strict=True)):
         here = panel_data.select_panel(points, place)
-        _draw_panel(axes, here.loc[here["metric"] == goal.metric], methods, goal, "runs" in set(points["source"]))
+        _draw_panel(axes, here.loc[here["metric"] == goal.metric], methods, goal)
         title = f"({ascii_lowercase[number % 26]}) {panel_data.panel_title(place)}"
         axes.set_title("\n".join(wrap(title, TITLE)), fontsize=7)
         if number + across < len(panels):
@@ -82,11 +79,10 @@ def draw(points: pd.DataFrame) -> Figure:
     return figure
 
 
-def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal, runs: bool) -> None:
-    """Draw one metric: bars of the runs where there are any, else of the paper."""
+def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) -> None:
+    """Draw one metric."""
     rows = rows.assign(at=[methods.index(name) if name in methods else math.nan for name in rows["method"]])
-    shown = rows.loc[rows["source"] == ("runs" if runs else "paper")]
-    for row in shown.loc[shown["method"].isin(REFERENCES)].dropna(subset=["none"]).to_dict("records"):
+    for row in rows.loc[rows["method"].isin(REFERENCES)].dropna(subset=["none"]).to_dict("records"):
         axes.axhline(row["none"], **LINES[row["method"]], zorder=1)
     if goal.chance is not None:
         axes.axhline(goal.chance, **CHANCE, zorder=4.5)
@@ -94,14 +90,9 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal, 
     low, high = (float(end([0.0, *pd.concat(values).dropna()])) for end in (min, max))
     room, below = ROOM * ((high - low) or 1.0), abs(low) > high
     axes.set_ylim((low - room, high) if below else (low, high + room))
-    _draw_bars(axes, shown.dropna(subset=["at"]))
-    for row in shown.dropna(subset=["at", "improvement"]).to_dict("records"):
+    _draw_bars(axes, rows.dropna(subset=["at"]))
+    for row in rows.dropna(subset=["at", "improvement"]).to_dict("records"):
         _write_number(axes, row["at"], row["improvement"], low if below else high)
-    published = rows.loc[rows["source"] == "paper"].dropna(subset=["at"])
-    if runs and len(published):
-        at = published["at"]
-        axes.plot([at - WIDTH / 2, at + WIDTH / 2], [published["none"], published["gru"]], **PAPER, zorder=5)
-        axes.lines[-1].set_label("the paper's numbers")
     axes.axhline(0, color="black", linewidth=0.6, zorder=3)
     axes.set_xlim(-0.6, len(methods) - 0.4)
     axes.set_xticks(range(len(methods)), [method_label(method) for method in methods], rotation=90, fontsize=7)

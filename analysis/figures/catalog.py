@@ -1,4 +1,4 @@
-"""Pictures with their captions, and those of tidy frames: of a sweep, of the paper's numbers, or of both."""
+"""Pictures with their captions, and those of tidy frames: of a sweep or of the paper's numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ KINDS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], Any]] = {
 }
 """Pictures of tidy frames: their points, and the module whose `draw` draws these."""
 CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
-LAID_OVER = "The paper's numbers, known misprints mended, are laid over those of the same backbone and split."
 
 
 class Picture(NamedTuple):
@@ -64,19 +63,16 @@ def draw_splits(
         yield make_picture(kind, draw(here), here, stem=f"{stem or kind}-{split}", split=str(split))
 
 
-def draw_sweeps(frames: Mapping[str, pd.DataFrame], beside: bool = False, several: bool = False) -> list[Picture]:
+def draw_sweeps(frames: Mapping[str, pd.DataFrame], several: bool = False) -> list[Picture]:
     """Return the pictures that the paper has too, but for those along training.
 
-    `frames` are tidy rows of runs by the kinds of PAPER. `beside` lays the paper's numbers over them.
+    `frames` are tidy rows of runs by the kinds of PAPER.
     """
     if frames["pairs"].empty:
         return []
     near = {kind: panel_data.select_gamma_tau_rows(frames[kind]) for kind in ("gamma", "tau")}
-    parts = {kind: _add_published(frame, kind, beside) for kind, frame in ({**frames} | near).items()}
-    parts["strength"] = panel_data.select_gamma_tau_rows(frames["pairs"])
-    if several or len(parts["pairs"]) > len(frames["pairs"]):
-        parts["arrows"] = parts["pairs"]
-    return list(_draw_parts(parts))
+    parts = {**frames, **near, "strength": panel_data.select_gamma_tau_rows(frames["pairs"])}
+    return list(_draw_parts(parts | ({"arrows": frames["pairs"]} if several else {})))
 
 
 def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
@@ -89,13 +85,6 @@ def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
     return [one._replace(stem=f"paper-{one.stem}", caption=f"{one.caption} {mended}") for one in _draw_parts(parts)]
 
 
-def _add_published(frame: pd.DataFrame, kind: str, beside: bool) -> pd.DataFrame:
-    """Return a sweep's rows and, for `beside`, the paper's on the same benchmark, backbone and split."""
-    places = frame[["benchmark", "backbone", "split"]].drop_duplicates()
-    published = [paper.load_corrected(table).merge(places) for table in PAPER[kind]] if beside else []
-    return pd.concat([frame, *(part for part in published if len(part))], ignore_index=True)
-
-
 def _draw_parts(parts: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
     """Yield the pictures of tidy frames, by kind, of which there is something to draw."""
     for kind, (list_points, module) in KINDS.items():
@@ -105,6 +94,4 @@ def _draw_parts(parts: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
         goals = find_goals(points["benchmark"].iloc[0])
         words = {"x": full_title(goals.removal), "y": full_title(goals.retention)}
         words["labels"] = join_names(goal.short for goal in panel_data.compared_goals(parts[kind]))
-        drawn = make_picture(kind, module.draw(points), points, **words)
-        both = panel_data.has_both_sources(points)
-        yield drawn._replace(caption=f"{drawn.caption} {LAID_OVER}") if both else drawn
+        yield make_picture(kind, module.draw(points), points, **words)

@@ -1,4 +1,4 @@
-"""Tidy frames of runs and of the paper in one figure: where a row comes from, and what panels are called."""
+"""Tidy frames of runs or of the paper in a figure: where a row comes from, and what panels are called."""
 
 from __future__ import annotations
 
@@ -21,11 +21,6 @@ def select_goals(frame: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(source=rows["table"].where(rows["table"] == SOURCE, "paper"))
 
 
-def has_both_sources(points: pd.DataFrame) -> bool:
-    """Return whether the paper's numbers are drawn beside those of runs: they are small and faint then."""
-    return set(points["source"]) == {"runs", "paper"}
-
-
 def select_gamma_tau_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that differ from their study's chosen setting in gamma, tau and strength only."""
     same = ["backbone", "split", "method", "rectifier", "other"]
@@ -42,7 +37,7 @@ def compared_goals(frame: pd.DataFrame) -> tuple[Goal, ...]:
 
 def list_methods(points: pd.DataFrame) -> list[str]:
     """Return the methods that are drawn, without the reference models, in the order of the paper's table."""
-    benchmark = str(points["benchmark"].iloc[0]) if "benchmark" in points and len(points) else ""
+    benchmark = str(points["benchmark"].iloc[0])
     table = "tofu_main" if benchmark == "tofu" else benchmark
     published = paper.load_table(table)["method"] if table in paper.TABLES else []
     return order_names(set(points["method"]) - set(REFERENCES), dict.fromkeys([*published, *METHODS]))

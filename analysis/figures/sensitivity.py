@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import panel_data
-from analysis.figures.style import DASHED, FAINT, FRAMED, LINES, STYLE, add_legend, line_style, make_panels, solid_style
+from analysis.figures.style import DASHED, FRAMED, LINES, STYLE, add_legend, line_style, make_panels, solid_style
 from analysis.labels import REFERENCES, describe_method
 from analysis.load.goal_columns import goal_head
 from analysis.number_format import normalise_setting
@@ -94,28 +94,20 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
     """Draw one goal's curves; a point without clipping or average (`none`) is joined to no other."""
     for row in rows.loc[rows["method"].isin(REFERENCES)].drop_duplicates("method").to_dict("records"):
         axes.axhline(row["value"], **LINES[row["method"]], zorder=1)
-    runs, rows = "runs" in set(rows["source"]), rows.dropna(subset=["setting"])
     key: Any
-    for key, curve in rows.groupby(["source", "method", "rectifier"]):
-        source, method, rectifier = map(str, key)
-        look = _curve_look(method, rectifier, faint=runs and source == "paper")
+    for key, curve in rows.dropna(subset=["setting"]).groupby(["method", "rectifier"]):
+        method, rectifier = map(str, key)
+        look = solid_style(method, rectifier) | {"markersize": 5, "label": describe_method(method, rectifier)}
+        look["linestyle"] = DASHED
+        if rectifier == "gru":  # where two methods meet both are seen
+            look |= {"linestyle": line_style(method), "markeredgecolor": "white", "markeredgewidth": 0.5}
         x, joined = curve["setting"].map(ticks.get), curve["setting"] != "none"
         axes.plot(x[joined], curve.loc[joined, "value"], **look)
         alone: dict[str, Any] = look | {"linestyle": "none", "label": ""}
         axes.plot(x[~joined], curve.loc[~joined, "value"], **alone)
-        if source == "runs":
+        if "runs" in set(curve["source"]):
             bars: dict[str, Any] = alone | {"marker": "none", "elinewidth": 0.7}
             axes.errorbar(x, curve["value"], curve["sd"].fillna(0), **bars)
             best = curve.loc[curve["chosen"] & (curve["knob"] != "target")]
             framed: dict[str, Any] = solid_style(method, rectifier) | FRAMED
             axes.plot(x[best.index], best["value"], **framed, label="chosen setting" if len(best) else "", zorder=5)
-
-
-def _curve_look(method: str, rectifier: str, *, faint: bool) -> dict[str, Any]:
-    """Return keywords for a curve: of the paper small and faint where there are those of runs too."""
-    look = solid_style(method, rectifier) | {"markersize": 5, "label": describe_method(method, rectifier)}
-    if rectifier == "gru":  # where two methods meet both are seen
-        look |= {"linestyle": line_style(method), "markeredgecolor": "white", "markeredgewidth": 0.5}
-    else:
-        look["linestyle"] = DASHED
-    return look | FAINT | {"label": "small and faint: the paper"} if faint else look

@@ -19,25 +19,12 @@ GREY = "#666666"
 DASHED, DOTTED = (0, (4, 1.5)), (0, (1, 1))
 BOW_TIE = ((-1, -1), (-1, 1), (1, -1), (1, 1), (-1, -1))
 HOURGLASS = ((-1, -1), (1, -1), (-1, 1), (1, 1), (-1, -1))
+ORDER = "ga gd wga npo tv tru simnpo_gd rmu ga_kl simnpo npo_gd npo_kl idk_dpo idk_nll undial satimp ceu pdu".split()
+COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#56B4E9")
+MARKERS = (*"o^Dvpd>h<sXP", (4, 1, 0), BOW_TIE, HOURGLASS, (5, 0, 180), (6, 1, 0), "H")
 LOOKS: dict[str, tuple[str, Any, Any]] = {
-    "ga": ("#D55E00", "o", "-"),
-    "gd": ("#009E73", "^", "-"),
-    "wga": ("#CC79A7", "D", "-"),
-    "npo": ("#0072B2", "v", "-"),
-    "tv": ("#E69F00", "p", "-"),
-    "tru": ("#56B4E9", "d", "-"),
-    "simnpo_gd": ("#D55E00", ">", DASHED),
-    "rmu": ("#009E73", "h", DASHED),
-    "ga_kl": ("#CC79A7", "<", DASHED),
-    "simnpo": ("#0072B2", "s", DASHED),
-    "npo_gd": ("#E69F00", "X", DASHED),
-    "npo_kl": ("#56B4E9", "P", DASHED),
-    "idk_dpo": ("#D55E00", (4, 1, 0), DOTTED),
-    "idk_nll": ("#009E73", BOW_TIE, DOTTED),
-    "undial": ("#CC79A7", HOURGLASS, DOTTED),
-    "satimp": ("#0072B2", (5, 0, 180), DOTTED),
-    "ceu": ("#E69F00", (6, 1, 0), DOTTED),
-    "pdu": ("#56B4E9", "H", DOTTED),
+    name: (COLOURS[at % 6], marker, ("-", DASHED, DOTTED)[at // 6])
+    for at, (name, marker) in enumerate(zip(ORDER, MARKERS, strict=True))
 }
 """Each method's colour (Okabe and Ito's), marker and line: no two share a marker, nor a colour and a line."""
 OTHER = (GREY, "8", DASHED)
@@ -67,8 +54,6 @@ RULES = [
 RECTIFIER_LOOKS |= zip((name for name in RECTIFIERS if name not in RECTIFIER_LOOKS), cycle(RULES), strict=False)
 PAGE = 7.4
 """Width of a page's text, in inches."""
-FAINT: dict[str, Any] = {"alpha": 0.45, "linewidth": 0.7, "markersize": 3}
-"""How the paper's curves look beside those of runs."""
 FRAMED: dict[str, Any] = {"markersize": 7, "markeredgecolor": "black", "markeredgewidth": 1.3}
 """The chosen setting among others."""
 THICK = 1.5

@@ -40,8 +40,6 @@ ARROW_KEY = ["source", "benchmark", "backbone", "split", "method", "rectifier"]
 QUALITY = "forget_quality"
 FRONT: dict[str, Any] = {"color": "#999999", "marker": "s", "ms": 2.5}
 CHOSEN: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markeredgewidth": 1.5}
-PAPER: dict[str, Any] = {"linestyle": "none", "markersize": 4.5, "markeredgewidth": 0.9, "alpha": 0.5}
-"""How the paper's numbers look beside those of runs."""
 TRIAL: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
 CROWD = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
@@ -127,11 +125,10 @@ def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
 
 
 def _add_signs(axes: Axes, points: pd.DataFrame) -> None:
-    """Give the legend a grey sign of each rectifier, of trials, and of the paper's numbers beside those of runs."""
+    """Give the legend a grey sign of each rectifier, and of trials."""
     names = order_rectifiers(points.loc[points["kind"] == "chosen", "rectifier"])
     signs = [(rectifier_style(name).fill, CHOSEN, rectifier_label(name, "method alone")) for name in names]
     signs += [("full", TRIAL, "every trial")] * ("trial" in set(points["kind"]))
-    signs += [("full", PAPER, "small and faint: the paper")] * panel_data.has_both_sources(points)
     for fill, look, label in signs:
         axes.plot([], [], color=GREY, marker="o", fillstyle=fill, **look, label=label)
 
@@ -149,23 +146,19 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection 
     for (method, rectifier), cloud in trials.groupby(["method", "rectifier"], sort=False):
         style = marker_style(str(method), str(rectifier)) | TRIAL
         axes.plot(cloud[x], cloud[y], **style, rasterized=len(trials) > CROWD, zorder=3)
-    methods = points.loc[points["kind"].isin(["chosen", "reference"])]
-    for source, rows in methods.groupby("source"):
-        _draw_methods(axes, rows, goals, source == "paper" and "runs" in set(methods["source"]))
+    _draw_methods(axes, points.loc[points["kind"].isin(["chosen", "reference"])], goals)
 
 
-def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool) -> None:
+def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
     """Draw reference models as stars, chosen settings as markers, and arrows from each method to itself with GRU."""
     x, y = goals.removal.metric, goals.retention.metric
     for row in rows.to_dict("records"):
         if row["method"] in REFERENCES:
             face = "black" if row["method"] == "original" else "white"
             style: dict[str, Any] = {"marker": "*", "linestyle": "none", "color": "black", "markerfacecolor": face}
-            style |= {"ms": 8, "alpha": 0.45} if faint else {"ms": 13, "label": LINES[row["method"]]["label"]}
-            axes.plot(row[x], row[y], **style, zorder=2.5)
+            axes.plot(row[x], row[y], **style, ms=13, label=LINES[row["method"]]["label"], zorder=2.5)
             continue
-        style = solid_style(row["method"], row["rectifier"]) | (PAPER if faint else CHOSEN)
-        axes.plot(row[x], row[y], **style, zorder=3 if faint else 6)
+        axes.plot(row[x], row[y], **(solid_style(row["method"], row["rectifier"]) | CHOSEN), zorder=6)
         bars: dict[str, Any] = {"xerr": row.get(f"{x}_sd"), "yerr": row.get(f"{y}_sd")}
         ecolor = method_colour(row["method"])
         axes.errorbar(row[x], row[y], **bars, fmt="none", ecolor=ecolor, elinewidth=0.7, zorder=4)
@@ -173,9 +166,8 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals, faint: bool) -> 
         ends = {row["rectifier"]: (row[x], row[y]) for row in pair.to_dict("records")}
         if {"none", "gru"} <= set(ends) and ends["none"] != ends["gru"]:
             style = {"arrowstyle": "-|>", "color": method_colour(str(method)), "linestyle": line_style(str(method))}
-            style |= {"alpha": 0.45, "linewidth": 0.8, "shrinkA": 3.5} if faint else {"linewidth": 1.2, "shrinkA": 0}
-            style |= {"shrinkB": 3.5}
-            axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=2.8 if faint else 5)
+            style |= {"linewidth": 1.2, "shrinkA": 0, "shrinkB": 3.5}
+            axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=5)
 
 
 def _draw_front(axes: Axes, front: pd.DataFrame, goals: Goals) -> None:

@@ -69,18 +69,20 @@ def thin_out_steps(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[rows["step"].isin(steps[:: max(1, -(-len(steps) // MOST))])]
 
 
-def append_seed_means(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:
+def append_seed_means(parts: list[pd.DataFrame], columns: list[str], by: list[str], values: list[str]) -> pd.DataFrame:
     """Return rows of single seeds (`kind` seed, n = 1) and below them their means at each step (`kind` mean).
 
     A mean is of all seeds of its line: it ends with the first seed that does, for a mean over the others would jump.
     """
+    rows = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
     if rows.empty:
-        return rows.assign(kind="seed", n=1)
+        return rows.reindex(columns=columns)
     seeds = rows.groupby(by)["seed"].transform("nunique")
     everyone = rows.groupby([*by, "step"])["seed"].transform("nunique") == seeds
     groups = rows.loc[everyone].groupby([*by, "step"], sort=False)
     means = groups.agg(**{value: (value, "mean") for value in values}, n=("seed", "nunique")).reset_index()
-    return pd.concat([rows.assign(kind="seed", n=1), means.assign(kind="mean")], ignore_index=True)
+    found = pd.concat([rows.assign(kind="seed", n=1), means.assign(kind="mean")], ignore_index=True)
+    return found.reindex(columns=columns)
 
 
 def step_points(steps: pd.DataFrame) -> pd.DataFrame:
@@ -93,9 +95,7 @@ def step_points(steps: pd.DataFrame) -> pd.DataFrame:
         measured = "observe" if any(line["observed_cos"].notna()) else "each step"
         found = {name: line[column] for name, column in zip(VALUES, FROM[measured], strict=True)}
         parts.append(thin_out_steps(line.assign(**found, measured=measured).dropna(subset=["cos"])))
-    rows = pd.concat(parts) if parts else pd.DataFrame(columns=COLUMNS)
-    found = append_seed_means(rows.reindex(columns=COLUMNS), [*LINE, "measured"], VALUES)
-    return found.reindex(columns=COLUMNS)
+    return append_seed_means(parts, COLUMNS, [*LINE, "measured"], VALUES)
 
 
 def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
@@ -106,8 +106,7 @@ def angle_points(steps: pd.DataFrame) -> pd.DataFrame:
         cosines = rows[column].astype(float).clip(-1, 1)
         rows = rows.assign(line=line, angle=np.degrees(np.arccos(cosines)))
         parts += [thin_out_steps(seeds) for _, seeds in rows.groupby(["split", "method"], sort=False)]
-    rows = pd.concat(parts) if parts else pd.DataFrame(columns=ANGLE_COLUMNS)
-    return append_seed_means(rows.reindex(columns=ANGLE_COLUMNS), ANGLE_LINE, ["angle"]).reindex(columns=ANGLE_COLUMNS)
+    return append_seed_means(parts, ANGLE_COLUMNS, ANGLE_LINE, ["angle"])
 
 
 @mpl.rc_context(STYLE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     sweep = find_sweep(name, store)
     results = [_read_result(store, trial) for trial in sweep.trials]
     configs = [result.get("config") or {} for result in results]
-    goals = find_goals(sweep.benchmark or _benchmark(configs))
+    goals = find_goals(sweep.benchmark or Benchmark().name)
     base = pd.DataFrame([{field: result.get(field) for field in BASE} for result in results], columns=BASE)
     parts = [base, _flat(configs), _measured(results, goals, sweep.selection)]
     for part in ("error", "versions", "topology"):
@@ -72,12 +71,6 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     first = [*FIRST, *goals.metrics, OF_ALL_ROWS, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)
     return drop_duplicates(frame.astype({"id": "str", "status": "str"}).copy())  # in one piece, or pandas warns
-
-
-def _benchmark(configs: Iterable[dict[str, Any]]) -> str:
-    """Return the benchmark of a sweep: of its first trial that names one, else the default."""
-    named = ((config.get("benchmark") or {}).get("name") for config in configs)
-    return next(filter(None, named), Benchmark().name)
 
 
 def evaluated(runs: pd.DataFrame) -> pd.Series:
@@ -175,8 +168,7 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
     """
     store = open_storage(storage)
     sweep = find_sweep(name, store)
-    configs = (read_config(store.trial(trial) / CONFIG) or {} for trial in sweep.trials)
-    goals = find_goals(sweep.benchmark or _benchmark(configs))
+    goals = find_goals(sweep.benchmark or Benchmark().name)
     results = [_read_evaluation(store, item.evaluation) for item in sweep.references]
     found = [item.model_dump() for item in sweep.references]
     base = pd.DataFrame(found, columns=["role", "split", "evaluation"], dtype="str")

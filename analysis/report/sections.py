@@ -22,12 +22,17 @@ from analysis.stats import attacks, rectifier_comparison, tidy
 from analysis.stats.importance import LEAST_SETTINGS, measure_importance
 from analysis.stats.sweep_results import Results
 from analysis.tables import detail_tables, paper_tables, rectifier_tables
+from analysis.tables.detail_tables import ATTACKS_CAPTION, SEEDS_CAPTION
 from analysis.tables.paper_tables import Sheet, make_sheet
 from analysis.tables.table_definitions import LAYOUTS, main_layout
 from trainables.storage.sweep_file import SweepFile
 
 MOST_FAILURES = 50
 """Trials without a result that the page lists; failures.csv has all."""
+IMPORTANCE_CAPTION = (
+    "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
+    f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {LEAST_SETTINGS} settings are left out."
+)
 
 
 class Source(StrEnum):
@@ -57,9 +62,8 @@ class Report:
 
 def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Write tables/ and figures/ of all that the sweep has, and return its sections in the page's order."""
-    parts = (_write_rectifiers, _write_attacks, _write_importance, _write_seeds)
-    sections = [section for write in parts for section in write(report)]
-    return [*sections, *_write_paper(report, sweep, both), *_write_training(report), *_write_lists(report)]
+    first = [*_write_rectifiers(report), *_write_statistics(report)]
+    return [*first, *_write_paper(report, sweep, both), *_write_training(report), *_write_lists(report)]
 
 
 def write_tradeoff(report: Report) -> Picture:
@@ -90,7 +94,6 @@ def _write_rectifiers(report: Report) -> list[Section]:
         return []
     keys = ["split", "method", "rectifier"]
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.costs, on=keys))
-    save_frame(report.folder, "rectifier_ranks", comparison.ranks)
     found = [(goal, rectifier_tables.list_rectifiers(comparison, goal)) for goal in comparison.ranked]
     items = [TableItem(frame, title=full_title(goal)) for goal, frame in found]
     items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))
@@ -100,34 +103,20 @@ def _write_rectifiers(report: Report) -> list[Section]:
     return [Section("Which rectifier helps", tuple(items), pictures)]
 
 
-def _write_attacks(report: Report) -> list[Section]:
-    """What attacks bring back of what the chosen trials removed, where any was attacked."""
-    if report.attacks.empty:
-        return []
-    save_frame(report.folder, "attacks", report.attacks)
-    item = TableItem(detail_tables.list_attacks(report.attacks), detail_tables.ATTACKS_CAPTION)
-    return [Section("Does it last", (item,))]
-
-
-def _write_importance(report: Report) -> list[Section]:
-    """Studies with enough settings to say which of them matter."""
-    shares, goals = measure_importance(report.results.runs), report.results.goals
-    if shares.empty:
-        return []
-    save_frame(report.folder, "importance", shares)
-    caption = (
-        "Share of each setting in what tells the best quarter of a study's settings in a goal from all of them "
-        f"(PED-ANOVA, arXiv 2304.10255). Studies with fewer than {LEAST_SETTINGS} settings are left out."
-    )
-    return [Section("Which setting matters", (TableItem(detail_tables.list_importance(shares, goals), caption),))]
-
-
-def _write_seeds(report: Report) -> list[Section]:
-    if report.results.seeds.empty:
-        return []
-    save_frame(report.folder, "seeds", report.results.seeds)
-    item = TableItem(detail_tables.list_seeds(report.results), detail_tables.SEEDS_CAPTION)
-    return [Section("Every seed", (item,))]
+def _write_statistics(report: Report) -> list[Section]:
+    """What attacks brought back, which settings matter and every seed, as far as there is any of it."""
+    results, sections = report.results, []
+    attacked, shares = report.attacks, measure_importance(results.runs)
+    matters = partial(detail_tables.list_importance, shares, results.goals)
+    for stem, frame, title, list_rows, caption in (
+        ("attacks", attacked, "Does it last", partial(detail_tables.list_attacks, attacked), ATTACKS_CAPTION),
+        ("importance", shares, "Which setting matters", matters, IMPORTANCE_CAPTION),
+        ("seeds", results.seeds, "Every seed", partial(detail_tables.list_seeds, results), SEEDS_CAPTION),
+    ):
+        if len(frame):
+            save_frame(report.folder, stem, frame)
+            sections.append(Section(title, (TableItem(list_rows(), caption),)))
+    return sections
 
 
 def save_paper_parts(
@@ -144,8 +133,7 @@ def save_paper_parts(
         )
         for kind, tables in catalog.PAPER.items()
     }
-    beside = both and all(tidy.in_paper_dialect(one.runs) for one in sweeps.values())
-    drawn = catalog.draw_sweeps(frames, beside, several=len(sweeps) > 1)
+    drawn = catalog.draw_sweeps(frames, several=len(sweeps) > 1)
     return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
 
 

@@ -78,7 +78,7 @@ def write_paper(names: Sequence[str], storage: str | Path, output: Path | None) 
     if filled.get("tofu_main") == "":
         filled["tofu_retain_free"] = ""
     ordered = {table: filled[table] for table in paper.TABLES if table in filled}
-    sheets, pictures = paper_tables.published_sheets(ordered), []
+    sheets, pictures = [make_sheet(LAYOUTS[name], paper.load_table(name, here)) for name, here in ordered.items()], []
     kinds = dict.fromkeys(table.partition("_")[0] for table in ordered)
     for kind in kinds:
         here = {table: backbone for table, backbone in ordered.items() if table.partition("_")[0] == kind}

@@ -12,7 +12,7 @@ from analysis.labels import describe_method, rectifier_name, split_label
 from analysis.load.goal_columns import goal_head
 from analysis.load.trials import evaluated
 from analysis.number_format import DASH, format_number
-from analysis.stats.rectifier_comparison import OWN, Comparison
+from analysis.stats.rectifier_comparison import Comparison
 from analysis.stats.significance import LEAST, LEVEL, count_least_seeds
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import HALVES, has_task_vectors
@@ -40,7 +40,7 @@ def count_trials(runs: pd.DataFrame) -> str:
 def list_differences(comparison: Comparison) -> pd.DataFrame:
     """Return what rectifiers change of each method at its own best settings, of the goals that decide."""
     rows = comparison.differences
-    return rows.loc[(rows["basis"] == OWN) & rows["metric"].isin([goal.metric for goal in comparison.ranked])]
+    return rows.loc[rows["metric"].isin([goal.metric for goal in comparison.ranked])]
 
 
 def tabulate_differences(comparison: Comparison) -> pd.DataFrame:

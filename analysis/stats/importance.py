@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -27,36 +26,23 @@ def measure_importance(runs: pd.DataFrame) -> pd.DataFrame:
     It is the share in what tells the best quarter of a study's settings, in that goal, from all of them (PED-ANOVA,
     Watanabe et al., IJCAI 2023, arXiv 2304.10255). Studies with fewer than LEAST_SETTINGS settings are left out.
     """
-    goals, rows = goals_of_runs(runs), []
-    for study, varied, points in _list_points(runs):
-        for goal in goals.compared:
-            measured: Any = points.dropna(subset=[goal.metric])
-            if len(measured) < LEAST_SETTINGS or len(set(measured[goal.metric])) < 2:
-                continue
-            shares = _compare_best(measured[varied], [goal.gain(value) for value in measured[goal.metric]])
-            found = {**study, "metric": goal.metric, "settings": len(measured)}
-            rows += [{**found, "setting": name, "importance": share} for name, share in shares.items()]
-    frame = pd.DataFrame(rows, columns=COLUMNS)
-    return sort_studies(frame) if len(frame) else frame
-
-
-def _list_points(runs: pd.DataFrame) -> Iterator[tuple[dict[Hashable, Any], list[str], pd.DataFrame]]:
-    """Yield the split, method and rectifier of each study, what it varied, and its settings with their goals."""
     if not evaluated(runs).to_numpy().any():
-        return
-    goals, table = goals_of_runs(runs), settings(runs)
-    columns = [*STUDY_COLUMNS, "configuration", *(goal.metric for goal in goals.compared)]
-    means = seed_means(runs).reindex(columns=columns)
+        return pd.DataFrame(columns=COLUMNS)
+    means, table, rows = sort_studies(seed_means(runs)), settings(runs), []
     study: Any
-    for study, rows in sort_studies(means).groupby(STUDY_COLUMNS, sort=False):
-        values = table.loc[rows["configuration"]]
-        varied = [str(name) for name in values if values[name].map(str).nunique() > 1]
-        columns = {name: values[name].to_numpy() for name in varied}
-        if varied:
-            yield dict(zip(STUDY_COLUMNS, study, strict=True)), varied, rows.assign(**columns).reset_index(drop=True)
+    for study, found in means.groupby(STUDY_COLUMNS, sort=False):
+        values = table.loc[found["configuration"]].set_axis(found.index)
+        varied = values.loc[:, values.map(str).nunique() > 1]
+        for goal in goals_of_runs(runs).compared:
+            gains: Any = goal.gain(1) * found[goal.metric].dropna()
+            if len(gains) < LEAST_SETTINGS or gains.nunique() < 2:
+                continue
+            for name, share in _compare_best(varied.loc[gains.index], gains).items():
+                rows.append([*study, goal.metric, name, share, len(gains)])
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _compare_best(points: pd.DataFrame, gains: Iterable[float]) -> dict[str, float]:
+def _compare_best(points: pd.DataFrame, gains: pd.Series) -> dict[str, float]:
     """Return Optuna's importance of each setting for gains of which more is better."""
     import optuna
     from optuna.distributions import CategoricalDistribution, FloatDistribution
@@ -65,21 +51,19 @@ def _compare_best(points: pd.DataFrame, gains: Iterable[float]) -> dict[str, flo
     columns: dict[str, Any] = {}
     distributions: dict[str, Any] = {}
     for name in map(str, points):
-        numbers: Any = pd.to_numeric(points[name], errors="coerce")
-        kinds: Any = points[name].map(type)
-        if numbers.notna().all() and kinds.ne(bool).all():
-            values: Any = points[name].astype(float)
+        values: Any = points[name]
+        numbers: Any = pd.to_numeric(values, errors="coerce")
+        if numbers.notna().all() and values.map(type).ne(bool).all():
+            columns[name] = values = values.astype(float)
             wide = values.min() > 0 and values.max() >= LOG_RATIO * values.min()
             distributions[name] = FloatDistribution(values.min(), values.max(), log=bool(wide))
         else:
-            values = points[name].map(lambda value: value if isinstance(value, str) else format_setting(value))
-            distributions[name] = CategoricalDistribution(sorted(values.unique()))
-        columns[name] = values
+            columns[name] = values.map(lambda value: value if isinstance(value, str) else format_setting(value))
+            distributions[name] = CategoricalDistribution(sorted(columns[name].unique()))
     study = optuna.create_study(direction="maximize")
-    for place, gain in zip(points.index, gains, strict=True):
+    for place, gain in gains.items():
         params = {name: values[place] for name, values in columns.items()}
-        trial = optuna.trial.create_trial(params=params, distributions=distributions, value=float(gain))
-        study.add_trial(trial)
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=float(gain)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BEST_SHARE)

@@ -1,8 +1,7 @@
-"""Which rectifier helps: each against none over the reported seeds that both have, and the ranks of all."""
+"""Which rectifier helps: each against none over the reported seeds that both have."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,11 +28,9 @@ from analysis.stats.sweep_results import Results
 from trainables.benchmarks import Goal
 from trainables.config.method_tables import RECTIFIERS
 
-OWN, EQUAL = "own best", "equal"
-"""A rectifier's settings: those chosen for it; its own gamma and tau with all else as chosen without a rectifier."""
-STUDY = ["basis", "split", "method"]
+STUDY = ["split", "method"]
 FAMILY = [*STUDY, "metric"]
-"""What p values are adjusted over (Holm): all rectifiers against none on one split, objective, basis and goal."""
+"""What p values are adjusted over (Holm): all rectifiers against none on one split, objective and goal."""
 EXTRACTION = Goal("forget_extraction_strength", "removal", "lowest", "ES", "extraction strength on the forget rows")
 MIXED = "forget_quality_at_"
 """The beginning of the metrics of mixtures."""
@@ -67,23 +64,26 @@ class Comparison:
 
     @cached_property
     def differences(self) -> pd.DataFrame:
-        """Return one row for each rectifier, goal, split, method and basis: what it changes against none.
+        """Return one row for each rectifier, goal, split and method: what it changes against none.
 
         Columns of `compare_seeds` and of `summarise_differences` or `paired_t_test`. adjusted: p by Holm, of several
         rectifiers over FAMILY, else over all. below: seeds at which a side's utility is below the rule's floor.
         sign: 1 better, -1 worse, 0 neither, NaN without a test.
         """
         rows = []
-        for key, group in _groups(self.values):
+        key: Any
+        for key, group in self.values.groupby(STUDY, sort=False):
+            study = dict(zip(STUDY, map(str, key), strict=True))
             sides: dict[str, Any] = {str(name): side.set_index("seed") for name, side in group.groupby("rectifier")}
             plain = sides.pop("none", pd.DataFrame(columns=group.columns))
             for name in order_rectifiers(sides):
                 for goal in self.goals if self.several else self.ranked:
                     if sides[name][goal.metric].notna().any() and plain[goal.metric].notna().any():
-                        rows.append({**key, "rectifier": name, **self._compare(plain, sides[name], goal)})
+                        rows.append({**study, "rectifier": name, **self._compare(plain, sides[name], goal)})
         frame = pd.DataFrame(rows, columns=None if rows else COLUMNS)
         if rows:
-            frame["adjusted"] = frame.groupby(FAMILY if self.several else "basis")["p"].transform(adjust_holm)
+            family: Any = FAMILY if self.several else (lambda place: 0)  # of one rectifier all tests are one family
+            frame["adjusted"] = frame.groupby(family)["p"].transform(adjust_holm)
             goals = {goal.metric: goal for goal in self.goals}
             frame["sign"] = [self._find_sign(row, goals[row["metric"]]) for row in frame.to_dict("records")]
         return frame
@@ -109,31 +109,10 @@ class Comparison:
         return known | row_bootstrap.resample_trials(trials, results.store, results.rule.halves)
 
     @cached_property
-    def ranks(self) -> pd.DataFrame:
-        """Return one row for each rectifier, ranked goal, split, method and basis: its mean rank over seeds, 1 best.
-
-        Over the `blocks` seeds that all have; rectifiers with less than half as many seeds as another are not ranked.
-        """
-        rows = []
-        for key, group in _groups(self.values):
-            for goal in self.ranked:
-                gains: Any = goal.gain(1) * group.pivot(index="seed", columns="rectifier", values=goal.metric)
-                counts = gains.count()
-                table = gains.loc[:, counts >= max(1, counts.max() / 2)].dropna()
-                if table.empty or table.shape[1] < 2:
-                    continue
-                ranks = table.rank(axis=1, ascending=False).mean().to_dict()
-                row = {**key, "metric": goal.metric, "blocks": len(table)}
-                rows += [row | {"rectifier": name, "rank": ranks[name]} for name in order_rectifiers(ranks)]
-        return pd.DataFrame(rows)
-
-    @cached_property
     def costs(self) -> pd.DataFrame:
         """Return `seconds` of a training step of each, medians over seeds; slower: how many times none's."""
-        kept = ["split", "method", "rectifier"]
-        own = self.values.loc[self.values["basis"] == OWN]
-        found = own.groupby(kept, sort=False)["seconds"].median().reset_index()
-        plain = found.loc[found["rectifier"] == "none"].set_index(kept[:2])["seconds"].to_dict()
+        found = self.values.groupby([*STUDY, "rectifier"], sort=False)["seconds"].median().reset_index()
+        plain = found.loc[found["rectifier"] == "none"].set_index(STUDY)["seconds"].to_dict()
         base = [plain.get((row["split"], row["method"]), math.nan) for row in found.to_dict("records")]
         return found.assign(slower=found["seconds"] / base)
 
@@ -144,7 +123,7 @@ def compare(results: Results) -> Comparison:
 
 
 def list_metric_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]]:
-    """Return one row for each basis, split, method, rectifier and reported seed, and the goals that are its columns.
+    """Return one row for each split, method, rectifier and reported seed, and the goals that are its columns.
 
     Goals are the benchmark's, extraction strength where it was measured, and FQ of UWC's mixture for each target, NaN
     where that was missed. Also `seconds` of a training step and `below` (the utility is below the rule's floor).
@@ -175,34 +154,16 @@ def list_metric_values(results: Results) -> tuple[pd.DataFrame, tuple[Goal, ...]
 
 
 def _find_settings(results: Results) -> pd.DataFrame:
-    """Return basis, split, method, rectifier and configuration of the chosen settings of objectives.
+    """Return split, method, rectifier and configuration of the chosen settings of objectives.
 
-    With EQUAL: all settings but the rectifier's own as chosen without one, unless they are alike in these. Beside
-    rectifiers that add the retain gradient, a method's form with a retain term is one more.
+    Beside rectifiers that add the retain gradient, a method's form with a retain term is one more.
     """
     chosen = results.chosen.loc[results.chosen["strength"].isna(), [*STUDY_COLUMNS, "configuration"]]
-    chosen = chosen.rename(columns=SHORT).assign(basis=OWN)
+    chosen = chosen.rename(columns=SHORT)
     adding = [name for name, row in RECTIFIERS.items() if row.adds_retain]
     rivals = set(chosen.loc[chosen["rectifier"].isin(adding), "method"])
     names = {form: name for name, form in RETAINED.items() if name in rivals}
     forms = chosen.loc[chosen["method"].isin(list(names)) & (chosen["rectifier"] == "none")]
     forms = forms.assign(method=forms["method"].map(names), rectifier=RETAIN_TERM)
-    compared = chosen.groupby(["split", "method"])["rectifier"].transform("nunique") > 1
-    rows = pd.concat([chosen.loc[compared], forms]).to_dict("records")
-    plain = {(row["split"], row["method"]): row["configuration"] for row in rows if row["rectifier"] == "none"}
-    equal = []
-    for row in rows:
-        own = json.loads(row["configuration"])
-        other = json.loads(plain.get((row["split"], row["method"]), row["configuration"]))
-        other |= {name: own[name] for name in ("method", "rectifier")}
-        equal.append(row | {"basis": EQUAL, "configuration": json.dumps(other, sort_keys=True)})
-    same = all(one["configuration"] == other["configuration"] for one, other in zip(rows, equal, strict=True))
-    columns = [*STUDY, "rectifier", "configuration"]
-    return pd.DataFrame(rows if same else [*rows, *equal], columns=columns)
-
-
-def _groups(values: pd.DataFrame) -> list[tuple[dict[str, str], pd.DataFrame]]:
-    return [
-        (dict(zip(STUDY, map(str, key), strict=True)), group)  # type: ignore[arg-type]
-        for key, group in values.groupby(STUDY, sort=False)
-    ]
+    compared = chosen.groupby(STUDY)["rectifier"].transform("nunique") > 1
+    return pd.concat([chosen.loc[compared], forms], ignore_index=True)

@@ -106,8 +106,7 @@ def list_open_unlearning(results: Results) -> pd.DataFrame:
     if in_paper_dialect(results.runs):
         return pd.DataFrame()
     backbone = next(iter(results.runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
-    theirs = paper.load_open_unlearning(backbone)[["split", "method", "metric", "value"]].to_numpy()
-    published = {(split, method, metric): float(value) for split, method, metric, value in theirs}
+    published = paper.load_open_unlearning(backbone).set_index(["split", "method", "metric"])["value"].to_dict()
     goals, alone = results.goals.compared, results.chosen.loc[results.chosen["rectifier.name"] == "none"]
     ours = alone.rename(columns={"benchmark.split": "split"})
     models = results.models.rename(columns={"role": "method"})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from analysis import paper
 from analysis.labels import REFERENCES, TASK_VECTORS, order_names
 from analysis.stats import tidy
 from analysis.stats.sweep_results import Results
@@ -79,43 +78,24 @@ def tables_of_sweep(sweep: str) -> dict[str, str]:
     return {one.table: backbone for one in layouts for backbone, name in one.sweeps.items() if name == sweep}
 
 
-def published_sheets(tables: Mapping[str, str]) -> list[Sheet]:
-    """Return the paper's own tables. `tables` maps a table to a backbone; an empty text means all backbones."""
-    return [make_sheet(LAYOUTS[table], paper.load_table(table, backbone)) for table, backbone in tables.items()]
-
-
 def find_layouts(frame: pd.DataFrame) -> list[Layout]:
     """Return the layouts of what a tidy frame of runs holds."""
     rows = frame.loc[~frame["method"].isin(REFERENCES)]
     if rows.empty:
         return []
-    mixed = rows["target"].notna()
-    mixtures = [uwc_layout(str(name)) for name in rows.loc[mixed, "method"].unique()]
-    found = [*_main_layouts(rows), *mixtures]
-    if rows["benchmark"].iloc[0] == "tofu":
-        gru = rows.loc[~mixed & (rows["rectifier"] == "gru")]
-        for layout in (LAYOUTS["tofu_tau"], LAYOUTS["tofu_gamma"]):
-            if any(gru.groupby(["split", "method", layout.held_setting])[layout.axis].nunique() > 1):
-                found.append(layout)
-    return found
-
-
-def _main_layouts(rows: pd.DataFrame) -> Iterator[Layout]:
-    """Yield the layouts of methods side by side."""
-    vectors = rows["method"].isin(TASK_VECTORS)
-    rectifiers = set(rows.loc[~vectors, "rectifier"])
-    match rows["benchmark"].iloc[0]:
-        case "wmdp":
-            if set(rows["method"]) - {"rmu"}:
-                yield LAYOUTS["wmdp"]
-            if "rmu" in set(rows["method"]):
-                yield LAYOUTS["wmdp_rmu"]
-        case "muse":
-            yield LAYOUTS["muse"]
-        case "tofu":
-            if "none" in rectifiers and not (any(vectors) and rectifiers == {"none"}):
-                yield LAYOUTS["tofu_main"]
-            if any(vectors):
-                yield LAYOUTS["tofu_retain_free"]
-            if "clip" in rectifiers:
-                yield LAYOUTS["tofu_ablation"]
+    benchmark, methods = rows["benchmark"].iloc[0], set(rows["method"])
+    mixed, vectors = rows["target"].notna(), rows["method"].isin(TASK_VECTORS)
+    rectifiers, gru = set(rows.loc[~vectors, "rectifier"]), rows.loc[~mixed & (rows["rectifier"] == "gru")]
+    filled = {
+        "wmdp": bool(methods - {"rmu"}),
+        "wmdp_rmu": "rmu" in methods,
+        "muse": True,
+        "tofu_main": "none" in rectifiers and not (any(vectors) and rectifiers == {"none"}),
+        "tofu_retain_free": any(vectors),
+        "tofu_ablation": "clip" in rectifiers,
+    }
+    for name in ("tofu_tau", "tofu_gamma"):
+        line, axis = ["split", "method", LAYOUTS[name].held_setting], LAYOUTS[name].axis
+        filled[name] = any(gru.groupby(line)[axis].nunique() > 1)
+    found = [LAYOUTS[name] for name, fills in filled.items() if fills and name.startswith(benchmark)]
+    return [*found, *(uwc_layout(str(name)) for name in rows.loc[mixed, "method"].unique())]

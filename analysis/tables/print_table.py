@@ -40,7 +40,8 @@ def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) ->
     forms = {measure.metric: measure.form for measure in layout.measures}
     pairs = zip(rows["value"].tolist(), rows["metric"], strict=True)
     rows["printed"] = [format_as(value, forms.get(metric, ".4f")) for value, metric in pairs]
-    rows["bold"] = _mark_best(layout, rows)
+    values: Any = pd.to_numeric(rows["printed"], errors="coerce")
+    rows["bold"] = _mark_best(layout, rows, values)
     rows["paper"] = rows["difference"] = math.nan
     if beside and len(rows) and layout.table in paper.TABLES:
         published = _select(layout, paper.load_corrected(layout.table))[[*KEY, "value", "misprint"]]
@@ -48,7 +49,7 @@ def select_numbers(layout: Layout, frame: pd.DataFrame, beside: bool = False) ->
         if layout.axis:  # at another value of the setting that does not vary the two are not the same trial
             theirs = theirs.loc[rows["at"] == [layout.fixed.get(method, "") for method in rows["method"]]]
         rows["paper"], rows["misprint"] = theirs["value"], theirs["misprint"]
-        rows["difference"] = (_read_printed(rows) - rows["paper"]).round(6)
+        rows["difference"] = (values - rows["paper"]).round(6)
     return rows
 
 
@@ -92,17 +93,12 @@ def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
     return pd.concat(kept)
 
 
-def _read_printed(rows: pd.DataFrame) -> pd.Series:
-    return pd.Series(pd.to_numeric(rows["printed"], errors="coerce"))
-
-
-def _mark_best(layout: Layout, rows: pd.DataFrame) -> pd.Series:
+def _mark_best(layout: Layout, rows: pd.DataFrame, values: pd.Series) -> pd.Series:
     """Return, as a mask, which values are the best among those they compete with, compared as printed.
 
     A value without a rival is not marked, nor is a utility of 0.
     """
     signs = {measure.metric: 1.0 if measure.best == "highest" else -1.0 for measure in layout.measures if measure.best}
-    values = _read_printed(rows)
     score = (values * rows["metric"].map(signs.get).astype(float)).where(~rows["method"].isin(REFERENCES))
     among = ["backbone", "split", "metric", "target", *(["method"] if layout.compared == "method" else [])]
     groups = score.groupby([rows[name] for name in among])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform.plan import hub_requirements, overrides
-from platform.plan.costs import Budget, estimate_budget
+from platform.plan.costs import Need, check_fits, list_needs
 from platform.plan.models import ModelFinder, ReferenceModel, absolute_path, read_architecture, resolve_benchmark
 from platform.plan.plan import Plan
 from platform.plan.spaces import STRATEGIES, Space, list_spaces, list_trials
@@ -78,7 +78,7 @@ def make_plan(
     problems.collect(_check_sequence, spaces, strategy)
     studied = (budget or DEFAULT_BUDGET) if strategy == "optuna" else None
     trials = _follow(list_trials(spaces, sweep, strategy), store)
-    shape, costs = _check_trials(sweep, trials, models, problems)
+    shape, needs = _check_trials(sweep, trials, models, problems)
     splits = {trial.benchmark.split for trial in trials}
     references = tuple(ref for split in sweep.splits if split in splits for ref in found[split])
     recipes = models.order_recipes({ref.model.path for ref in references})
@@ -93,7 +93,7 @@ def make_plan(
         recipes=recipes,
         hub=hub_requirements.list_hub_requirements(sweep, benchmarks, references, recipes),
         budget=studied,
-        costs=costs,
+        needs=needs,
         shape=shape,
         warnings=warnings,
     )
@@ -184,8 +184,8 @@ def _check_rows_with_models(benchmarks: dict[str, Benchmark], references: Refere
 
 def _check_trials(
     sweep: Sweep, trials: list[Trial], models: ModelFinder, problems: Problems
-) -> tuple[Shape | None, Budget]:
-    """Return the trials' model's sizes and their costs. Raises InputError with every problem."""
+) -> tuple[Shape | None, tuple[Need, ...]]:
+    """Return the sizes of the trials' model, and what memory they need. Raises InputError with every problem."""
     for trial in (trial for trial in trials if METHODS[trial.method].steers):
         depth = read_architecture(trial.target, models.recipes).get("num_hidden_layers")
         settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
@@ -199,14 +199,14 @@ def _check_trials(
         problems.collect(custom.load_custom_part, name, "Rectifier")
     sizes = read_architecture(trials[0].target, models.recipes) if trials else {}
     shape = memory.shape_of(sizes) if sizes else sweep.backbone.shape if sweep.backbone else None
-    costs = estimate_budget(sweep, trials, shape)
-    problems.collect(costs.check_fits)
+    needs = list_needs(sweep, trials, shape)
+    problems.collect(check_fits, needs)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
         points = kinds.find(benchmark.name).forget_points(benchmark)
         if points is not None:
             problems.collect(forget_batches.check_batches, points, sweep.task_vector.batches, benchmark.split)
     problems.stop()
-    return shape, costs
+    return shape, needs
 
 
 def _check_stress(sweep: Sweep) -> None:

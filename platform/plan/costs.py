@@ -19,7 +19,7 @@ from trainables.benchmarks.base import EvaluationSize, SizeEstimate
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
 from trainables.config.settings import CACHED_PER_PASS, Benchmark, Resources, Shape, Training
-from trainables.config.shared_artifacts import Direction, Recipe, direction_of
+from trainables.config.shared_artifacts import Recipe, direction_of
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
 
@@ -88,44 +88,28 @@ class Need:
         }
 
 
-@dataclass(frozen=True)
-class Budget:
-    """The memory of a whole plan; empty if the model's sizes are not known before it is fetched."""
-
-    needs: tuple[Need, ...] = ()
-
-    @property
-    def largest(self) -> Need | None:
-        return max(self.needs, key=lambda need: need.fit.peak.total, default=None)
-
-    def check_fits(self) -> None:
-        """Raise InputError on trials that cannot fit, with the numbers of the largest."""
-        tight = [need for need in self.needs if not need.fit.fits]
-        if not tight:
-            return
-        worst = max(tight, key=lambda need: need.fit.peak.total)
-        fit = worst.fit
-        parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in worst.document()["bytes"].items() if size >= 5e7)
-        more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
-        size = math.ceil(fit.peak.total / memory.USABLE / 1e9)
-        raise InputError(
-            f"resources: {worst.method} with rectifier {worst.rectifier} on {worst.split} needs "
-            f"{fit.peak.total / 1e9:.1f} GB on each rank (ZeRO {fit.stage}, micro-batch {fit.micro_batch}: {parts}), "
-            f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; take {SAVING}, or GPUs of {size} GB "
-            "(--set resources.gpu_memory=GB)"
-        )
-
-    def micro_batch(self, made: Direction) -> int | None:
-        """Return the rows of a pass when a direction is made, None if no limit of memory is known."""
-        methods = [row.name for row in METHODS.values() if row.strength and row.batched == made.rectified]
-        found = [need.fit.micro_batch for need in self.needs if need.method in methods and need.fit.limit is not None]
-        return min(found, default=None)
+def check_fits(needs: Sequence[Need]) -> None:
+    """Raise InputError on trials that cannot fit, with the numbers of the largest."""
+    tight = [need for need in needs if not need.fit.fits]
+    if not tight:
+        return
+    worst = max(tight, key=lambda need: need.fit.peak.total)
+    fit = worst.fit
+    parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in worst.document()["bytes"].items() if size >= 5e7)
+    more = f"; {len(tight) - 1} other kinds of trials do not fit either" if len(tight) > 1 else ""
+    size = math.ceil(fit.peak.total / memory.USABLE / 1e9)
+    raise InputError(
+        f"resources: {worst.method} with rectifier {worst.rectifier} on {worst.split} needs "
+        f"{fit.peak.total / 1e9:.1f} GB on each rank (ZeRO {fit.stage}, micro-batch {fit.micro_batch}: {parts}), "
+        f"of a GPU {(fit.limit or 0.0) / 1e9:.1f} GB are usable{more}; take {SAVING}, or GPUs of {size} GB "
+        "(--set resources.gpu_memory=GB)"
+    )
 
 
-def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> Budget:
-    """Return the memory that trials need."""
+def list_needs(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> tuple[Need, ...]:
+    """Return the memory that trials need; nothing if the model's sizes are not known before it is fetched."""
     if shape is None:
-        return Budget()
+        return ()
     resources, device = sweep.resources, None
     if resources.gpus and resources.gpu_memory is not None:
         device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
@@ -141,7 +125,7 @@ def estimate_budget(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) 
         need = Need(method, rectifier, split, memory.fit(trial, shape, longest, device))
         cell = (method, rectifier, split)
         needs[cell] = max(needs.get(cell, need), need, key=lambda one: one.fit.peak.total)
-    return Budget(tuple(needs.values()))
+    return tuple(needs.values())
 
 
 def find_rates(resources: Resources) -> dict[str, float]:
@@ -212,7 +196,7 @@ def estimate_trials(plan: Plan, shape: Shape) -> float | None:
     The known trials of an Optuna study stand for all that it is to have.
     """
     known, total, rates = plan.studies(), 0.0, find_rates(plan.sweep.resources)
-    fitting = {(need.method, need.rectifier, need.split): need.fit.micro_batch for need in plan.costs.needs}
+    fitting = {(need.method, need.rectifier, need.split): need.fit.micro_batch for need in plan.needs}
     loading = LOADING + shape.parameters * memory.WIDTH[plan.sweep.resources.precision] / DISK
     trained: set[str] = set()
     for trial in plan.trials:

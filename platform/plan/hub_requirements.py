@@ -36,10 +36,7 @@ def list_hub_requirements(
             found.append(HubRequirement("models", model.path, model.revision, "", option, folder=folder))
         if model.tokenizer and not check_tokenizer(model.tokenizer):
             found.append(HubRequirement("tokenizers", model.tokenizer, None, "", "tokenizer=DIR"))
-    once: dict[str, HubRequirement] = {}
-    for requirement in found:
-        once.setdefault(requirement.key, requirement)
-    return tuple(once.values())
+    return tuple({one.key: one for one in (*found, *reversed(found))}.values())  # of several of one key the first
 
 
 def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Storage) -> tuple[str, ...]:

@@ -55,8 +55,6 @@ def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     document["searched"] = tuple(path for path in document["searched"] if path not in axes)
     if document["varied"]:  # a typed axis of gamma or tau multiplies the one that the sweep varies alone
         document["varied"] += tuple(path for name in SETTINGS if (path := f"rectifier.{name}") in axes)
-    if "benchmark.split" in axes and not set(document["axes"]["benchmark.split"]) & set(sweep.splits):
-        document["tables"] = ()  # the paper has none of these splits
     try:
         changed = Sweep.model_validate(document)
     except ValidationError as error:
@@ -116,7 +114,7 @@ def _set_field(document: dict[str, Any], path: str, text: str) -> None:
 
 
 def _set_backbone(sweep: Sweep, name: str) -> Sweep:
-    """Return the sweep on another backbone; it fills none of the paper's tables, which are of the sweep's own."""
+    """Return the sweep on another backbone."""
     if sweep.backbone is None:
         raise InputError(f"--set backbone={name}: sweep {sweep.name} makes its own models; give a folder: models=DIR")
     backbones = {backbone.name.lower(): backbone for backbone in load_backbones()}
@@ -128,7 +126,6 @@ def _set_backbone(sweep: Sweep, name: str) -> Sweep:
         update={
             "backbone": found,
             "title": sweep.title if found == sweep.backbone else f"{sweep.title}; here on {found.name}",
-            "tables": sweep.tables if found == sweep.backbone else (),
             "benchmark": sweep.benchmark.model_copy(update={"template": found.template}),
             "training": sweep.training.model_copy(update={"lr": found.lr}),
             "resources": sweep.resources.model_copy(update={"precision": found.precision}),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
-from platform.plan.costs import Budget
+from platform.plan.costs import Need
 from platform.plan.models import ReferenceModel
 from platform.plan.spaces import Space
 from search_spaces.schema.axes import Range, name_trial
@@ -32,11 +32,17 @@ class Plan:
     """What it takes from the hub."""
     budget: int | None = None
     """Trials of each study with `optuna`, None of another strategy."""
-    costs: Budget = field(default_factory=Budget)
+    needs: tuple[Need, ...] = ()
+    """The memory of its kinds of trials; empty if the model's sizes are not known."""
     shape: Shape | None = None
     """Sizes of the target model, None where they are not known before it is fetched."""
     warnings: tuple[str, ...] = ()
     """What is odd in rows, tokenizers and templates."""
+
+    @property
+    def largest(self) -> Need | None:
+        """Return the need of the trial that takes the most memory."""
+        return max(self.needs, key=lambda need: need.fit.peak.total, default=None)
 
     @property
     def name(self) -> str:

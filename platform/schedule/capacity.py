@@ -6,7 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,47 +25,46 @@ MOST = 4
 """Trials on one GPU that a plan chooses at most."""
 HOST_CPUS, HOST_BYTES, HOST_SHARE = 2, 4e9, 0.8
 """CPUs and bytes beside two copies of its weights that a trial on a GPU keeps busy, and of the memory what all take."""
-Amounts = Mapping[str, float]
-"""By Ray's names of resources."""
 
 
 @dataclass(frozen=True)
 class NodeKind:
     """Nodes of one size: what each has, and how many there are or can be."""
 
-    resources: Amounts
+    cpus: float
+    gpus: float
     most: int
 
     def __str__(self) -> str:
-        parts = [f"{self.resources[name]:g} {name}s" for name in ("CPU", "GPU") if self.resources.get(name)]
+        parts = [f"{count:g} {name}s" for name, count in (("CPU", self.cpus), ("GPU", self.gpus)) if count]
         return f"{self.most} node{'s' if self.most != 1 else ''} of {' and '.join(parts) or 'no CPU'}"
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How many nodes an autoscaler may start, and always has; a type's `resources` are empty with provider local."""
+    """How many nodes an autoscaler may start, and always has; a type has no CPUs with provider local."""
 
     most: int = 0
     types: Sequence[NodeKind] = ()
     least: int = 0
 
 
-def count_ranks(node: Amounts, wanted: Resources) -> int:
+def count_ranks(node: NodeKind, wanted: Resources) -> int:
     """Return how many ranks of a trial a node holds. A part of a GPU lies on one GPU."""
-    count = int(node.get("CPU", 0.0) / wanted.cpus + TINY)
+    count = int(node.cpus / wanted.cpus + TINY)
     if 0 < wanted.gpus < 1:
-        return min(count, int(node.get("GPU", 0.0)) * int(1 / wanted.gpus + TINY))
-    return min(count, int(node.get("GPU", 0.0) / wanted.gpus + TINY)) if wanted.gpus else count
+        return min(count, int(node.gpus) * int(1 / wanted.gpus + TINY))
+    return min(count, int(node.gpus / wanted.gpus + TINY)) if wanted.gpus else count
 
 
 def fits_on_one_node(kinds: Iterable[NodeKind], wanted: Resources) -> bool:
     """Return whether some node holds all ranks of a trial."""
-    return any(kind.most and count_ranks(kind.resources, wanted) >= wanted.ranks for kind in kinds)
+    return any(kind.most and count_ranks(kind, wanted) >= wanted.ranks for kind in kinds)
 
 
 def count_trials(kinds: Sequence[NodeKind], wanted: Resources) -> int:
     """Return how many trials all nodes hold at a time: each on one node if some node holds one, else across nodes."""
-    each = [(kind.most, count_ranks(kind.resources, wanted)) for kind in kinds]
+    each = [(kind.most, count_ranks(kind, wanted)) for kind in kinds]
     if fits_on_one_node(kinds, wanted):
         return sum(most * (ranks // wanted.ranks) for most, ranks in each)
     return sum(most * ranks for most, ranks in each) // wanted.ranks
@@ -76,22 +75,18 @@ def list_node_kinds(nodes: Iterable[Mapping[str, Any]], growth: Growth) -> list[
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     counted = Counter(_size(node) for node in alive if HEAD not in node)
     room, found = growth.most, []
-    for kind in sorted(growth.types, key=lambda kind: _size(kind.resources)[::-1], reverse=True):
+    for kind in sorted(growth.types, key=lambda kind: (kind.gpus, kind.cpus), reverse=True):
         most = min(kind.most, room)  # of all types together: those with the most GPUs first
-        if kind.resources and most:
+        if kind.cpus and most:
             room -= most
-            counted[_size(kind.resources)] -= most  # those that are there already
-            found.append(NodeKind(kind.resources, most))
-    found += [_make_kind(_size(node), 1) for node in alive if HEAD in node]
-    return found + [_make_kind(size, count) for size, count in counted.items() if count > 0]
+            counted[kind.cpus, kind.gpus] -= most  # those that are there already
+            found.append(replace(kind, most=most))
+    found += [NodeKind(*_size(node), 1) for node in alive if HEAD in node]
+    return found + [NodeKind(*size, count) for size, count in counted.items() if count > 0]
 
 
-def _size(resources: Amounts) -> tuple[float, float]:
+def _size(resources: Mapping[str, float]) -> tuple[float, float]:
     return resources.get("CPU", 0.0), resources.get("GPU", 0.0)
-
-
-def _make_kind(size: tuple[float, float], count: int) -> NodeKind:
-    return NodeKind({"CPU": size[0], "GPU": size[1]}, count)
 
 
 def read_growth(file: Path) -> Growth:
@@ -103,7 +98,7 @@ def read_growth(file: Path) -> Growth:
     found = yaml.safe_load(file.expanduser().read_text(encoding="utf-8"))
     head, most, nodes = found.get("head_node_type"), found.get("max_workers", 0), found.get("available_node_types", {})
     types = [
-        NodeKind(node.get("resources") or {}, node.get("max_workers", 0 if name == head else most))
+        NodeKind(*_size(node.get("resources") or {}), node.get("max_workers", 0 if name == head else most))
         for name, node in nodes.items()
     ]
     return Growth(most, types, sum(node.get("min_workers", 0) for node in nodes.values()))
@@ -139,7 +134,7 @@ def find_shortages(wanted: Resources, address: str | None) -> list[str]:
 
 def count_slots(wanted: Resources, trials: int, max_concurrent: int | None, address: str | None) -> int:
     """Return how many of `trials` run at a time at least: a cluster's size is not known before it is asked."""
-    here = NodeKind({"CPU": count_cpus(), "GPU": count_local_gpus()}, 1)
+    here = NodeKind(count_cpus(), count_local_gpus(), 1)
     count = count_trials([here], wanted) if resolve_address(address) == LOCAL else max_concurrent or 1
     return max(1, min(count, max_concurrent or count, trials))
 
@@ -150,7 +145,7 @@ def share_gpu(plan: Plan, address: str | None) -> Resources:
     Trials keep their micro-batch; there are CPUs and memory of this machine for all of them, and no more than there are
     trials. A cluster's GPUs, and those of unknown memory, stay whole.
     """
-    wanted, largest, gpus = plan.sweep.resources, plan.costs.largest, count_local_gpus() or 1
+    wanted, largest, gpus = plan.sweep.resources, plan.largest, count_local_gpus() or 1
     name, most = wanted.gpu_name or find_gpu(), 1.0
     size = wanted.gpu_memory or (GPUS[name]["memory"] / 1e9 if name else None)
     if size and largest and plan.shape and wanted.ranks == 1 and resolve_address(address) == LOCAL:

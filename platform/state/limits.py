@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from platform.state.lock import call_periodically
-from platform.state.trial_outcomes import SweepState, count_gpus, describe_cause
+from platform.state.trial_outcomes import count_gpus, describe_cause
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import parse_object, read_json, write_json
 from trainables.storage.folder_storage import Storage
@@ -97,11 +97,10 @@ class Stopper:
         return again if self.fails_alike else "go on with a larger --gpu-hours and --resume"
 
 
-def load_spent(state: SweepState, store: Storage) -> float:
-    """Return the GPU-seconds of all starts: of the notes here and in the store the larger, else of the results."""
-    path = store.spent(state.plan.sweep.name, state.plan.hash)
+def load_spent(path: Path, store: Storage) -> float:
+    """Return the GPU-seconds of all starts, from the notes of `record_spent` here and in the store the larger."""
     notes = parse_object(store.read_newest(path) or b""), read_json(path)
-    return max((float(note[SPENT]) for note in notes if note is not None), default=state.spent)
+    return max((float(note[SPENT]) for note in notes if note is not None), default=0.0)
 
 
 @contextlib.contextmanager

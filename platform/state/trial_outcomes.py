@@ -43,8 +43,6 @@ class SweepState:
     """Result files that cannot be read: their trials run again."""
     retry: tuple[str, ...] = ()
     """Outcomes whose trials run again, beside those that were lost."""
-    spent: float = 0.0
-    """GPU-seconds of all results."""
     warnings: tuple[str, ...] = ()
     """What comes from other code than this."""
     again: tuple[str, ...] = ()
@@ -99,7 +97,7 @@ def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     results, damaged = read_trial_results(trials, store)
     outcomes = {key: result["status"] for key, result in results.items()}
     other = describe_other_code(results.values(), "result", "numbers may differ from new ones, --new makes them again")
-    state = SweepState(plan, outcomes, tuple(damaged), retry, sum_gpu_seconds(results.values()), other)
+    state = SweepState(plan, outcomes, tuple(damaged), retry, other)
     return warn_of_shared(state, store)
 
 
@@ -166,11 +164,6 @@ def describe_cause(result: dict[str, Any]) -> str:
     """Return the error's first line with numbers, addresses and ids masked: equal failures have equal texts."""
     message = (result.get("error") or {}).get("message", result["status"])
     return re.sub(r"\b(0x)?[0-9a-f]*\d[0-9a-f]*\b", "#", message.splitlines()[0] if message else "")
-
-
-def sum_gpu_seconds(results: Iterable[Mapping[str, Any]]) -> float:
-    """Return the GPU-seconds of finished trials."""
-    return sum(result.get("seconds", {}).get("total", 0.0) * count_gpus(result["config"]) for result in results)
 
 
 def count_gpus(config: Mapping[str, Any]) -> float:

@@ -39,9 +39,9 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
     yield f"each trial: {many}, {resources.precision}{_describe_steps(plan)}"
     yield _describe_memory(plan)
-    if 0 < resources.gpus < 1 and plan.costs.largest:
+    if 0 < resources.gpus < 1 and plan.largest:
         whole = f" of {resources.gpu_memory:g} GB" if resources.gpu_memory else ""
-        each = f"{plan.costs.largest.fit.peak.total / 1e9:.1f} GB{whole} each"
+        each = f"{plan.largest.fit.peak.total / 1e9:.1f} GB{whole} each"
         yield f"{format_count(int(1 / resources.gpus + TINY), 'trial')} run side by side on each GPU ({each})"
     if document["seconds"] is not None:
         hours = f"{format_amount(document['gpu_hours'])} GPU-hours in all, " if document["gpu_hours"] else ""
@@ -89,7 +89,7 @@ def _describe_steps(plan: Plan) -> str:
 
 def _describe_memory(plan: Plan) -> str:
     """Return the memory of the trial that takes the most."""
-    largest = plan.costs.largest
+    largest = plan.largest
     if largest is None:
         return "memory: known when the model is there (its sizes are in its config.json)"
     fit = largest.fit
@@ -139,8 +139,7 @@ def describe_plan(
         "axes": {path: write_axis(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
         "resources": plan.sweep.resources.model_dump(mode="json"),
-        "tables": list(plan.sweep.tables),
-        "memory": [need.document() for need in plan.costs.needs],
+        "memory": [need.document() for need in plan.needs],
         **_estimate_time(state, store, slots),
         "disk_bytes": sum(parts.values()),
         "disk": parts,

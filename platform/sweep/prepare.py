@@ -21,6 +21,7 @@ from trainables.benchmarks.base import ITSELF
 from trainables.benchmarks.own.row_files import has_answers
 from trainables.common.errors import last_line
 from trainables.common.wording import format_duration
+from trainables.config.method_tables import METHODS
 from trainables.data import fictional
 from trainables.storage.atomic_files import publish
 from trainables.storage.folder_storage import Storage
@@ -137,7 +138,9 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
     for direction in state.directions:
         if store.exists(forget_batches.direction_folder(direction, store)):
             continue
-        rows = resources.micro_batch or plan.costs.micro_batch(direction) or plan.sweep.training.batch_size
+        methods = [row.name for row in METHODS.values() if row.strength and row.batched == direction.rectified]
+        fitting = [need.fit.micro_batch for need in plan.needs if need.method in methods and need.fit.limit is not None]
+        rows = resources.micro_batch or min(fitting, default=plan.sweep.training.batch_size)
         kind, count = ("TRU", direction.vector.batches) if direction.rectified else ("TV", 1)
         print_line(f"making {kind}'s direction for {direction.benchmark.split}, {count} task vector(s) (once)")
         if resources.ranks > 1:

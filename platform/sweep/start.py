@@ -46,13 +46,14 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
     set_ray_environment(options.address)
     plan, started = state.plan, time.monotonic()
     _print_beginning(state, store)
-    stopper = Stopper(options.gpu_hours, load_spent(state, store))
+    spent = store.spent(plan.sweep.name, plan.hash)
+    stopper = Stopper(options.gpu_hours, load_spent(spent, store))
     _remove_leftovers(plan, store)
     if state.outstanding and stopper.reason:
         return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
     lacking = any(store.read_evaluation(ref.evaluation) is None for ref in plan.references)
     if state.outstanding or plan.sweep.export or lacking or list_to_attack(plan, store):
-        with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
+        with record_spent(stopper, spent, store):
             from platform.sweep import run_on_ray  # Ray, which reads its settings when it is imported
 
             mirror = run_on_ray.run(state, store, command, stopper, options)

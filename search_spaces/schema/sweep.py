@@ -93,8 +93,6 @@ class Sweep(FrozenSettings):
 
     name: str
     title: str
-    tables: tuple[str, ...] = ()
-    """The paper's tables that `--strategy paper` fills, as analysis.paper names them."""
     axes: dict[str, Any]
     """Values or a Range by configuration path: `{"method": ("npo",), "training.lr": (1e-5, 3e-5)}`."""
     varied: tuple[str, ...] = ()

@@ -7,11 +7,9 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
-import yaml
 
 from tests.support import pages, shrunk_sweeps, tiny
 from tests.support.small_sweep import Small
@@ -54,11 +52,6 @@ def test_every_command_of_the_pages_is_run_by_somebody() -> None:
     known = {*MADE, *TRIED, *NOBODY, *pages.cluster_commands()}
     assert len(TYPED) > 40
     assert [line for line in TYPED if line not in known and not any(re.fullmatch(one, line) for one in BY_TESTS)] == []
-
-
-def test_no_exception_outlives_its_command() -> None:
-    assert [line for line in NOBODY if line not in TYPED] == []
-    assert [one for one in BY_TESTS if not any(re.fullmatch(one, line) for line in TYPED)] == []
 
 
 @pytest.mark.parametrize("pattern", BY_TESTS)
@@ -136,11 +129,3 @@ def test_help_names_every_target_and_what_may_be_set(root: Path) -> None:
         targets.split(), key=lambda target: makefile.index(f"\n{target}:")
     )
     assert all(f"{name}=" in text for name in ("ARGS", "PYTHON", "ROUNDS", "SEED", "SCRIPT"))
-
-
-def test_hooks_are_local_and_those_of_make_lint(root: Path) -> None:
-    settings: dict[str, Any] = yaml.safe_load((root / ".pre-commit-config.yaml").read_text())
-    (repository,) = settings["repos"]
-    assert (repository["repo"], len(repository["hooks"])) == ("local", 3)
-    lint = subprocess.run(["make", "lint", "-n"], cwd=root, capture_output=True, text=True, check=True).stdout
-    assert all(hook["entry"].replace(" --force-exclude", "") in lint for hook in repository["hooks"])

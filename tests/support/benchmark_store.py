@@ -70,7 +70,7 @@ def write_store(store: Path, name: str, **given: Any) -> Path:
     models = {
         role: {"metrics": metrics(name, values, privleak=PRIVLEAK[role])} for role, values in MODELS[name].items()
     }
-    write_sweep(store, trials, name=name, splits=(SPLITS[name],), models=models, **given)
+    write_sweep(store, trials, name=name, benchmark=name, splits=(SPLITS[name],), models=models, **given)
     return store
 
 

@@ -66,21 +66,14 @@ def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
         assert picture.figure.get_figwidth() <= 7.5  # inches of a page's text
 
 
-def test_a_sweeps_pictures_can_be_read_and_have_the_papers_numbers_over_them(grid_sweep: Results) -> None:
+def test_a_sweeps_pictures_can_be_read(grid_sweep: Results) -> None:
     frame = grid_sweep.frame
-    alone = catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, frame))
-    assert [picture.stem for picture in alone] == ["pairs", "gamma", "tau"]
-    llama = frame.assign(backbone="Llama-2-7B-chat")
-    both = catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, llama), beside=True)
-    assert [picture.stem for picture in both] == ["arrows", "pairs", "gamma", "tau"]
-    for picture in both:
+    found = catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, frame))
+    assert [picture.stem for picture in found] == ["pairs", "gamma", "tau"]
+    for picture in found:
         assert overlapping(picture.figure) == [], picture.stem
-        assert set(picture.points["source"]) == {"paper", "runs"}
-        assert catalog.LAID_OVER in picture.caption
-        assert any("the paper" in label for label in labels(picture.figure)), picture.stem
-    assert set(both[1].points["split"]) == {"forget05"}  # the paper's other splits are no panels of this sweep
     plain = pd.DataFrame(frame.loc[frame["rectifier"] == "none"])
-    assert catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, plain), beside=True) == []
+    assert catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, plain)) == []
 
 
 def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from analysis.load import opening
 from analysis.stats import chosen_settings
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, Results, make_sweep, write_sweep, write_trial
-from trainables.common.errors import InputError
 
 store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_store.tiny_results
 
@@ -95,15 +94,6 @@ def test_find_sweep_takes_the_newest(copy: Path, caplog: pytest.LogCaptureFixtur
     caplog.clear()
     assert opening.find_sweep("tiny-ffffffff", copy.as_uri()).hash == "ffffffff"
     assert not caplog.text
-
-
-def test_bad_input_is_named(copy: Path) -> None:
-    for text, said in (("{", "cannot be read"), ('{"format": 2}', "cannot be read"), ("{}", "format 1")):
-        (copy / "sweeps/tiny-0a1b2c3d.json").write_text(text)
-        with pytest.raises(InputError, match=rf"sweeps/tiny-0a1b2c3d\.json .*{said}"):
-            opening.find_sweep("tiny", copy)
-    with pytest.raises(InputError, match="'nowhere://bucket/runs' is no address of a storage"):
-        opening.open_storage("nowhere://bucket/runs")
 
 
 def test_what_was_not_measured_is_never_the_best(tmp_path: Path) -> None:

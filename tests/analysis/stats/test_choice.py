@@ -33,7 +33,7 @@ def halved(store: Path, rule: dict[str, Any], lacking: bool = False) -> Results:
         role: {"metrics": metrics("muse", (99.0, 99.0, 99.0)), "halves": found}
         for role, found in (("original", original), ("retain", retain))
     }
-    write_sweep(store, trials, name="muse", splits=("news",), models=models, selection=rule)
+    write_sweep(store, trials, name="muse", benchmark="muse", splits=("news",), models=models, selection=rule)
     return read(store)
 
 

@@ -1,16 +1,12 @@
 """A sweep's results in the paper's layouts: cells, the paper's numbers with them, and what is missing."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from analysis.number_format import DASH
-from analysis.tables.markdown_latex import Cell, to_latex, to_markdown
-from analysis.tables.table_definitions import LAYOUTS, Layout
-from search_spaces.schema import sweep as spaces
-from tests.analysis.tables.test_paper_tables import compiled
+from analysis.tables.markdown_latex import Cell, to_markdown
 from tests.support import sweep_store
 from tests.support.benchmark_store import write_store as write_benchmark
 from tests.support.sweep_store import GRU, NONE, Results, make_sweep, read
@@ -122,19 +118,3 @@ def test_a_sweep_has_the_tables_of_what_it_varied(
     write(tmp_path)
     sheets = paper_sheets(read(tmp_path), with_paper=True)
     assert [one.layout.table for one in sheets] == names
-    if shutil.which("pdflatex") and sheets:
-        compiled(tmp_path, [to_latex(one.table) for one in sheets])
-
-
-# the names of sweeps, which analysis knows without importing them
-
-
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=lambda layout: layout.table)
-def test_sweeps_are_those_that_fill_the_table(layout: Layout) -> None:
-    found = {name for name in spaces.sweep_names() if layout.table in spaces.load_sweep(name).tables}
-    assert set(layout.sweeps.values()) == found
-    for backbone, name in layout.sweeps.items():
-        sweep = spaces.load_sweep(name)
-        assert sweep.backbone is not None
-        assert sweep.backbone.name == backbone
-        assert set(layout.methods) <= set(sweep.axes["method"])

@@ -1,8 +1,6 @@
 """The paper's tables as we print them from its numbers, against an independent reading of its source."""
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from analysis import paper
 from analysis.number_format import DASH
 from analysis.paper import TABLES
 from analysis.tables import table_definitions
-from analysis.tables.markdown_latex import Table, to_latex, to_markdown
+from analysis.tables.markdown_latex import Table, to_markdown
 from analysis.tables.paper_tables import make_sheet
 
 LATEX_LABELS = {
@@ -117,22 +115,3 @@ def test_misprints_are_shown_as_printed_and_marked(table: str) -> None:
     for erratum in errata:
         assert f"{erratum.printed} ({erratum.reason}" in notes[0]
         assert erratum.corrected is None or f"{erratum.corrected} is meant" in notes[0]
-
-
-def test_latex_compiles(tmp_path: Path) -> None:
-    if shutil.which("pdflatex") is None:
-        pytest.skip("no pdflatex")
-    texts = [to_latex(paper_table(table)) for table in TABLES]
-    assert "Overfull" not in compiled(tmp_path, texts)
-
-
-def compiled(folder: Path, texts: list[str]) -> str:
-    """Compile tables, one a page, and return the log."""
-    packages = r"\usepackage[a3paper,landscape,margin=1cm]{geometry}\usepackage{booktabs}"
-    pages = "\n\\clearpage\n".join(rf"\noindent {text}" for text in texts)
-    document = rf"\documentclass{{article}}{packages}\begin{{document}}{pages}\end{{document}}"
-    (folder / "tables.tex").write_text(document, encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout[-2000:]
-    return done.stdout

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from platform.cluster import __main__ as cluster
 from platform.cluster.check import load_cluster_file
@@ -55,14 +54,6 @@ def test_a_shipped_file_names_all_that_is_to_be_filled_in_and_works_then(
     if name == AWS:
         token = home / ".ray" / "auth_token"
         assert (token.stat().st_mode & 0o777, len(token.read_text())) == (0o600, 64)
-
-
-def test_ray_takes_the_shipped_file(shipped: str) -> None:
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    config = prepare_config(yaml.safe_load(fill(shipped)))
-    validate_config(config)
-    assert (config["max_workers"], config["idle_timeout_minutes"]) == (4, 10)
 
 
 @pytest.mark.parametrize("name", [AWS, "clusters/onprem.yaml", "clusters/rehearsal.yaml", KUBERAY])

@@ -23,7 +23,6 @@ class Facts(NamedTuple):
     trials: int
     ranks: int
     disk: float
-    tables: tuple[str, ...] = ()
 
 
 FACTS = {
@@ -31,21 +30,21 @@ FACTS = {
     "tofu_tiny": Facts(165, 60, 1, 0.52),
     "arena": Facts(1710, 342, 1, 1.37),
     "arena_quick": Facts(240, 60, 1, 0.25),
-    "tofu_llama": Facts(1526, 28, 4, 377.41, ("tofu_main",)),
-    "tofu_phi": Facts(1358, 28, 1, 96.47, ("tofu_main",)),
-    "tofu_llama_tru": Facts(44, 12, 4, 296.52, ("tofu_retain_free",)),
-    "tofu_phi_tru": Facts(44, 12, 1, 79.42, ("tofu_retain_free",)),
-    "tofu_phi_uwc": Facts(388, 8, 1, 39.71, ("tofu_uwc_ga", "tofu_uwc_npo")),
-    "tofu_tau": Facts(27, 27, 4, 40.49, ("tofu_tau",)),
-    "tofu_gamma": Facts(39, 39, 4, 40.51, ("tofu_gamma",)),
+    "tofu_llama": Facts(1526, 28, 4, 377.41),
+    "tofu_phi": Facts(1358, 28, 1, 96.47),
+    "tofu_llama_tru": Facts(44, 12, 4, 296.52),
+    "tofu_phi_tru": Facts(44, 12, 1, 79.42),
+    "tofu_phi_uwc": Facts(388, 8, 1, 39.71),
+    "tofu_tau": Facts(27, 27, 4, 40.49),
+    "tofu_gamma": Facts(39, 39, 4, 40.51),
     "tofu_dynamics": Facts(9, 6, 4, 80.87),
-    "tofu_ablation": Facts(8, 6, 4, 80.87, ("tofu_ablation",)),
+    "tofu_ablation": Facts(8, 6, 4, 80.87),
     "tofu_llama32_1b": Facts(900, 24, 1, 59.37),
     "tofu_llama32_3b": Facts(900, 24, 2, 154.26),
     "tofu_llama31_8b": Facts(900, 24, 8, 385.5),
-    "wmdp_zephyr": Facts(485, 10, 4, 144.86, ("wmdp",)),
-    "wmdp_rmu": Facts(97, 2, 1, 28.97, ("wmdp_rmu",)),
-    "muse_books": Facts(485, 10, 4, 134.79, ("muse",)),
+    "wmdp_zephyr": Facts(485, 10, 4, 144.86),
+    "wmdp_rmu": Facts(97, 2, 1, 28.97),
+    "muse_books": Facts(485, 10, 4, 134.79),
     "muse_news": Facts(485, 10, 4, 134.79),
     "own": Facts(30, 6, 1, 0.01),
 }
@@ -85,7 +84,7 @@ def test_facts_of_each_sweep(name: str, tmp_path: Path) -> None:
     assert (found["gpu_hours"] is None) == (name in ON_CPU)
     disk, ranks = round(found["disk_bytes"] / 1e9, 2), found["resources"]["ranks"]
     counts = (int(grid.split()[2]), len(found["trials"]))
-    assert Facts(*counts, ranks, disk, tuple(found["tables"])) == FACTS[name]
+    assert Facts(*counts, ranks, disk) == FACTS[name]
     gpus = [need for need in found["needs"] if " for each trial (a start" in need]
     many = "1 GPU" if ranks == 1 else f"{ranks} GPUs"
     assert gpus == ([] if name in ON_CPU else [f"{many} for each trial (a start counts the cluster's)"])

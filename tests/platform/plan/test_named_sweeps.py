@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from analysis import paper
+from analysis.tables.table_definitions import LAYOUTS
 from platform.plan.build import make_plan
 from platform.plan.overrides import load_backbones
 from platform.plan.plan import Plan
@@ -38,8 +39,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Storage:
 @pytest.mark.parametrize("table", paper.TABLES)
 def test_one_trial_of_paper_for_each_cell_of_its_table(table: str, store: Storage) -> None:
     """Models before unlearning and without the forget set are the references that each split is measured against."""
-    fillers = [name for name in spaces.sweep_names() if table in spaces.load_sweep(name).tables]
-    plans = {_backbone(name): plan(name, store, strategy="paper") for name in fillers}
+    plans = {backbone: plan(name, store, strategy="paper") for backbone, name in LAYOUTS[table].sweeps.items()}
     rows = paper.load_table(table)
     assert set(rows["backbone"]) == set(plans)
     for row in rows.to_dict("records"):
@@ -49,11 +49,6 @@ def test_one_trial_of_paper_for_each_cell_of_its_table(table: str, store: Storag
         else:
             count = len([trial for trial in found.trials if _fills(trial, row)])
             assert count == (2 if row["method"] == "tru" else 1), row  # TRU's wording has two readings
-
-
-def _backbone(name: str) -> str:
-    known = {"tofu_phi": "Phi-1.5", "wmdp": "Zephyr-7B-beta", "muse": "ICLM-7B"}
-    return next((label for start, label in known.items() if name.startswith(start)), "Llama-2-7B-chat")
 
 
 def _fills(trial: Trial, row: dict[str, Any]) -> bool:
@@ -89,7 +84,7 @@ def test_published_settings_of_some_cells(name: str, cells: str, store: Storage)
     assert {f"gru-{cell}-s0" for cell in cells.split()} < labels
 
 
-@pytest.mark.parametrize("name", [name for name in spaces.sweep_names() if spaces.load_sweep(name).tables])
+@pytest.mark.parametrize("name", sorted({name for one in LAYOUTS.values() for name in one.sweeps.values()}))
 def test_grids_and_searches_have_the_published_points(name: str, store: Storage) -> None:
     """NPO's tau of 0.5 on Llama included, which is not among the values that the paper says it searched."""
     published = {trial.id() for trial in plan(name, store, strategy="paper").trials}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +35,10 @@ def rows(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def plan(store: Storage, target: Path, rows: Path, *more: str, strategy: str = "paper") -> Plan:
+def plan(store: Storage, target: Path, rows: Path, *more: str, strategy: str = "paper", **options: Any) -> Plan:
     given = (f"target={target}", f"requests={rows / 'requests'}", f"retain={rows / 'retain.jsonl'}")
-    return plan_named("own", store, *given, "method=npo,gd", "training.lr=1e-5", *more, strategy=strategy)
+    typed = (*given, "method=npo,gd", "training.lr=1e-5", *more)
+    return plan_named("own", store, *typed, strategy=strategy, **options)
 
 
 def chains(planned: Plan) -> dict[tuple[str, str, int], list[Trial]]:
@@ -103,18 +105,12 @@ def test_what_is_no_row_of_requests_is_refused(target: Path, rows: Path, store: 
         plan(store, target, rows, "requests=/nowhere")
     with pytest.raises(InputError, match=r"^benchmark\.split, requests: .* by --only benchmark\.split="):
         plan(store, target, rows, "benchmark.split=request_01")
+    with pytest.raises(InputError, match=r"^benchmark\.split: request_03 goes on from request_02; name that before"):
+        plan(store, target, rows, only=["benchmark.split=request_01,request_03"])
     for file in ("1.jsonl", "2.jsonl"):
         (rows / "requests" / file).unlink()
     with pytest.raises(InputError, match=r"^requests: .* has 1 file of rows \(.*\); give 2 to 99, a forget file for"):
         plan(store, target, rows)
-
-
-def test_a_request_needs_those_before_it(target: Path, rows: Path, store: Storage) -> None:
-    given = (f"target={target}", f"requests={rows / 'requests'}", f"retain={rows / 'retain.jsonl'}", "method=gd")
-    with pytest.raises(
-        InputError, match=r"^benchmark\.split: request_03 goes on from request_02; name that before it$"
-    ):
-        plan_named("own", store, *given, strategy="paper", only=["benchmark.split=request_01,request_03"])
 
 
 def test_sets_of_muse_one_after_another_are_a_row_and_nested_ones_are_none(tmp_path: Path, store: Storage) -> None:

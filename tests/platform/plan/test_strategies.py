@@ -25,20 +25,6 @@ from trainables.storage.folder_storage import Storage
 make = small_sweep.plan_objectives
 
 
-def test_studies_and_published_points(make: MakePlan) -> None:
-    assert {name: len(found) for name, found in make().studies().items()} == {
-        f"{split}/{method}/{rectifier}": 4 if rectifier == "gru" else 1
-        for split in SWEEP.splits
-        for method in ("ga", "gd", "npo")
-        for rectifier in ("none", "gru")
-    }
-    plan = make(strategy="paper")
-    assert len(plan.trials) == 18
-    rectified = [trial for trial in plan.trials if trial.rectifier.name == "gru"]
-    published = {("ga", 0.8, None), ("gd", 0.05, None), ("npo", 0.8, None)}
-    assert {(trial.method, trial.rectifier.gamma, trial.rectifier.tau) for trial in rectified} == published
-
-
 AXES = {
     "benchmark.split": ("forget01", "forget05", "forget10"),
     "method": ("ga", "gd", "npo"),

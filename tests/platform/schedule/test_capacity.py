@@ -51,7 +51,7 @@ def node(resources: dict[str, float], alive: bool = True) -> dict[str, Any]:
 )
 def test_ranks_on_a_node(cpus: int, gpus: float, expected: int) -> None:
     """A part of a GPU lies on one GPU: three trials of 0.3, not 26 on eight."""
-    assert capacity.count_ranks(GPUS, Resources(cpus=cpus, gpus=gpus)) == expected
+    assert capacity.count_ranks(NodeKind(96, 8, 1), Resources(cpus=cpus, gpus=gpus)) == expected
 
 
 def packed(free: tuple[int, ...], ranks: int) -> int:
@@ -63,7 +63,7 @@ def packed(free: tuple[int, ...], ranks: int) -> int:
 def test_trials_on_nodes_are_what_trying_gives(ranks: int) -> None:
     wanted = Resources(ranks=ranks)
     for free in itertools.product(range(5), repeat=3):
-        shapes = [NodeKind({"CPU": float(places)}, 1) for places in free]
+        shapes = [NodeKind(places, 0, 1) for places in free]
         assert capacity.count_trials(shapes, wanted) == (packed(free, ranks) or sum(free) // ranks)
         assert capacity.fits_on_one_node(shapes, wanted) == any(places >= ranks for places in free)
 
@@ -77,7 +77,7 @@ def growth(tmp_path: Path) -> Growth:
 def test_nodes_that_may_start_count_once_and_within_the_limit_of_all(growth: Growth) -> None:
     """Four of the large type and two of the small: six in all, one of which is there."""
     found = capacity.list_node_kinds([node(HEAD), node(GPUS)], growth)
-    assert [(shape.resources.get("GPU", 0), shape.most) for shape in found] == [(8, 4), (1, 2), (0, 1)]
+    assert [(shape.gpus, shape.most) for shape in found] == [(8, 4), (1, 2), (0, 1)]
     assert [capacity.count_trials(found, Resources(ranks=ranks, gpus=1)) for ranks in (1, 4, 16)] == [34, 8, 2]
 
 
@@ -117,7 +117,7 @@ def test_start_waits_for_the_nodes_that_a_cluster_always_has(monkeypatch: pytest
     rounds = iter([1, 1, 2, 3])
     monkeypatch.setattr(ray, "nodes", lambda: [node(HEAD)] * next(rounds, 1))
     monkeypatch.setattr(ray_session.time, "sleep", lambda seconds: None)
-    growth = Growth(2, [NodeKind({}, 2)], least=2)
+    growth = Growth(2, [NodeKind(0, 0, 2)], least=2)
     ray_session.wait_for_nodes(growth, said.append)
     assert said == ["waiting for the cluster's nodes: 1 of 3 are there"]
     assert next(rounds, None) is None

@@ -9,19 +9,15 @@ from typing import Any
 
 import pytest
 
-from platform.plan.spaces import Space
 from platform.schedule import capacity
-from platform.schedule.searcher import Queue, Searcher, Studies, Study
 from platform.state import limits
 from platform.state.limits import FIRST_TRIALS, Stopper, load_spent, record_spent
-from platform.state.trial_outcomes import SweepState, scan, sum_gpu_seconds
+from platform.state.trial_outcomes import count_gpus
 from platform.sweep.start_options import Options
-from tests.support.small_sweep import Small, seeds
-from tests.support.starts import finish
+from tests.support.small_sweep import seeds
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
-from trainables.config.trial import Trial
-from trainables.storage.folder_storage import Storage, set_aside
+from trainables.storage.folder_storage import Storage
 
 
 def outcome(status: str, message: str = "") -> dict[str, Any]:
@@ -64,11 +60,7 @@ def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(now: list[fl
 
 def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) -> None:
     """A rank without a GPU counts as one."""
-    found = [
-        {"config": {"resources": {"ranks": 2, "gpus": 0.5}}, "seconds": {"total": 30.0}},
-        {"config": {"resources": {"ranks": 3, "gpus": 0}}, "seconds": {"total": 10.0}},
-    ]
-    assert sum_gpu_seconds(found) == 60.0
+    assert [count_gpus({"resources": {"ranks": 2, "gpus": gpus}}) for gpus in (0.5, 0)] == [1, 2]
     stopper = Stopper(gpu_hours=1.0)
     with stopper.preparing(2.0):
         now[0] = 900.0
@@ -80,41 +72,19 @@ def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) ->
             Options(gpu_hours=hours).check("grid", None, None)
 
 
-def test_what_no_result_tells_is_kept_while_the_driver_lives(
-    small: Small, store: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a note the results count; then the note alone, which a kill amid a trial leaves as it is."""
+def test_what_is_spent_is_kept_while_the_driver_lives(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill amid a trial leaves the note of it as it is."""
     monkeypatch.setattr(limits, "NOTE_SECONDS", 0.02)
-    plan = small.plan(store, only=["benchmark.split=forget01"])
-    finish(store, plan.trials[:1], seconds={"total": 30.0})
-    assert load_spent(scan(plan, store), store) == 30.0
+    path = store.spent("tiny", "0a1b2c3d")
+    assert load_spent(path, store) == 0
     stopper = Stopper(spent=30.0)
-    with record_spent(stopper, store.spent(plan.sweep.name, plan.hash), store):
+    with record_spent(stopper, path, store):
         stopper.trial_started(seeds(1, ranks=32)[0])
         limit = time.monotonic() + 20
-        while load_spent(SweepState(plan, {}), store) < 31.0:  # what a start after a kill at this moment would find
+        while load_spent(path, store) < 31.0:  # what a start after a kill at this moment would find
             assert time.monotonic() < limit
             time.sleep(0.02)
-    noted = load_spent(SweepState(plan, {}), store)
-    assert 31.0 <= noted <= stopper.hours * 3600
-    set_aside([store.trial(plan.trials[0].id())], store)  # --new
-    assert load_spent(scan(plan, store), store) == noted
-
-
-@pytest.mark.parametrize("kind", ["queue", "optuna"])
-def test_a_reason_to_stop_ends_the_proposals(kind: str) -> None:
-    shut: list[str] = []
-
-    def closed() -> str | None:
-        return shut[0] if shut else None
-
-    fixed = {**dict(seeds(1)[0]), "rectifier": {"name": "none"}, "objective": {}, "training": {}}
-    space = Space("some", fixed, {"seed": (0, 1, 2, 3)}, {"seed": 0})
-    points = [space.make(point) for point in space.list_points()]
-    search = Queue(points, {}, closed) if kind == "queue" else Studies([Study(space, points, 4, {})], {}, closed)
-    assert Trial.model_validate_json(search.suggest("first")["trial"]).method == "ga"
-    shut.append("enough")
-    assert search.suggest("second") == Searcher.FINISHED
+    assert 31.0 <= load_spent(path, store) <= stopper.hours * 3600
 
 
 # Failures of one cause

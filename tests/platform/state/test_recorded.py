@@ -22,17 +22,6 @@ def make(space: Space, lr: float, **point: object) -> Trial:
     return space.make({"training.lr": lr, "rectifier.gamma": 0.8, "rectifier.tau": None, "seed": 0} | point)
 
 
-def run_one(small: Small, store: Storage) -> tuple[SweepState, Trial]:
-    """Return the state before a driver ran one trial of the range, and that trial."""
-    state = begin(small, store)
-    manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
-    trial = make(state.plan.spaces[STUDY], 3e-5)
-    store.start_trial(trial.id(), trial.model_dump(mode="json"))
-    manifest.list_trial(state.plan, store, trial)
-    finish(store, [trial])
-    return state, trial
-
-
 def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage) -> None:
     state = begin(small, store)
     manifest.write_manifest(state, store, "python -m platform.sweep tofu_tiny")
@@ -51,11 +40,6 @@ def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage
     sweep = manifest.write_manifest(again, store, "python -m platform.sweep tofu_tiny --resume")
     assert sweep.trials == (done.id(), running.id(), outside.id())
     assert sweep.planned == 2 + 5
-
-
-def test_a_range_that_is_widened_keeps_its_trials_and_one_value_of_it_as_well(small: Small, store: Storage) -> None:
-    state, trial = run_one(small, store)
-    assert begin(small, store, "log(1e-7..1e-2)").done == {trial.id()}
-    grid = small.state(store, *AXES, "training.lr=3e-5,4e-4")
-    assert grid.plan.name == state.plan.name
-    assert grid.done == {trial.id()}
+    assert begin(small, store, "log(1e-7..1e-2)").done == {done.id(), outside.id()}, "of a range that is widened"
+    grid = small.state(store, *AXES, "training.lr=3.333e-5,4e-4")
+    assert (grid.plan.name, grid.done) == (state.plan.name, {done.id()})

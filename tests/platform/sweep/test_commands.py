@@ -145,10 +145,3 @@ def test_storage_that_cannot_be_written(small: Small, tmp_path: Path) -> None:
 def test_the_quickstart_ends_with_a_command_that_can_be_typed(small: Small, tmp_path: Path) -> None:
     words = finish.AFTER_QUICKSTART.removeprefix("tofu_tiny ")
     assert "strategy grid, 10 trials, 0 done" in dry_run(small, tmp_path, *words.split())
-
-
-def test_dry_run_says_how_many_steps_there_are(small: Small, tmp_path: Path) -> None:
-    typed = ["--set", "training.max_steps=500", "--set", "training.epochs=1", "--set", "training.batch_size=2"]
-    said = dry_run(small, tmp_path, *typed)  # of a hundred authors with two questions each, 2 to 20 rows
-    assert "fp32, 1 to 10 steps\n" in said
-    assert "fp32, 1 step\n" in dry_run(small, tmp_path, *typed, "--set", "training.max_steps=1")

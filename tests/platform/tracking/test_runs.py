@@ -101,15 +101,6 @@ def test_a_run_shows_configuration_numbers_series_and_outcome(client: Any, track
     assert not (tracked.root / "mlruns").exists()
 
 
-def test_a_sweep_that_is_logged_again_changes_nothing(copied: tuple[Storage, Any]) -> None:
-    store, client = copied
-    before, parent = everything(client), parent_of(client)
-    assert sync_sweep(write_sweep(store), store) == 4
-    assert everything(client) == before
-    again = parent_of(client)
-    assert (again.info.run_id, again.data.tags) == (parent.info.run_id, parent.data.tags)
-
-
 def test_trials_that_ran_again_have_one_run_without_traces_of_the_first(copied: tuple[Storage, Any]) -> None:
     """And the parent tells what is true now: an Optuna study at its budget leaves points that nobody means to run."""
     store, client = copied
@@ -127,15 +118,19 @@ def test_trials_that_ran_again_have_one_run_without_traces_of_the_first(copied: 
     assert (parent.info.status, parent.data.metrics) == ("FINISHED", counts(finished=3, diverged=1, missing=1))
 
 
-def test_doubled_runs_become_one_again(copied: tuple[Storage, Any]) -> None:
-    """As MLflow's client makes them where a server answers too late. The complete one is kept."""
+def test_a_sweep_that_is_logged_again_changes_nothing_and_doubled_runs_become_one(
+    copied: tuple[Storage, Any],
+) -> None:
+    """As MLflow's client doubles them where a server answers too late. The complete one is kept."""
     store, client = copied
-    before = {run.info.run_id for run in all_runs(client)}
+    before, parent = everything(client), parent_of(client)
     for run in (run_of(client, "finished"), run_of(client, "failed"), parent_of(client)):
         client.create_run(run.info.experiment_id, tags=run.data.tags)
-    assert len(all_runs(client)) == len(before) + 3
-    sync_sweep(write_sweep(store), store)
-    assert {run.info.run_id for run in all_runs(client)} == before
+    assert len(all_runs(client)) == len(before) + 1 + 3
+    assert sync_sweep(write_sweep(store), store) == 4
+    assert everything(client) == before
+    again = parent_of(client)
+    assert (again.info.run_id, again.data.tags) == (parent.info.run_id, parent.data.tags)
 
 
 def test_a_running_trial_has_curves_and_its_result_completes_its_run(copied: tuple[Storage, Any]) -> None:
