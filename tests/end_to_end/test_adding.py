@@ -118,12 +118,13 @@ WRONG_FILES = (
     (OBJECTIVE, ("NEEDS = ()", 'NEEDS = ("frozen",)'), "NEEDS is no tuple of 'retain_loss', 'frozen_model', "),
     (RECTIFIER, ("class Rectifier(", "class Agree("), "it has no class Rectifier"),
     (RECTIFIER, ('("gamma",)', '("gama",)'), "TAKES is no tuple of 'gamma', 'tau'"),
+    (RECTIFIER, ("Rectifier(GRU):", "Rectifier(GRU):\n    adds_retain = True\n"), "write ADDS_RETAIN = True"),
 )
 
 
 def test_wrong_files_are_named_before_they_run_and_hinder_no_other(copy: Path, run: Run, small: Small) -> None:
     files = spoil(copy, WRONG_FILES)
-    wrong = small.flags("method=wrong_0,wrong_1,wrong_2,wrong_3", "rectifier.name=wrong_4,wrong_5")
+    wrong = small.flags("method=wrong_0,wrong_1,wrong_2,wrong_3", "rectifier.name=wrong_4,wrong_5,wrong_6")
     try:
         done = run("platform.sweep", "tofu_tiny", "--dry-run", *wrong)
         assert run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=npo")).returncode == 0
