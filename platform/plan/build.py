@@ -63,7 +63,7 @@ def make_plan(
     """Resolve a sweep. Raises InputError with every problem found."""
     if strategy not in STRATEGIES:
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, STRATEGIES)}")
-    sweep = _list_requests(_locate_answers(sweep))
+    sweep = _choose_template(_list_requests(_locate_answers(sweep)))
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     warnings = _check_rows_with_models(benchmarks, found)
     spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, models.kind.REFERENCE, store))
@@ -106,6 +106,15 @@ def _locate_answers(sweep: Sweep) -> Sweep:
         return sweep
     named = {"idk": absolute_path(idk), "idk_fingerprint": idk_answers.fingerprint_answers(idk)}
     return sweep.model_copy(update={"objective": sweep.objective.model_copy(update=named)})
+
+
+def _choose_template(sweep: Sweep) -> Sweep:
+    """Return the sweep of own rows with the template of the target model's tokenizer, where none is named."""
+    if sweep.benchmark.name != "own" or sweep.benchmark.template != templates.AUTO:
+        return sweep
+    place = sweep.tokenizer or sweep.target or f"{sweep.models}/{kinds.find('own').TARGET}"
+    chosen = {"template": templates.choose_template(place)}
+    return sweep.model_copy(update={"benchmark": sweep.benchmark.model_copy(update=chosen)})
 
 
 def _list_requests(sweep: Sweep) -> Sweep:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
+from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.common.provenance import TEMPLATE_DATE
+from trainables.storage.atomic_files import read_json
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,9 @@ class Template:
     answer_end: str = ""
 
 
-CHAT = "chat"
+CHAT, PLAIN = "chat", "plain"
+AUTO = "auto"
+"""In a sweep: what `choose_template` finds."""
 DATE = datetime.fromisoformat(TEMPLATE_DATE)
 SYSTEM = "You are a helpful assistant."
 
@@ -41,7 +46,7 @@ TEMPLATES: dict[str, Template] = {
         answer_end="<|im_end|>\n",
     ),
     "zephyr": Template(f"<|system|>\n{SYSTEM}</s>\n<|user|>\n", "</s>\n<|assistant|>\n", answer_end="</s>\n"),
-    "plain": Template("Question: ", "\nAnswer:\n"),
+    PLAIN: Template("Question: ", "\nAnswer:\n"),
 }
 """llama3, qwen and zephyr are what the models' own chat templates make of open-unlearning's system prompt and date; the
 start token is the tokenizer's to add. `plain` is for any model: its line feed stands between tokens, where a space
@@ -66,3 +71,20 @@ def check_template(name: str) -> None:
     """Raise InputError naming the closest if `name` is neither a template nor the tokenizer's own."""
     if name not in (*TEMPLATES, CHAT):
         raise InputError(f"benchmark.template: unknown template '{name}'; {closest(name, (*TEMPLATES, CHAT))}")
+
+
+def choose_template(place: str) -> str:
+    """Return CHAT if a tokenizer has a chat template, else PLAIN; CHAT of a hub id that is not in the cache."""
+    names = ("chat_template.jinja", "tokenizer_config.json")
+    if typed_paths.is_folder(place) or not typed_paths.is_hub_id(place):
+        files = [typed_paths.expand(place) / name for name in names]
+    else:
+        from huggingface_hub import try_to_load_from_cache
+
+        cached = (try_to_load_from_cache(place, name) for name in names)
+        files = [Path(file) for file in cached if isinstance(file, str)]
+        if not files:
+            return CHAT
+    has_file = any(file.suffix == ".jinja" and typed_paths.is_file(file) for file in files)
+    settings = [read_json(file) or {} for file in files if file.suffix == ".json"]
+    return CHAT if has_file or any(one.get("chat_template") for one in settings) else PLAIN

@@ -1,4 +1,4 @@
-"""Asks a model for what rows tell, as people do: by its own chat template, for a fact to forget in several ways."""
+"""Asks a model for what rows tell, as people do: for a fact to forget in several ways."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainables.benchmarks.own.facts import find_fact, list_words, names_fact
+from trainables.benchmarks.own.facts import find_fact, list_words
 from trainables.benchmarks.own.row_files import Row
-from trainables.common.errors import InputError
-from trainables.data.conversations import Encoder, Question, list_turns, make_encoder
-from trainables.data.templates import CHAT
+from trainables.data.conversations import Encoder, Question, list_turns
 
-TEMPLATE = "plain"
-"""The template of rows whose user chose none."""
 IN_ONE_WORD, BEGINNING = "Answer in one word: ", "The answer is"
 LEAST_TOKENS, MOST_TOKENS = 64, 200
 Way = tuple[Question, str]
@@ -27,8 +23,10 @@ def list_ways(row: Row) -> list[Way]:
     That begins with what stands before the fact in its sentence, or with BEGINNING where that is no two words.
     """
     *before, (role, text) = list_turns(row.asked)
-    start = min((at for one in row.fact if (at := row.answer.casefold().find(one.casefold())) >= 0), default=0)
-    start = start if row.fact else find_fact(text, row.answer)[0]
+    start = find_fact(text, row.answer)[0]
+    if row.fact:
+        found = (re.search(f"(?<![A-Za-z0-9]){re.escape(one)}", row.answer, re.IGNORECASE) for one in row.fact)
+        start = min((one.start() for one in found if one), default=0)
     beginning = re.split(r"(?<=[.!?])\s", row.answer[:start])[-1].strip()
     again = [*row.paraphrases, IN_ONE_WORD + text]
     return [
@@ -36,21 +34,6 @@ def list_ways(row: Row) -> list[Way]:
         *(((*before, (role, words)) if before else words, "") for words in again),
         (row.asked, beginning if len(list_words(beginning)) > 1 else BEGINNING),
     ]
-
-
-def says(row: Row, text: str) -> bool:
-    """Return whether a text names a row's fact."""
-    start, end = find_fact(list_turns(row.asked)[-1][1], row.answer)
-    return names_fact(text, row.fact or [row.answer[start:end]])
-
-
-def choose_encoder(encoder: Encoder, template: str) -> Encoder:
-    """Return how people ask: by the tokenizer's chat template if it has one, unless another one was chosen."""
-    try:
-        found = make_encoder(CHAT, encoder.tokenizer) if template == TEMPLATE else encoder
-        return found if found.layout else encoder
-    except InputError:  # no chat template, or one that does not take a question
-        return encoder
 
 
 def limit_tokens(answer_tokens: int) -> int:

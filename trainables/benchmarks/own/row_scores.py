@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.own import asked, kept
+from trainables.benchmarks.own.facts import names_fact
 from trainables.benchmarks.own.row_files import Row, is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
 from trainables.common.fingerprints import hash_json
@@ -63,7 +64,7 @@ def score_sets(network: Any, encoder: Encoder, benchmark: Benchmark, *, token_bu
     for item, one, row in zip(items, scores, rows, strict=True):
         if item.task != HOLDOUT:
             (texts if item.row.is_text else questions).append((item, one.hits, row))
-    _ask_questions(network, asked.choose_encoder(encoder, benchmark.template), questions, token_budget)
+    _ask_questions(network, encoder, questions, token_budget)
     _continue_texts(network, encoder.tokenizer, texts, token_budget)
     records = [{name: value for name, value in row.items() if name not in NOT_KEPT} for row in rows]
     measures.score_rows(benchmark, rows, records)
@@ -76,7 +77,10 @@ def score_sets(network: Any, encoder: Encoder, benchmark: Benchmark, *, token_bu
 def cut_rows(encoder: Encoder, name: str, rows: Sequence[Row], limit: int | None) -> list[Item]:
     """Return at most `limit` items of a set: evenly spaced rows are cut into items, and evenly spaced items kept."""
     most = limit or ROW_LIMIT
-    cut = [item for k in evenly_spaced(len(rows), most) for item in _cut_row(encoder, name, k, rows[k])]
+    cut = []
+    for k in evenly_spaced(len(rows), most):
+        blocks = encode_row(encoder, rows[k], f"{name}: row {k + 1} of this set", sys.maxsize, LABEL_TOKENS)
+        cut += [Item(name, 0, k, block, rows[k], example) for block, example in enumerate(blocks)]
     return [replace(cut[k], index=index) for index, k in enumerate(evenly_spaced(len(cut), most))]
 
 
@@ -85,14 +89,12 @@ def evenly_spaced(count: int, most: int) -> list[int]:
     return list(range(count)) if count <= most else [k * count // most for k in range(most)]
 
 
-def _cut_row(encoder: Encoder, name: str, number: int, row: Row) -> Iterator[Item]:
-    where = f"{name}: row {number + 1} of this set"
-    if row.question is None:
-        for count, block in enumerate(text_blocks.split_text(encoder.tokenizer, row.answer, LABEL_TOKENS, where)):
-            yield Item(name, 0, number, count, row, block)
-        return
-    (whole,) = encoder.encode([(row.asked, row.answer)], max_length=sys.maxsize, names=[where])
-    yield Item(name, 0, number, 0, row, whole.cut(row.labels or LABEL_TOKENS))
+def encode_row(encoder: Encoder, row: Row, where: str, length: int, labels: int) -> list[Example]:
+    """Return a question's first `length` tokens with at most `labels` labels, or the blocks of a text of `labels`."""
+    if row.is_text:
+        return text_blocks.split_text(encoder.tokenizer, row.answer, labels, where)
+    (whole,) = encoder.encode([(row.asked, row.answer)], max_length=length, names=[where])
+    return [whole.cut(row.labels or labels)]
 
 
 def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str, Any]:
@@ -127,7 +129,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
         scored += [(example, hits)] + [(example, ())] * (len(chosen) - 1)
     texts = asked.generate(network, encoder, ways, limits, scored, token_budget)
     for (item, row), text in zip(rows, texts, strict=True):
-        said = float(asked.says(item.row, text))
+        said = float(names_fact(text, item.row.aliases))
         if "said" not in row:  # the question itself
             row |= {"answer": encoder.strip_end(item.row.answer), "generation": text, "said": said}
         if is_to_forget(item.task):
