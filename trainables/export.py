@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,6 @@ def main(
     trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, as in the report's column Trial.")],
     output: Annotated[Path | None, typer.Option(help="Folder to write; with --push: STORAGE/exports/ID.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-    precision: Annotated[
-        Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="Of the weights; none: that of the model before.")
-    ] = None,
     push: Annotated[
         str | None, typer.Option(metavar="ORG/NAME", help="Upload the folder to the Hugging Face hub, private.")
     ] = None,
@@ -43,7 +40,7 @@ def main(
     if output is None and atomic_files.read_json(folder / model_folder.FACTS):
         print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
     else:
-        facts = model_folder.export(trial_id, store, folder, shares=read_shares(trial_id, store), precision=precision)
+        facts = model_folder.export(trial_id, store, folder, shares=read_shares(trial_id, store))
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
         print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")
     if repository:
