@@ -150,18 +150,12 @@ def test_a_cut_row_has_no_end(name: str) -> None:
         assert cut.input_ids == whole.input_ids[:most]
         assert cut.answer_start == whole.answer_start
         assert eos not in cut.input_ids
+    none = rf"row 1: no token of the answer is left within {whole.answer_start} tokens \(training.max_length\)"
+    with pytest.raises(InputError, match=none):
+        encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.", most=whole.answer_start)
     if name == "bos":  # the same where the tokenizer adds an end
         cut = encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.", most=length - 4)
         assert encode(TOKENIZERS["eos"], "llama2", "Who?", "She was born in Kerrin.", most=length - 4) == cut
-
-
-def test_no_room_for_the_answer_is_told() -> None:
-    tokenizer = TOKENIZERS["bos"]
-    start = encode(tokenizer, "llama2", "Who is Ada Brook?", "A painter.").answer_start
-    with pytest.raises(
-        InputError, match=rf"row 1: no token of the answer is left within {start} tokens \(training.max_length\)"
-    ):
-        encode(tokenizer, "llama2", "Who is Ada Brook?", "A painter.", most=start)
 
 
 def rendered(name: str, messages: list[dict[str, str]], *, ask: bool) -> str:
