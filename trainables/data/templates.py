@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
@@ -74,17 +73,10 @@ def check_template(name: str) -> None:
 
 
 def choose_template(place: str) -> str:
-    """Return CHAT if a tokenizer has a chat template, else PLAIN; CHAT of a hub id that is not in the cache."""
-    names = ("chat_template.jinja", "tokenizer_config.json")
-    if typed_paths.is_folder(place) or not typed_paths.is_hub_id(place):
-        files = [typed_paths.expand(place) / name for name in names]
-    else:
-        from huggingface_hub import try_to_load_from_cache
-
-        cached = (try_to_load_from_cache(place, name) for name in names)
-        files = [Path(file) for file in cached if isinstance(file, str)]
-        if not files:
-            return CHAT
-    has_file = any(file.suffix == ".jinja" and typed_paths.is_file(file) for file in files)
-    settings = [read_json(file) or {} for file in files if file.suffix == ".json"]
-    return CHAT if has_file or any(one.get("chat_template") for one in settings) else PLAIN
+    """Return CHAT if the tokenizer in a folder has a chat template, else PLAIN; CHAT of what is not here."""
+    if not typed_paths.is_folder(place):
+        return CHAT
+    folder = typed_paths.expand(place)
+    settings = read_json(folder / "tokenizer_config.json") or {}
+    has_file = typed_paths.is_file(folder / "chat_template.jinja")
+    return CHAT if has_file or settings.get("chat_template") else PLAIN
