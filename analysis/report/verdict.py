@@ -16,6 +16,7 @@ from analysis.stats.rectifier_comparison import OWN, Comparison
 from analysis.stats.significance import LEAST, LEVEL, count_least_seeds
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import HALVES
+from trainables.benchmarks import selection
 
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 MOST_ROWS = 24
@@ -124,7 +125,7 @@ def describe_attacks(points: pd.DataFrame) -> list[str]:
 
 def list_notes(results: Results) -> list[str]:
     """Return what a reader must know before believing the verdict, a sentence each."""
-    runs, chosen, rule, name = results.runs, results.chosen, results.rule, results.goals.retention.short
+    runs, chosen, rule = results.runs, results.chosen, results.rule
     notes = [*_judge_chosen(results)] if len(chosen) else []
     if set(chosen["n"]) == {1}:
         notes.append("Every number is one seed: a difference of any size may be chance.")
@@ -140,9 +141,9 @@ def list_notes(results: Results) -> list[str]:
         elif rule.halves and not model["halves"]:
             notes.append(f"{evaluation} has no {HALVES}.")
     for split, rows in chosen.loc[chosen["bar"].isna()].groupby("benchmark.split"):
-        if rule.rule == "utility_floor":
-            known = "0" if rows["choice.original"].iloc[0] == 0 else "not known"
-            notes.append(f"{split}: the original model's {name} is {known}, so the highest {name} was chosen.")
+        original = rows["choice.original"].iloc[0]
+        if why := selection.explain_fallback(None if pd.isna(original) else original, rule):
+            notes.append(f"{split}: {why}.")
     return notes
 
 
