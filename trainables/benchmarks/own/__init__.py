@@ -4,7 +4,7 @@ Training: a text is cut into blocks of at most `training.max_length` tokens; a q
 `benchmark.template`. Evaluation: at most 300 rows of each set, evenly spaced (`benchmark.limit`), 512 tokens of each.
 Of each set (`forget`, `paraphrase`, `retain`, `other`, `request_01`, ...) the mean over its rows of:
 
-- `{set}_said`: whether the model's answer (asked) names the row's fact (facts); of a block its
+- `{set}_said`: whether the model's answer names the row's fact (facts); of a block its
   extraction strength, for nobody asks for a text. `forget_said_any`: asked in any of several ways;
 - `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced, without the end token;
 - `{set}_rouge`: ROUGE-L recall of greedy generation, three times the answer's tokens or more; of a block its second
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
 from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
-from trainables.benchmarks.own import asked, kept, row_files, row_scores
+from trainables.benchmarks.own import kept, row_files, row_scores
 from trainables.benchmarks.own.kept import TARGET
 from trainables.benchmarks.own.model_answers import ANSWERS, use_own_words
 from trainables.common import fingerprints, typed_paths
@@ -160,7 +160,7 @@ class OwnBenchmark(base.BenchmarkBase):
             if rows and name != row_scores.HOLDOUT:
                 longest = max(len(row.answer.encode()) for row in rows) // BYTES_PER_TOKEN
                 ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_to_forget(name) else 1
-                generated += items * asked.limit_tokens(longest) * ways
+                generated += items * row_scores.limit_tokens(longest) * ways
         return EvaluationSize(read, generated)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,19 +15,21 @@ import numpy as np
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT
-from trainables.benchmarks.own import asked, kept
-from trainables.benchmarks.own.facts import names_fact
+from trainables.benchmarks.own import kept
+from trainables.benchmarks.own.facts import find_fact, list_words, names_fact
 from trainables.benchmarks.own.row_files import Row, is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import CACHED_PER_PASS, Benchmark
 from trainables.data import text_blocks
-from trainables.data.conversations import Encoder
+from trainables.data.conversations import Encoder, Question, list_turns
 
 ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
 LABEL_TOKENS = 512
+IN_ONE_WORD, BEGINNING = "Answer in one word: ", "The answer is"
+LEAST_TOKENS, MOST_TOKENS = 64, 200
 NOT_KEPT = ("losses", "hits", "answer", "generation")
 """What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
 SETS = ("forget", "paraphrase", "retain", "other")
@@ -116,24 +120,52 @@ def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str,
     }
 
 
+def list_ways(row: Row) -> list[tuple[Question, str]]:
+    """Return the ways to ask for a row's fact, and what the answer to each begins with.
+
+    By its question, its paraphrases, for one word, and to go on with an answer, which begins with what stands before
+    the fact in its sentence, or with BEGINNING where that is no two words.
+    """
+    *before, (role, text) = list_turns(row.asked)
+    start = find_fact(text, row.answer)[0]
+    if row.fact:
+        found = (re.search(f"(?<![A-Za-z0-9]){re.escape(one)}", row.answer, re.IGNORECASE) for one in row.fact)
+        start = min((one.start() for one in found if one), default=0)
+    beginning = re.split(r"(?<=[.!?])\s", row.answer[:start])[-1].strip()
+    again = [*row.paraphrases, IN_ONE_WORD + text]
+    return [
+        (row.asked, ""),
+        *(((*before, (role, words)) if before else words, "") for words in again),
+        (row.asked, beginning if len(list_words(beginning)) > 1 else BEGINNING),
+    ]
+
+
+def limit_tokens(answer_tokens: int) -> int:
+    """Return the most tokens of what a model says: three times the answer's, up to the next power of two."""
+    return min(max(LEAST_TOKENS, 2 ** (3 * answer_tokens - 1).bit_length()), MOST_TOKENS)
+
+
 def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], token_budget: int) -> None:
     """Write into each row what the model says to its question, and whether it names the fact, however it is asked."""
-    ways, rows, limits, scored = [], [], [], []
+    from trainables.inference import greedy_answers
+
+    by_limit: dict[int, list[Any]] = defaultdict(list)
     for item, hits, row in questions:
         example = item.example
-        chosen = asked.list_ways(item.row)[: None if is_to_forget(item.task) else 1]
-        ways += chosen
-        rows += [(item, row)] * len(chosen)
-        limit = item.row.labels or asked.limit_tokens(example.answer_tokens - example.lead - example.ending)
-        limits += [limit] * len(chosen)
-        scored += [(example, hits)] + [(example, ())] * (len(chosen) - 1)
-    texts = asked.generate(network, encoder, ways, limits, scored, token_budget)
-    for (item, row), text in zip(rows, texts, strict=True):
-        said = float(names_fact(text, item.row.aliases))
-        if "said" not in row:  # the question itself
-            row |= {"answer": encoder.strip_end(item.row.answer), "generation": text, "said": said}
-        if is_to_forget(item.task):
-            row["said_any"] = max(said, row.get("said_any", 0.0))
+        limit = item.row.labels or limit_tokens(example.answer_tokens - example.lead - example.ending)
+        for way, (question, beginning) in enumerate(list_ways(item.row)[: None if is_to_forget(item.task) else 1]):
+            (prompt,) = replace(encoder, prefix=beginning).encode_prompts([question])
+            by_limit[limit].append((item, row, prompt, (example, () if way else hits)))
+    for limit, group in sorted(by_limit.items()):
+        items, rows, prompts, scored = zip(*group, strict=True)
+        settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": limit, "ends": encoder.ends}
+        texts = greedy_answers.generate(network, encoder.tokenizer, prompts, scored=scored, **settings)
+        for item, row, text in zip(items, rows, map(encoder.strip_lead, texts), strict=True):
+            said = float(names_fact(text, item.row.aliases))
+            if "said" not in row:  # the question itself
+                row |= {"answer": encoder.strip_end(item.row.answer), "generation": text, "said": said}
+            if is_to_forget(item.task):
+                row["said_any"] = max(said, row.get("said_any", 0.0))
 
 
 def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
