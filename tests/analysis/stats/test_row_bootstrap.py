@@ -54,10 +54,10 @@ def test_parts_of_the_other_benchmarks_give_their_utility() -> None:
     assert row_bootstrap.harmonic_utility(muse) == 25.0
     asked = [{"task": f"mmlu_{n}", "correct": n > 1} for n in range(4)] + [{"task": "wmdp_bio", "correct": True}]
     assert row_bootstrap.harmonic_utility(benchmarks.find("wmdp").utility_parts(Benchmark(name="wmdp"), asked)) == 0.5
-    names = benchmarks.find("own").UTILITY_COLUMNS
-    own = [dict(zip(names, values, strict=True)) | {"task": "retain"} for values in ((1, 1, 1, 0.5), (0, 1, 1, 0.5))]
+    shares = (("retain", 1.0), ("retain", 0.5), ("retain", None), ("other", 1.0))
+    own = [{"task": task, "kept": kept} for task, kept in shares]
     parts = benchmarks.find("own").utility_parts(Benchmark(name="own"), own)
-    assert row_bootstrap.harmonic_utility(parts) == pytest.approx(4 / (1 / 0.5 + 1 + 1 + 1 / 0.5))
+    assert row_bootstrap.harmonic_utility(parts) == pytest.approx(2 / (1 / 0.75 + 1 / 1.0))
     assert benchmarks.find("own").utility_parts(Benchmark(name="own", tasks=("mmlu",)), own) == []
 
 

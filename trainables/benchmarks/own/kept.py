@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from trainables.benchmarks import metrics
 from trainables.benchmarks.base import Metrics, Records
 
@@ -40,16 +38,6 @@ def mark_kept(records: Records, target: Mapping[str, Any]) -> None:
                 row["kept"] = row["said"] if said else None
             else:
                 row["kept"] = min(1.0, row["exact_memorisation"] / memorised) if memorised >= LEAST else None
-
-
-def count_kept(records: Records) -> Metrics:
-    """Return of each set the mean of what is kept of a row, and of how many rows something can be."""
-    found: Metrics = {}
-    for task in KEPT_SETS:
-        values = [row["kept"] for row in records if row["task"] == task and row.get("kept") is not None]
-        if values:
-            found |= {f"{task}_kept": float(np.mean(values)), f"{task}_known": len(values)}
-    return found
 
 
 def measure_utility(found: Metrics, target: Mapping[str, Any] | None, tasks: Sequence[str]) -> float | None:

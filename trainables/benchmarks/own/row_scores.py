@@ -15,7 +15,6 @@ import numpy as np
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT
-from trainables.benchmarks.own import kept
 from trainables.benchmarks.own.facts import find_fact, list_words, names_fact
 from trainables.benchmarks.own.row_files import Row, is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
@@ -205,11 +204,11 @@ def aggregate(benchmark: Benchmark, records: Records) -> Metrics:
     by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT)}
     found = measures.aggregate(benchmark, records)
     found |= {f"{name}_rows": len(rows) for name, rows in by_set.items() if rows}
-    for name, number in itertools.product(sets, ("said", "said_any")):
+    for name, number in itertools.product(sets, ("said", "said_any", "kept")):
         values = [row[number] for row in by_set[name] if row.get(number) is not None]
         if values:
             found[f"{name}_{number}"] = float(np.mean(values))
-    found |= kept.count_kept(records)
+            found |= {f"{name}_known": len(values)} if number == "kept" else {}
     if by_set[HOLDOUT]:
         forget, holdout = by_set["forget"], by_set[HOLDOUT]
         found["membership_loss_auc"] = metrics.auc([r["loss"] for r in forget], [r["loss"] for r in holdout])
