@@ -29,7 +29,7 @@ SWEEP = Sweep(
         PublishedSetting(method="gd", gamma=0.05, tau=None),
         PublishedSetting(method="simnpo_gd", gamma=0.5, tau=None),
     ),
-    benchmark=Benchmark(name="own", data="own", split="own", template="plain"),
+    benchmark=Benchmark(name="own", data="own", split="own", template="auto"),
     searched=("training.lr",),
     objective=Objective(kl_reduction="labels"),
     training=Training(lr=2e-6, epochs=40, max_steps=40, batch_size=8, eval_every=5),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from trainables.common import cli, typed_paths
+from trainables.common.errors import InputError
 from trainables.storage.opening import open_storage
 
 
@@ -32,6 +33,8 @@ def main(
         place = store.root / "exports" / model
         place = place if place.is_dir() else fetch_weights(model, store)
     chat: Any = pipeline("text-generation", str(place), model_kwargs={"use_safetensors": True})
+    if not chat.tokenizer.chat_template:
+        raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
     for question in ask or map(str.strip, sys.stdin):
         turns = [{"role": "user", "content": question}]
         (said,) = chat(turns, do_sample=False, max_new_tokens=200, return_full_text=False)

@@ -35,7 +35,7 @@ def main(
     benchmark: Annotated[str, ask(help="Benchmark.")] = "tofu",
     data: Annotated[str | None, ask(help="Data folder or hub id; none: the published rows.")] = None,
     dialect: Annotated[str, ask(help="paper or open-unlearning.")] = "paper",
-    template: Annotated[str | None, ask(help="Prompt template; none: llama2, of own plain.")] = None,
+    template: Annotated[str | None, ask(help="Prompt template; none: llama2, of own chat or plain.")] = None,
     source: Annotated[
         list[str] | None,
         ask(help="Another part of the data, PART=PLACE (WMDP: mmlu, wmdp; own: forget, retain, eval, TASK)."),
@@ -64,7 +64,7 @@ def main(
     fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
     fields["measures"] = tuple(filter(None, measures.split(",")))
     fields |= {name: value for name, value in (("data", data), ("split", split), ("template", template)) if value}
-    asked = _read_benchmark(fields)
+    asked = _read_benchmark(fields, model)
     subject = _check_model(Model(path=model, attention=attention), asked)
     reference = evaluation.read_reference(retain_evaluation, asked) if retain_evaluation else None
     for field, file in (("--output", output), ("--rows", rows_file)):
@@ -95,10 +95,10 @@ def main(
     return 0
 
 
-def _read_benchmark(fields: dict[str, Any]) -> Benchmark:
+def _read_benchmark(fields: dict[str, Any], model: str) -> Benchmark:
     """Return the rows and measures that were asked for, with their fingerprint. Raises InputError."""
     if fields["name"] == "own":
-        fields = {"split": own.SPLIT, "template": own.TEMPLATE} | fields
+        fields = {"split": own.SPLIT, "template": templates.choose_template(model)} | fields
     elif "split" not in fields:
         raise InputError(f"--split: name the forget split of {fields['name']} (of tofu: forget01, forget05, forget10)")
     asked = Benchmark.model_validate(fields)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -20,9 +22,6 @@ def main(
     trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, as in the report's column Trial.")],
     output: Annotated[Path | None, typer.Option(help="Folder to write; with --push: STORAGE/exports/ID.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-    precision: Annotated[
-        Literal["fp32", "bf16", "fp16"] | None, typer.Option(help="Of the weights; none: that of the model before.")
-    ] = None,
     push: Annotated[
         str | None, typer.Option(metavar="ORG/NAME", help="Upload the folder to the Hugging Face hub, private.")
     ] = None,
@@ -33,22 +32,51 @@ def main(
     """
     if output is None and push is None:
         raise InputError("--output: give a new folder, or --push ORG/NAME")
-    from trainables.trial.export import hub_upload, model_folder
+    from trainables.trial.export import model_folder
 
     store = open_storage(location, writable=False)
     folder = typed_paths.expand(str(output)).absolute() if output else store.root / "exports" / trial_id
     model_folder.load_result(trial_id, store)
-    repository = hub_upload.open_repository(push) if push else None
+    repository = open_repository(push) if push else None
     cli.silence_libraries()
     if output is None and atomic_files.read_json(folder / model_folder.FACTS):
         print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
     else:
-        facts = model_folder.export(trial_id, store, folder, shares=read_shares(trial_id, store), precision=precision)
+        facts = model_folder.export(trial_id, store, folder, shares=read_shares(trial_id, store))
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
         print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")
     if repository:
-        print(f"uploaded: {hub_upload.upload(folder, repository)}, private")
+        from huggingface_hub import HfApi
+
+        again = f"the model is in '{folder}'; to try again: hf upload {repository} '{folder}'"
+        with _hub_errors(repository, again):
+            address = HfApi().upload_folder(repo_id=repository, folder_path=folder).repo_url
+        print(f"uploaded: {address}, private")
     return 0
+
+
+def open_repository(name: str) -> str:
+    """Make a private repository unless it is there; return its id. Raises InputError if it is public."""
+    from huggingface_hub import HfApi
+
+    with _hub_errors(name, "it needs a token that may write: set HF_TOKEN, or log in with 'hf auth login'"):
+        repository = HfApi().create_repo(name, private=True, exist_ok=True).repo_id
+        private = HfApi().model_info(repository).private
+    if not private:
+        raise InputError(f"--push: {name} is there and is public; give another name")
+    return repository
+
+
+@contextmanager
+def _hub_errors(name: str, then: str) -> Iterator[None]:
+    """Turn what the hub answers, or that it does not, into one line that ends with what to do."""
+    import httpx2
+
+    try:
+        yield
+    except (httpx2.HTTPError, OSError, RuntimeError, ValueError) as error:  # hf_xet's are RuntimeErrors
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"--push: {name}: {said}; {then}") from error
 
 
 if __name__ == "__main__":

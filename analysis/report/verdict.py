@@ -15,7 +15,8 @@ from analysis.number_format import DASH, format_number
 from analysis.stats.rectifier_comparison import Comparison
 from analysis.stats.significance import LEAST, LEVEL, count_least_seeds
 from analysis.stats.sweep_results import Results
-from analysis.tables.detail_tables import HALVES, has_task_vectors
+from analysis.tables.detail_tables import HALVES
+from trainables.benchmarks import selection
 
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 MOST_ROWS = 24
@@ -64,17 +65,15 @@ def tabulate_differences(comparison: Comparison) -> pd.DataFrame:
 
 
 def write_verdict(comparison: Comparison) -> str:
-    """Return the answer in one sentence: on rectifiers, or of a sweep of task vectors alone on each of these."""
+    """Return the answer in one sentence."""
     results = comparison.results
     if collapsed := _explain_collapse(results):
         return collapsed
     if results.chosen.empty:
         return "No verdict: no trial has finished with a result, so nothing can be said yet."
     found = list_differences(comparison).dropna(subset=["difference"])
-    if found.empty and has_task_vectors(results.runs):
-        return _describe_task_vectors(results)
     if found.empty:
-        return "No verdict on GRU: no method has finished both with and without it."
+        return "No verdict on rectifiers: no method has finished both with and without one."
     known = found.loc[found["sign"].notna()]
     counted, how, texts = (found, "", []) if known.empty else (known, "clearly ", [])
     for goal in comparison.ranked:
@@ -94,16 +93,6 @@ def write_verdict(comparison: Comparison) -> str:
         )
     few = f", too few for a test, which takes {LEAST}" if max(known["n"]) < LEAST else ""
     return f"{start} ({seeds} each{few})."
-
-
-def _describe_task_vectors(results: Results) -> str:
-    """Return the goals of each task vector at its chosen strength."""
-    rows = results.chosen.loc[results.chosen["strength"].notna()].to_dict("records")
-    texts = []
-    for row in rows:
-        goals = (f"{goal.short} {format_number(row[goal.metric], goal.digits)}" for goal in results.goals.compared)
-        texts.append(f"{describe_method(row['method'], 'none')} on {row['benchmark.split']} {', '.join(goals)}")
-    return f"At its chosen strength: {'; '.join(texts)}."
 
 
 def _explain_collapse(results: Results) -> str:
@@ -136,7 +125,7 @@ def describe_attacks(points: pd.DataFrame) -> list[str]:
 
 def list_notes(results: Results) -> list[str]:
     """Return what a reader must know before believing the verdict, a sentence each."""
-    runs, chosen, rule, name = results.runs, results.chosen, results.rule, results.goals.retention.short
+    runs, chosen, rule = results.runs, results.chosen, results.rule
     notes = [*_judge_chosen(results)] if len(chosen) else []
     if set(chosen["n"]) == {1}:
         notes.append("Every number is one seed: a difference of any size may be chance.")
@@ -152,9 +141,9 @@ def list_notes(results: Results) -> list[str]:
         elif rule.halves and not model["halves"]:
             notes.append(f"{evaluation} has no {HALVES}.")
     for split, rows in chosen.loc[chosen["bar"].isna()].groupby("benchmark.split"):
-        if rule.rule == "utility_floor":
-            known = "0" if rows["choice.original"].iloc[0] == 0 else "not known"
-            notes.append(f"{split}: the original model's {name} is {known}, so the highest {name} was chosen.")
+        original = rows["choice.original"].iloc[0]
+        if why := selection.explain_fallback(None if pd.isna(original) else original, rule):
+            notes.append(f"{split}: {why}.")
     return notes
 
 

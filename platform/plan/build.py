@@ -17,10 +17,12 @@ from trainables.benchmarks import model_checks, own
 from trainables.benchmarks.own import row_files
 from trainables.common.errors import InputError, closest
 from trainables.common.fingerprints import hash_json
+from trainables.common.typed_paths import is_folder
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
 from trainables.config.trial import FOLLOWS, Trial, drop_planning_resources, hashed_part
 from trainables.data import idk_answers, templates
+from trainables.data.hub_folders import HubRequirement, find_folder, is_here
 from trainables.methods import custom, method_constants
 from trainables.robustness import attacks
 from trainables.storage.folder_storage import Storage
@@ -63,7 +65,7 @@ def make_plan(
     """Resolve a sweep. Raises InputError with every problem found."""
     if strategy not in STRATEGIES:
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, STRATEGIES)}")
-    sweep = _list_requests(_locate_answers(sweep))
+    sweep = _choose_template(_list_requests(_locate_answers(sweep)), store)
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     warnings = _check_rows_with_models(benchmarks, found)
     spaces = list_spaces(sweep, strategy, benchmarks, _models_of(found, models.kind.REFERENCE, store))
@@ -106,6 +108,18 @@ def _locate_answers(sweep: Sweep) -> Sweep:
         return sweep
     named = {"idk": absolute_path(idk), "idk_fingerprint": idk_answers.fingerprint_answers(idk)}
     return sweep.model_copy(update={"objective": sweep.objective.model_copy(update=named)})
+
+
+def _choose_template(sweep: Sweep, store: Storage) -> Sweep:
+    """Return the sweep of own rows with the template of the target model's tokenizer, where none is named."""
+    if sweep.benchmark.name != "own" or sweep.benchmark.template != templates.AUTO:
+        return sweep
+    place = sweep.tokenizer or sweep.target or f"{sweep.models}/{kinds.find('own').TARGET}"
+    wanted = HubRequirement("tokenizers" if sweep.tokenizer else "models", place)
+    if not is_folder(place) and is_here(wanted, store):  # fetched by an earlier start
+        place = str(find_folder(wanted, store))
+    chosen = {"template": templates.choose_template(place)}
+    return sweep.model_copy(update={"benchmark": sweep.benchmark.model_copy(update=chosen)})
 
 
 def _list_requests(sweep: Sweep) -> Sweep:

@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from platform.state.trial_outcomes import SweepState
 from trainables.common.cli import escape_controls
 from trainables.common.redaction import redact
 from trainables.common.wording import format_duration
@@ -44,12 +43,6 @@ class Counts:
     evaluations: list[float] = field(default_factory=list)
     """Seconds of their evaluations."""
     label: Callable[[Trial], str] = Trial.label
-
-    @classmethod
-    def from_state(cls, state: SweepState, total: int, slots: int) -> Counts:
-        """Return the counts of a start that runs `total` trials: what earlier starts did counts."""
-        done, failed = len(state.done), len(state.failed)
-        return cls(state.plan.name, total + done, slots, done - failed, failed, label=state.plan.label)
 
     @property
     def left(self) -> int:

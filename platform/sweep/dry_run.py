@@ -35,6 +35,8 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
     requests = {one: at.places["forget"] for one, at in plan.benchmarks.items() if row_files.is_request(one)}
     if requests:
         yield f"requests: {', '.join(f'{split} {Path(file).name}' for split, file in requests.items())}"
+    if plan.sweep.benchmark.name == "own":
+        yield f"prompt template: {plan.sweep.benchmark.template}"
     each = f"{resources.cpus} CPU, {resources.gpus:g} GPU"
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
     yield f"each trial: {many}, {resources.precision}{_describe_steps(plan)}"

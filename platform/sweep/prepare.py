@@ -18,6 +18,7 @@ from platform.state.trial_outcomes import SweepState, read_targets, target_utili
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.base import ITSELF
+from trainables.benchmarks.own import kept
 from trainables.benchmarks.own.row_files import has_answers
 from trainables.common.errors import last_line
 from trainables.common.wording import format_duration
@@ -124,8 +125,7 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
         if utility == 0 and (why := selection.explain_fallback(utility, plan.sweep.selection)):
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
     for found in read_targets(plan, store).values():
-        weak = benchmarks.find(plan.sweep.benchmark.name).warn_about_target(found.get("metrics") or {})
-        for advice in filter(None, [*weak, found.get("advice")]):
+        for advice in filter(None, [*kept.explain_left_out(found), found.get("advice")]):
             print_line(f"warning: target: {advice}")
 
 

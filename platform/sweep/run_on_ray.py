@@ -80,7 +80,8 @@ def tune_trials(
     plan, resources = state.plan, state.plan.sweep.resources
     search, total = make_searcher(state, store, stopper, placement, keep)
     screen = Screen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
-    counts = Counts.from_state(state, total, placement.slots)
+    done, failed = len(state.done), len(state.failed)  # of earlier starts, too
+    counts = Counts(plan.name, total + done, placement.slots, done - failed, failed, label=plan.label)
     keeper = Keeper(plan, store, keep)
     reporter = TrialCallback(counts, store, mirror, stopper, keeper, screen)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"

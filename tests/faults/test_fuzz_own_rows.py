@@ -1,4 +1,4 @@
-"""Whatever stands in a person's files of rows: they are refused in one line when they are planned, or can be learnt.
+"""Whatever stands in a person's files of rows: a plan refuses them in one line that quotes none, or they can be learnt.
 
 `make test-faults SEED=N ROUNDS=M` takes other seeds and so many; a problem is told with its seed.
 """
@@ -22,8 +22,10 @@ from trainables.config.settings import Benchmark
 
 FIRST = int(os.environ.get("SEED") or 0)
 TEXTS = ("Where is it?", "", "   ", "\u202e", "🦙" * 40, "a" * 20_000, "\x00", "\x1b[2J", "\ud800", "=1+1", "<s> </s>")
-VALUES = (*TEXTS, *TEXTS[:1] * 12, None, 5, 1e308, True, [], ["a"], {"a": 1}, 2**70, float("nan"))
-COLUMNS = ("question", "answer", "text", "set", "paraphrased_question", "paraphrased_answer", "extra", "\ud800")
+VALUES = (*TEXTS, *TEXTS[:1] * 12, None, 5, 1e308, True, [], ["a"], {"a": 1}, 2**70, float("nan"), "A ferry.\ud800")
+VALUES += ([{"role": "user", "content": "A ferry?"}, {"role": "assistant", "content": "A ferry."}],)
+COLUMNS = ("question", "answer", "text", "set", "paraphrased_question", "paraphrased_answer", "prompt", "completion")
+COLUMNS += ("messages", "fact", "paraphrases", "of a ferry", "\ud800")
 SUFFIXES = (*(".jsonl",) * 8, *(".json",) * 4, ".parquet", ".csv", ".csv", ".txt")
 
 
@@ -98,7 +100,9 @@ def test_rows_are_refused_or_learnt(count: int, tmp_path: Path) -> None:
         try:
             benchmark.check_rows(settings)
             benchmark.fingerprint(settings)
-        except InputError:
+        except InputError as error:
+            if "ferry" in str(error):
+                problems.append(f"seed {seed}: {part}, {described}: quoted in {error}")
             continue
         except Exception as error:
             problems.append(f"seed {seed}: {part}, {described}: {error!r:.300}")

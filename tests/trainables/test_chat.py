@@ -45,7 +45,9 @@ def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path) -> None:
         assert (done.exit_code, done.stdout) == (0, expected), name
 
 
-def test_a_model_that_is_not_there_is_told(tmp_path: Path) -> None:
-    done = invoke(chat.main, "abc", "--storage", tmp_path, "--ask", QUESTION)
-    assert done.exit_code == 2
-    assert "the weights of trial abc were not kept" in done.output
+def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
+    folder = tiny.write_model(tmp_path / "mine", layers=1)
+    for name, words in (("abc", "the weights of trial abc were not kept"), (str(folder), "has no chat template")):
+        done = invoke(chat.main, name, "--storage", tmp_path, "--ask", QUESTION)
+        assert done.exit_code == 2
+        assert words in done.output

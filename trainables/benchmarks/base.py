@@ -141,10 +141,6 @@ class BenchmarkBase(ABC):
         """Return why the target model's metrics say that it knew nothing of the rows to forget; None: it may have."""
         return None
 
-    def warn_about_target(self, metrics: Metrics) -> list[str]:
-        """Return what the target model's metrics cannot tell, why, and what to do."""
-        return []
-
     def describe_outcome(self, metrics: Metrics, before: Metrics) -> str:
         """Return what a trial's metrics say beside the target model's, `before`, in words; empty: as its goals."""
         return ""
@@ -234,7 +230,7 @@ def check_reference(
     if kept is None or digest_name not in kept:
         raise InputError(f"{where} is not the output of trainables.evaluate on {benchmark.name}")
     for name in fields:
-        theirs, ours = kept["benchmark"].get(name), getattr(benchmark, name)
+        theirs, ours = kept["benchmark"].get(name), benchmark.model_dump(mode="json")[name]
         if theirs != ours:
             raise InputError(f"{where} was made with {name} '{theirs}', this evaluation has '{ours}'")
     return kept

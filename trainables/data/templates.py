@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from trainables.common import typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.common.provenance import TEMPLATE_DATE
+from trainables.storage.atomic_files import read_json
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,9 @@ class Template:
     answer_end: str = ""
 
 
-CHAT = "chat"
+CHAT, PLAIN = "chat", "plain"
+AUTO = "auto"
+"""In a sweep: what `choose_template` finds."""
 DATE = datetime.fromisoformat(TEMPLATE_DATE)
 SYSTEM = "You are a helpful assistant."
 
@@ -41,7 +45,7 @@ TEMPLATES: dict[str, Template] = {
         answer_end="<|im_end|>\n",
     ),
     "zephyr": Template(f"<|system|>\n{SYSTEM}</s>\n<|user|>\n", "</s>\n<|assistant|>\n", answer_end="</s>\n"),
-    "plain": Template("Question: ", "\nAnswer:\n"),
+    PLAIN: Template("Question: ", "\nAnswer:\n"),
 }
 """llama3, qwen and zephyr are what the models' own chat templates make of open-unlearning's system prompt and date; the
 start token is the tokenizer's to add. `plain` is for any model: its line feed stands between tokens, where a space
@@ -66,3 +70,13 @@ def check_template(name: str) -> None:
     """Raise InputError naming the closest if `name` is neither a template nor the tokenizer's own."""
     if name not in (*TEMPLATES, CHAT):
         raise InputError(f"benchmark.template: unknown template '{name}'; {closest(name, (*TEMPLATES, CHAT))}")
+
+
+def choose_template(place: str) -> str:
+    """Return CHAT if the tokenizer in a folder has a chat template, else PLAIN; CHAT of what is not here."""
+    if not typed_paths.is_folder(place):
+        return CHAT
+    folder = typed_paths.expand(place)
+    settings = read_json(folder / "tokenizer_config.json") or {}
+    has_file = typed_paths.is_file(folder / "chat_template.jinja")
+    return CHAT if has_file or settings.get("chat_template") else PLAIN

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainables import benchmarks
-from trainables.common.errors import TrialStopped
+from trainables.common.errors import InputError, TrialStopped
 from trainables.methods import uwc
 from trainables.training import weights_on_disk
 from trainables.trial.record import Event
@@ -20,6 +20,8 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
     before = weights_on_disk.open_weights(trial.target)
     after = {name: parameter.detach().to("cpu", copy=True) for name, parameter in network.named_parameters()}
     goals = benchmarks.find(trial.benchmark.name).GOALS
+    if unlearned[goals[-1].metric] is None:
+        raise InputError(f"calibration.targets: the trial's {goals[-1].metric} is null, which cannot be searched for")
     measured: dict[float, Metrics] = {1.0: unlearned}
     utility: dict[float, float] = {1.0: float(unlearned[goals[-1].metric])}
 

@@ -53,6 +53,8 @@ def load_retain_evaluation(trial: Trial) -> Any:
     """Return the retain model's evaluation. Raises InputError if the file is another one than was planned."""
     kept = trial.retain_evaluation
     if kept is None:
+        if trial.calibration.targets and benchmarks.find(trial.benchmark.name).REFERENCE == "original":
+            raise InputError("retain_evaluation: not given; calibration needs the target model's, to measure utility")
         return None
     path = Path(kept.path)
     found = (read_json(path) or {}).get("id")

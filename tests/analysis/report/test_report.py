@@ -126,7 +126,7 @@ def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     assert "nothing can be said yet" in pages[0]
     assert "0 of 1 trials finished" in pages[0]
     assert "extraction strength" in pages[0], "the sweep's file says which benchmark"
-    assert "the original model&#39;s MU is 0, so the highest MU was chosen." in pages[1]
+    assert "the target model&#39;s utility is 0, so the highest utility is chosen." in pages[1]
     assert "finished without FQ" in pages[2]
     assert "1 seed on both sides gives no verdict" in pages[2]
 

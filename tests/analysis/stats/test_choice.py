@@ -75,7 +75,7 @@ def test_what_has_no_halves_cannot_be_chosen(tmp_path: Path) -> None:
     lack = "metrics on either half of the evaluation rows"
     assert f"Evaluated trials without {lack}, which the selection rule asks for, are left out: 1." in page
     assert f"news: the original model&#39;s evaluation original-news has no {lack}" in page
-    assert "the original model&#39;s KnowMem-R is not known, so the highest KnowMem-R was chosen" in page
+    assert "the target model&#39;s utility is not known, so the highest utility is chosen" in page
     chosen = pd.read_csv(folder / "tables/chosen.csv").set_index("Method")
     assert chosen.loc["NPO w/ GRU", ["gamma", "n of planned", "Chosen from"]].tolist() == ["0.05", "1 of 1", 2]
 

@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import report
-from analysis.report import verdict
 from analysis.stats.rectifier_comparison import compare
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.markdown_latex import to_latex, to_markdown
@@ -114,10 +113,3 @@ def test_the_report_shows_them(store: Path, tmp_path: Path) -> None:
     page = (tmp_path / "index.html").read_text()
     assert page.count("<img") == len(list(tmp_path.glob("figures/*.svg")))
     assert "<sup>†</sup>" in page
-
-
-def test_a_sweep_of_task_vectors_alone_says_nothing_of_gru(tmp_path: Path) -> None:
-    tru = {"method": "tru", "strength": 12, "fq": -9.0, "mu": 0.82}
-    tv = {"method": "tv", "strength": 10, "fq": -12.0, "mu": 0.75}
-    told = verdict.write_verdict(compare(make_sweep(tmp_path, tru, tv, splits=("forget05",))))
-    assert told == "At its chosen strength: TV on forget05 FQ -12.00, MU 0.750; TRU on forget05 FQ -9.00, MU 0.820."

@@ -14,6 +14,7 @@ from platform.sweep import dry_run
 from tests.support import own_rows, tiny
 from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
+from trainables.config.settings import Calibration
 from trainables.storage.folder_storage import Storage
 from trainables.trial import setup
 
@@ -28,6 +29,28 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plan(store: Storage, target: Path | str, files: dict[str, Path], *more: str, strategy: str = "grid") -> Plan:
     return plan_named("own", store, *own_rows.settings(target, files), *more, strategy=strategy)
+
+
+@pytest.mark.parametrize(
+    ("chats", "typed", "template"),
+    [(True, (), "chat"), (True, ("benchmark.template=plain",), "plain"), (False, (), "plain")],
+)
+def test_a_model_is_trained_and_asked_in_its_chat_template_unless_another_is_named(
+    chats: bool, typed: tuple[str, ...], template: str, files: dict[str, Path], store: Storage, tmp_path: Path
+) -> None:
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = "{% for turn in messages %}[{{ turn['content'] }}]{% endfor %}" if chats else None
+    target = tiny.write_model(tmp_path / "mine", layers=1)
+    tokenizer.save_pretrained(target)
+    state = trial_outcomes.scan(plan(store, target, files, *typed), store)
+    assert {trial.benchmark.template for trial in state.plan.trials} == {template}
+    lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
+    assert f"prompt template: {template}" in lines
+    measured = state.plan.trials[0].model_copy(
+        update={"retain_evaluation": None, "calibration": Calibration(targets=(0.9,))}
+    )
+    with pytest.raises(InputError, match=r"^retain_evaluation: not given; calibration needs the target model's"):
+        setup.load_retain_evaluation(measured)
 
 
 TYPED = "type python -m platform.sweep own --set target=DIR_OR_HUB_ID --set forget=FILE"

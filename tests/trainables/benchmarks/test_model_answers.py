@@ -14,8 +14,6 @@ from tests.support import own_rows, small_sweep, tiny
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.benchmarks.own.row_files import Row
 from trainables.common.errors import InputError
-from trainables.config.settings import Training
-from trainables.config.trial import Trial
 from trainables.data.conversations import make_encoder
 from trainables.storage.folder_storage import Storage
 from trainables.trial.runner import TrialRun
@@ -117,6 +115,17 @@ def test_an_answer_that_was_cut_has_no_end_to_learn(target: Path, files: dict[st
     assert [(row.answer_tokens, row.ending) for row in retain[:2]] == [(4, 1), (64, 0)]
 
 
+def test_answers_that_tell_what_an_earlier_request_forgot_are_not_retained(tmp_path: Path) -> None:
+    made = {"forget": ("Who is it?", "It is Ada."), "request_01": ("Where is it?", "It is in Bergen.")}
+    files = {part: tmp_path / f"{part}.jsonl" for part in (*made, "answers")}
+    for part, (question, answer) in made.items():
+        tiny.write_rows(files[part], [{"question": question, "answer": answer}])
+    said = ("First.", "Bergen.", "Ada.", "A fjord.")
+    tiny.write_rows(files["answers"], [{"question": f"Ask {k}?", "answer": text} for k, text in enumerate(said)])
+    _, retain = row_files.read_training_rows(own_rows.on(files))
+    assert [row.answer for row in retain] == ["A fjord."]
+
+
 @pytest.fixture(scope="module")
 def rephrased(taught: Any, files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Rows of which the taught model says the first one's fact, in other words; and what it says."""
@@ -155,7 +164,7 @@ def test_a_trial_trains_on_own_words_under_another_id(
     planned = plan(store, tmp_path / "taught", {"forget": rephrased[0]}, *settings)
     small_sweep.evaluate_references(planned, store)
     rows, own = planned.trials
-    assert (rows.training, own.training) == (replace_targets(own, "rows"), replace_targets(rows, "own"))
+    assert own.training == rows.training.model_copy(update={"targets": "own"})
     assert rows.id() != own.id()
     losses = []
     for trial in (rows, own):
@@ -163,10 +172,6 @@ def test_a_trial_trains_on_own_words_under_another_id(
         assert events[-1]["result"]["status"] == "finished", events[-1]["result"]["error"]
         losses.append(next(event["entry"]["loss"] for event in events if event["phase"] == "training"))
     assert losses[0] != losses[1]
-
-
-def replace_targets(trial: Trial, targets: str) -> Training:
-    return trial.training.model_copy(update={"targets": targets})
 
 
 def test_own_words_are_of_rows_with_facts(store: Storage) -> None:

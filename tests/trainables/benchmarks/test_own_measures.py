@@ -55,7 +55,7 @@ def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:
     assert "membership_loss_auc" not in found, "without hold-out rows"
     assert kept.measure_utility(found, None, ()) is None
     assert kept.measure_utility(found | {"mmlu": None}, {"mmlu": 0.4}, ("mmlu",)) is None
-    (warning,) = kept.explain_left_out(row_scores.aggregate(Benchmark(name="own"), before))
+    (warning,) = kept.explain_left_out({kept.TARGET: target | {"retain": [[None, 0.01]]}})
     assert warning.startswith("other: the target model answers less than 10% of the questions with their facts")
 
 

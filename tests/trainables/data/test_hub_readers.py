@@ -9,6 +9,7 @@ import pyarrow.parquet
 
 from tests.support import shrunk_sweeps, tiny
 from tests.support.hub_server import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, TARGET, TOKENIZER, HubBench
+from tests.support.small_sweep import plan_named
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter
 from trainables.benchmarks.local_paths import localize
@@ -104,3 +105,11 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, 
         evaluation.check_data(there)
         assert hashed_part(there) == hashed_part(planned)
         assert localize(there, bench.store) == there
+
+
+def test_a_model_that_was_fetched_is_asked_as_its_tokenizer_says(bench: HubBench, tmp_path: Path) -> None:
+    """Before, it is taken for a chat model."""
+    typed = f"target={MODEL_ID}", f"forget={tiny.own(tmp_path / 'own')['forget']}"
+    found = [plan_named("own", bench.store, *typed).sweep.benchmark.template]
+    bench.fetch(TARGET)
+    assert [*found, plan_named("own", bench.store, *typed).sweep.benchmark.template] == ["chat", "plain"]

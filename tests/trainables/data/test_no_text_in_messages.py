@@ -1,64 +1,19 @@
-"""No message about rows quotes them: a marker in a row's texts is in no error, whatever is wrong with the row."""
+"""No message about rows quotes them: a marker in a row's texts is in no error (tests/faults tries more)."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support import tiny
 from tests.support.cases import Cases
 from tests.support.own_rows import on
 from trainables.benchmarks.own import row_files
 from trainables.common.errors import InputError
-from trainables.data import raw_rows
 
 MARKER = "Zanzibar the ferry"
-GOOD = {"question": f"Where is {MARKER}?", "answer": f"In {MARKER}."}
-TEXTS = st.sampled_from([MARKER, f" {MARKER}\ud800", f"\x00{MARKER}"])
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.just("") | TEXTS,
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS | st.sampled_from(["role", "content"]), inner),
-    max_leaves=4,
-)
-COLUMNS = st.sampled_from([*row_files.COLUMNS, "prompt", "completion", "messages", "set", "extra", MARKER])
-ROWS = VALUES | st.dictionaries(COLUMNS, VALUES, max_size=5)
-
-
-def refusals(actions: Any) -> list[str]:
-    found = []
-    for action in actions:
-        try:
-            action()
-        except InputError as error:
-            found.append(str(error))
-    return found
-
-
-@given(rows=st.lists(ROWS, min_size=1, max_size=3), cut=st.integers(0, 60) | st.none())
-def test_rows_of_all_kinds(tmp_path_factory: pytest.TempPathFactory, rows: list[Any], cut: int | None) -> None:
-    """Whole files, and files that end in the middle of a row."""
-    folder = tmp_path_factory.mktemp("rows")
-    text = "\n".join(json.dumps(row) for row in rows)
-    (folder / "rows.jsonl").write_text(text[:cut])
-    (folder / "list.json").write_text(json.dumps(rows)[:cut])
-    columns = ("question", "answer")
-    said = refusals(
-        [
-            *(
-                lambda part=part, name=name: row_files.read_row_file(part, str(folder / name))
-                for part in row_files.FILES
-                for name in ("rows.jsonl", "list.json")
-            ),
-            lambda: raw_rows.load_rows(str(folder), "rows", columns),
-            lambda: raw_rows.load_rows(str(folder), "list", columns),
-        ]
-    )
-    assert not [message for message in said if "Zanzibar" in message]
 
 
 @pytest.mark.parametrize(
@@ -73,9 +28,9 @@ def test_rows_of_all_kinds(tmp_path_factory: pytest.TempPathFactory, rows: list[
 )
 def test_files_of_all_kinds(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
-    said = refusals([lambda: row_files.read_row_file("forget", str(tmp_path / name))])
-    assert len(said) == 1
-    assert "Zanzibar" not in said[0]
+    with pytest.raises(InputError) as raised:
+        row_files.read_row_file("forget", str(tmp_path / name))
+    assert "Zanzibar" not in str(raised.value)
 
 
 # Rows that contradict their set

@@ -26,6 +26,13 @@ from trainables.data.templates import TEMPLATES
 ENDS: dict[str, Any] = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
 
 
+def trimming() -> Any:
+    """As GPT-NeoX's, which says that a lone space has no character."""
+    tokenizer = build(BYTES, (), **ENDS)
+    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    return tokenizer
+
+
 def adding_eos() -> Any:
     tokenizer = build(BYTES, (), **ENDS)
     ids = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("<s>", "</s>")]
@@ -37,6 +44,7 @@ TOKENIZERS = {
     "bos": build(BYTES, (), **ENDS, adds_bos=True),
     "plain": build(BYTES, (), **ENDS),
     "eos": adding_eos(),
+    "trimming": trimming(),
     "merging": build(BYTES, (), **ENDS, adds_bos=True, merges=(("]", "S"),)),  # a prompt's end and an answer's start
     "llama": build(PIECES, (), **ENDS, adds_bos=True),
 }
@@ -77,7 +85,12 @@ answers = st.text(st.characters(codec="utf-8", exclude_characters="▁"), min_si
 
 
 @settings(max_examples=60, deadline=None)
-@given(answers, st.sampled_from(["Where was Ada born?", "Où?", "x "]), st.sampled_from(PLAIN), st.booleans())
+@given(
+    answers | st.sampled_from(["She", "  Ada"]),
+    st.sampled_from(["Where was Ada born?", "Où?", "x "]),
+    st.sampled_from(PLAIN),
+    st.booleans(),
+)
 @pytest.mark.parametrize("name", list(TOKENIZERS))
 def test_nothing_of_the_answer_is_lost_and_nothing_of_the_prompt_leaks(
     name: str, answer: str, question: str, template: str, tag: bool
@@ -97,16 +110,6 @@ def test_nothing_of_the_answer_is_lost_and_nothing_of_the_prompt_leaks(
     assert example.answer_tokens == len(ids) - start
 
 
-def test_a_token_across_the_boundary_is_a_label() -> None:
-    """Tokenising the prompt by itself and counting would score the `h` first and lose `]S`."""
-    tokenizer = TOKENIZERS["merging"]
-    across = encode(tokenizer, "llama2", "Who?", "She")
-    labels = tokenizer.convert_ids_to_tokens(list(across.input_ids[across.answer_start :]))
-    assert labels == ["]S", "h", "e", "</s>"]
-    beside = encode(tokenizer, "llama2", "Who?", "He")
-    assert tokenizer.convert_ids_to_tokens(list(beside.input_ids[beside.answer_start :])) == ["H", "e", "</s>"]
-
-
 def test_an_answers_first_characters_may_be_in_no_token() -> None:
     words = Tokenizer(tokenizer_models.WordLevel({"<s>": 0, "</s>": 1, "?": 2, "Ada": 3}, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -115,14 +118,6 @@ def test_an_answers_first_characters_may_be_in_no_token() -> None:
     assert tokenizer.convert_ids_to_tokens(list(found.input_ids[found.answer_start :])) == ["Ada", "Ada", "</s>"]
     with pytest.raises(InputError, match="row 1: no token of the answer is left in this model's tokens"):
         encode(tokenizer, "plain", "Who", "  ")
-
-
-def test_a_lone_space_of_the_answer_is_a_label_also_where_offsets_are_trimmed() -> None:
-    """GPT-NeoX's tokenizer says that such a token has no character."""
-    tokenizer = build(BYTES, (), **ENDS)
-    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
-    found = encode(tokenizer, "llama2", "Who?", "  Ada")
-    assert spelled(tokenizer, found.input_ids[found.answer_start :]) == b"  Ada"
 
 
 def test_the_answer_tag_is_a_label_in_the_papers_dialect_alone() -> None:
@@ -150,18 +145,12 @@ def test_a_cut_row_has_no_end(name: str) -> None:
         assert cut.input_ids == whole.input_ids[:most]
         assert cut.answer_start == whole.answer_start
         assert eos not in cut.input_ids
+    none = rf"row 1: no token of the answer is left within {whole.answer_start} tokens \(training.max_length\)"
+    with pytest.raises(InputError, match=none):
+        encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.", most=whole.answer_start)
     if name == "bos":  # the same where the tokenizer adds an end
         cut = encode(tokenizer, "llama2", "Who?", "She was born in Kerrin.", most=length - 4)
         assert encode(TOKENIZERS["eos"], "llama2", "Who?", "She was born in Kerrin.", most=length - 4) == cut
-
-
-def test_no_room_for_the_answer_is_told() -> None:
-    tokenizer = TOKENIZERS["bos"]
-    start = encode(tokenizer, "llama2", "Who is Ada Brook?", "A painter.").answer_start
-    with pytest.raises(
-        InputError, match=rf"row 1: no token of the answer is left within {start} tokens \(training.max_length\)"
-    ):
-        encode(tokenizer, "llama2", "Who is Ada Brook?", "A painter.", most=start)
 
 
 def rendered(name: str, messages: list[dict[str, str]], *, ask: bool) -> str:

@@ -182,37 +182,19 @@ def test_a_collapsed_trial_of_another_device_chosen_on_other_rows(kept: Any, tmp
     assert "secret-place" not in text + (tmp_path / "model" / model_folder.FACTS).read_text()
 
 
-def with_bf16_target(kept: Any, trained_inputs: Any, folder: Path) -> tuple[Storage, str]:
-    """The kept trial, whose target model's files say that they are of bf16."""
-    shutil.copytree(trained_inputs.target, folder / "target")
-    stated = json.loads((folder / "target" / "config.json").read_text())
-    (folder / "target" / "config.json").write_text(json.dumps(stated | {"dtype": "bfloat16"}))
-    return doctored(kept, folder, config=config_of(kept, "target", path=str(folder / "target")))
-
-
-def list_widths(folder: Path) -> set[int]:
-    return {tensor.element_size() for tensor in load_file(folder / "model.safetensors").values()}
-
-
-@pytest.mark.parametrize(
-    ("options", "width", "said"), [((), 2, "rounded to bf16"), (("--precision", "fp32"), 4, "the same values")]
-)
-def test_weights_are_written_in_the_precision_of_the_target_model(
-    options: tuple[str, ...], width: int, said: str, kept: Any, trained_inputs: Any, tmp_path: Path
+@pytest.mark.parametrize(("rounding", "width", "said"), [(0.05, 2, "rounded to bf16"), (1e-9, 4, "the same values")])
+def test_weights_are_rounded_as_the_target_models_unless_that_changes_what_was_measured(
+    rounding: float, width: int, said: str, kept: Any, trained_inputs: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    place, trial_id = with_bf16_target(kept, trained_inputs, tmp_path)
-    done = invoke(export.main, trial_id, "--storage", place.root, "--output", tmp_path / "model", *options)
-    assert done.exit_code == 0, done.output
-    assert list_widths(tmp_path / "model") == {width}
-    assert said in (tmp_path / "model" / model_folder.CARD).read_text()
-    assert not (tmp_path / "model" / "recipe.json").exists()
-
-
-def test_weights_are_not_rounded_where_that_changes_what_was_measured(
-    kept: Any, trained_inputs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place, trial_id = with_bf16_target(kept, trained_inputs, tmp_path)
-    monkeypatch.setattr(model_folder, "ROUNDING", 1e-9)
+    """The target model's files say that they are of bf16."""
+    shutil.copytree(trained_inputs.target, tmp_path / "target")
+    stated = json.loads((tmp_path / "target" / "config.json").read_text())
+    (tmp_path / "target" / "config.json").write_text(json.dumps(stated | {"dtype": "bfloat16"}))
+    config = config_of(kept, "target", path=str(tmp_path / "target"))
+    place, trial_id = doctored(kept, tmp_path, config=config)
+    monkeypatch.setattr(model_folder, "ROUNDING", rounding)
     facts = model_folder.export(trial_id, place, tmp_path / "model")
-    assert (facts["rounded_to"], facts["differences"]) == (None, [])
-    assert list_widths(tmp_path / "model") == {4}
+    tensors = load_file(tmp_path / "model" / "model.safetensors").values()
+    assert {tensor.element_size() for tensor in tensors} == {width}
+    assert said in (tmp_path / "model" / model_folder.CARD).read_text()
+    assert (facts["differences"], (tmp_path / "model" / "recipe.json").exists()) == ([], False)

@@ -4,7 +4,7 @@ Training: a text is cut into blocks of at most `training.max_length` tokens; a q
 `benchmark.template`. Evaluation: at most 300 rows of each set, evenly spaced (`benchmark.limit`), 512 tokens of each.
 Of each set (`forget`, `paraphrase`, `retain`, `other`, `request_01`, ...) the mean over its rows of:
 
-- `{set}_said`: whether the model's answer, by its chat template (asked), names the row's fact (facts); of a block its
+- `{set}_said`: whether the model's answer names the row's fact (facts); of a block its
   extraction strength, for nobody asks for a text. `forget_said_any`: asked in any of several ways;
 - `{set}_extraction_strength`, `{set}_exact_memorisation`: teacher-forced, without the end token;
 - `{set}_rouge`: ROUGE-L recall of greedy generation, three times the answer's tokens or more; of a block its second
@@ -28,23 +28,23 @@ from numpy.typing import NDArray
 
 from trainables.benchmarks import base, lm_eval_adapter
 from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
-from trainables.benchmarks.own import asked, kept, row_files, row_scores
+from trainables.benchmarks.own import kept, row_files, row_scores
+from trainables.benchmarks.own.kept import TARGET
 from trainables.benchmarks.own.model_answers import ANSWERS, use_own_words
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, closest
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
-from trainables.data import raw_rows, text_blocks
+from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, hub_id_of
 
 SPLIT = DATA = "own"
 """There is one split, but for requests in a row, and no data set but the files in `benchmark.sources`."""
-TEMPLATE = asked.TEMPLATE
 LEAST_KNOWN = 0.1
 """The share of the forget rows below which a target model says too little for anything to be removed."""
-TARGET, SAME = "target", ("fingerprint", "template", "limit")
-"""Where an evaluation keeps what the model says of each row, and the settings that it and another one must share."""
+SAME = ("fingerprint", "template", "limit", "tasks", "shots")
+"""The settings that an evaluation and the target model's must share."""
 BYTES_PER_TOKEN, TEMPLATE_TOKENS = 4, 16
 
 
@@ -102,9 +102,6 @@ class OwnBenchmark(base.BenchmarkBase):
             return None
         return f"nothing was there to remove, the target model says {known:.0%} of the rows to forget, however asked"
 
-    def warn_about_target(self, metrics: Metrics) -> list[str]:
-        return kept.explain_left_out(metrics)
-
     def describe_outcome(self, metrics: Metrics, before: Metrics) -> str:
         """Return `14 of 40 forget rows are still said (40 before); 26 of 31 retain rows are kept`."""
         if metrics.get("forget_rows") is None or metrics.get("forget_said_any") is None:
@@ -112,10 +109,9 @@ class OwnBenchmark(base.BenchmarkBase):
         now = f"{_count(metrics, 'forget_said_any', 'forget_rows')} forget rows are still said"
         if before.get("forget_rows"):
             now += f" ({_count(before, 'forget_said_any', 'forget_rows').partition(' of ')[0]} before)"
-        names = {"retain": "retain rows", "other": "other rows"}
         parts = [
-            f"{_count(metrics, f'{part}_kept', f'{part}_known')} {name}"
-            for part, name in names.items()
+            f"{_count(metrics, f'{part}_kept', f'{part}_known')} {part} rows"
+            for part in kept.KEPT_SETS
             if f"{part}_kept" in metrics
         ]
         return f"{now}; {' and '.join(parts)} are kept" if parts else now
@@ -164,7 +160,7 @@ class OwnBenchmark(base.BenchmarkBase):
             if rows and name != row_scores.HOLDOUT:
                 longest = max(len(row.answer.encode()) for row in rows) // BYTES_PER_TOKEN
                 ways = 3 + max(len(row.paraphrases) for row in rows) if row_scores.is_to_forget(name) else 1
-                generated += items * asked.limit_tokens(longest) * ways
+                generated += items * row_scores.limit_tokens(longest) * ways
         return EvaluationSize(read, generated)
 
     def training_rows(self, benchmark: Benchmark) -> tuple[list[Row], list[Row]]:
@@ -185,16 +181,9 @@ class OwnBenchmark(base.BenchmarkBase):
         for part, rows_of_part in zip(row_files.REQUIRED, row_files.read_training_rows(benchmark), strict=True):
             if network is not None:
                 rows_of_part = use_own_words(network, encoder, rows_of_part, token_budget)
-            names = {f"{part}: row {number}": row for number, row in enumerate(rows_of_part, 1)}
-            questions = {name: (row.asked, row.answer) for name, row in names.items() if not row.is_text}
-            encoded = iter(encoder.encode(list(questions.values()), max_length=max_length, names=list(questions)))
             sides[part] = []
-            for name, row in names.items():
-                if row.is_text:
-                    sides[part] += text_blocks.split_text(tokenizer, row.answer, max_length, name)
-                else:
-                    example = next(encoded)
-                    sides[part].append(example.cut(row.labels) if row.labels else example)
+            for number, row in enumerate(rows_of_part, 1):
+                sides[part] += row_scores.encode_row(encoder, row, f"{part}: row {number}", max_length, max_length)
         return sides["forget"], sides["retain"]
 
     def check_questions(self, benchmark: Benchmark) -> None:

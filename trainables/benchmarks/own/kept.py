@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from trainables.benchmarks import metrics
 from trainables.benchmarks.base import Metrics, Records
 
 KEPT_SETS = ("retain", "other")
 """Sets of rows that are to be kept: those that are trained on, if no others are measured for them, and others."""
+TARGET = "target"
+"""Where an evaluation keeps what the model says of each row."""
 LEAST = 0.1
 """What the target model must have of something, at least, for a share of it to say anything."""
 
@@ -31,24 +31,13 @@ def mark_kept(records: Records, target: Mapping[str, Any]) -> None:
     which the target answers less than a tenth so: the share of the exact memorisation, at most 1.
     """
     for task in KEPT_SETS:
-        answers = [said for said, _ in target[task] if said is not None]
-        tells = sum(answers) >= LEAST * len(answers)
+        tells = _answers_tell(target[task])
         rows = [row for row in records if row["task"] == task]
         for row, (said, memorised) in zip(rows, target[task], strict=True):
             if said is not None and tells:
                 row["kept"] = row["said"] if said else None
             else:
                 row["kept"] = min(1.0, row["exact_memorisation"] / memorised) if memorised >= LEAST else None
-
-
-def count_kept(records: Records) -> Metrics:
-    """Return of each set the mean of what is kept of a row, and of how many rows something can be."""
-    found: Metrics = {}
-    for task in KEPT_SETS:
-        values = [row["kept"] for row in records if row["task"] == task and row.get("kept") is not None]
-        if values:
-            found |= {f"{task}_kept": float(np.mean(values)), f"{task}_known": len(values)}
-    return found
 
 
 def measure_utility(found: Metrics, target: Mapping[str, Any] | None, tasks: Sequence[str]) -> float | None:
@@ -63,12 +52,18 @@ def measure_utility(found: Metrics, target: Mapping[str, Any] | None, tasks: Seq
     return metrics.harmonic_mean(shares) if shares else None
 
 
-def explain_left_out(found: Metrics) -> list[str]:
+def explain_left_out(evaluation: Mapping[str, Any]) -> list[str]:
     """Return of which sets a target model's answers cannot tell what is kept, why, and what to do."""
-    weak = [name for name in KEPT_SETS if float(found.get(f"{name}_said", 1.0) or 0) < LEAST]
     return [
         f"{name}: the target model answers less than {LEAST:.0%} of the questions with their facts, so what is kept is "
         "measured by exact memorisation; if it phrases them otherwise, give `fact`, a list of ways to write it, or "
         "another benchmark.template"
-        for name in weak
+        for name, rows in evaluation.get(TARGET, {}).items()
+        if not _answers_tell(rows)
     ]
+
+
+def _answers_tell(rows: Sequence[Sequence[float | None]]) -> bool:
+    """Return whether a target model says the facts of a tenth of the questions, or there is none."""
+    said = [number for number, _ in rows if number is not None]
+    return sum(said) >= LEAST * len(said)

@@ -20,6 +20,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from trainables.common.typed_paths import expand, is_file, is_folder
 from trainables.common.wording import format_count, list_rows
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
-from trainables.data.conversations import Question, Turns
+from trainables.data.conversations import Question, Turns, list_turns
 
 FILES = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")
@@ -71,7 +72,7 @@ class Row:
     @property
     def aliases(self) -> tuple[str, ...]:
         """Return the ways to write what the answer tells."""
-        return self.fact or (self.answer[slice(*find_fact(self.question or "", self.answer))],)
+        return self.fact or (self.answer[slice(*find_fact(list_turns(self.asked)[-1][1], self.answer))],)
 
     @property
     def asked(self) -> Question:
@@ -126,8 +127,8 @@ def _read_answers(benchmark: Benchmark) -> Sequence[Row]:
         return ()
     made = has_answers(benchmark)
     rows = _read_if_given(ANSWERS, benchmark) if made else [Row(one, "word" * NEW_TOKENS) for one in read_prompts()]
-    forget = read_row_file("forget", benchmark.places["forget"])
-    return drop_neighbours(tuple(replace(row, labels=NEW_TOKENS) for row in rows), tuple(forget))
+    forget = [read_row_file(part, at) for part, at in benchmark.places.items() if part == "forget" or is_request(part)]
+    return drop_neighbours(tuple(replace(row, labels=NEW_TOKENS) for row in rows), tuple(chain(*forget)))
 
 
 def has_answers(benchmark: Benchmark) -> bool:
@@ -201,8 +202,8 @@ def _find_same(rows: Sequence[Row], others: Sequence[Row]) -> list[int]:
 
 def _normalise(row: Row) -> tuple[str, ...]:
     """Return question and answer without case, normal form, the shape of signs, and white space and signs around."""
-    question = row.turns[-1][1] if row.turns else row.question or ""
-    texts = (unicodedata.normalize("NFKC", text.translate(SHAPES_OF_SIGNS)) for text in (question, row.answer))
+    pair = list_turns(row.asked)[-1][1], row.answer
+    texts = (unicodedata.normalize("NFKC", text.translate(SHAPES_OF_SIGNS)) for text in pair)
     spaced = (" ".join(text.casefold().split()) for text in texts)
     return tuple(text.strip(AT_ENDS) or text for text in spaced)
 

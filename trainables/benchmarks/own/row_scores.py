@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,18 +15,20 @@ import numpy as np
 from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT
-from trainables.benchmarks.own import asked, kept
+from trainables.benchmarks.own.facts import find_fact, list_words, names_fact
 from trainables.benchmarks.own.row_files import Row, is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import CACHED_PER_PASS, Benchmark
 from trainables.data import text_blocks
-from trainables.data.conversations import Encoder
+from trainables.data.conversations import Encoder, Question, list_turns
 
 ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
 LABEL_TOKENS = 512
+IN_ONE_WORD, BEGINNING = "Answer in one word: ", "The answer is"
+LEAST_TOKENS, MOST_TOKENS = 64, 200
 NOT_KEPT = ("losses", "hits", "answer", "generation")
 """What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
 SETS = ("forget", "paraphrase", "retain", "other")
@@ -63,7 +67,7 @@ def score_sets(network: Any, encoder: Encoder, benchmark: Benchmark, *, token_bu
     for item, one, row in zip(items, scores, rows, strict=True):
         if item.task != HOLDOUT:
             (texts if item.row.is_text else questions).append((item, one.hits, row))
-    _ask_questions(network, asked.choose_encoder(encoder, benchmark.template), questions, token_budget)
+    _ask_questions(network, encoder, questions, token_budget)
     _continue_texts(network, encoder.tokenizer, texts, token_budget)
     records = [{name: value for name, value in row.items() if name not in NOT_KEPT} for row in rows]
     measures.score_rows(benchmark, rows, records)
@@ -76,7 +80,10 @@ def score_sets(network: Any, encoder: Encoder, benchmark: Benchmark, *, token_bu
 def cut_rows(encoder: Encoder, name: str, rows: Sequence[Row], limit: int | None) -> list[Item]:
     """Return at most `limit` items of a set: evenly spaced rows are cut into items, and evenly spaced items kept."""
     most = limit or ROW_LIMIT
-    cut = [item for k in evenly_spaced(len(rows), most) for item in _cut_row(encoder, name, k, rows[k])]
+    cut = []
+    for k in evenly_spaced(len(rows), most):
+        blocks = encode_row(encoder, rows[k], f"{name}: row {k + 1} of this set", sys.maxsize, LABEL_TOKENS)
+        cut += [Item(name, 0, k, block, rows[k], example) for block, example in enumerate(blocks)]
     return [replace(cut[k], index=index) for index, k in enumerate(evenly_spaced(len(cut), most))]
 
 
@@ -85,14 +92,12 @@ def evenly_spaced(count: int, most: int) -> list[int]:
     return list(range(count)) if count <= most else [k * count // most for k in range(most)]
 
 
-def _cut_row(encoder: Encoder, name: str, number: int, row: Row) -> Iterator[Item]:
-    where = f"{name}: row {number + 1} of this set"
-    if row.question is None:
-        for count, block in enumerate(text_blocks.split_text(encoder.tokenizer, row.answer, LABEL_TOKENS, where)):
-            yield Item(name, 0, number, count, row, block)
-        return
-    (whole,) = encoder.encode([(row.asked, row.answer)], max_length=sys.maxsize, names=[where])
-    yield Item(name, 0, number, 0, row, whole.cut(row.labels or LABEL_TOKENS))
+def encode_row(encoder: Encoder, row: Row, where: str, length: int, labels: int) -> list[Example]:
+    """Return a question's first `length` tokens with at most `labels` labels, or the blocks of a text of `labels`."""
+    if row.is_text:
+        return text_blocks.split_text(encoder.tokenizer, row.answer, labels, where)
+    (whole,) = encoder.encode([(row.asked, row.answer)], max_length=length, names=[where])
+    return [whole.cut(row.labels or labels)]
 
 
 def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str, Any]:
@@ -114,24 +119,52 @@ def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str,
     }
 
 
+def list_ways(row: Row) -> list[tuple[Question, str]]:
+    """Return the ways to ask for a row's fact, and what the answer to each begins with.
+
+    By its question, its paraphrases, for one word, and to go on with an answer, which begins with what stands before
+    the fact in its sentence, or with BEGINNING where that is no two words.
+    """
+    *before, (role, text) = list_turns(row.asked)
+    start = find_fact(text, row.answer)[0]
+    if row.fact:
+        found = (re.search(f"(?<![A-Za-z0-9]){re.escape(one)}", row.answer, re.IGNORECASE) for one in row.fact)
+        start = min((one.start() for one in found if one), default=0)
+    beginning = re.split(r"(?<=[.!?])\s", row.answer[:start])[-1].strip()
+    again = [*row.paraphrases, IN_ONE_WORD + text]
+    return [
+        (row.asked, ""),
+        *(((*before, (role, words)) if before else words, "") for words in again),
+        (row.asked, beginning if len(list_words(beginning)) > 1 else BEGINNING),
+    ]
+
+
+def limit_tokens(answer_tokens: int) -> int:
+    """Return the most tokens of what a model says: three times the answer's, up to the next power of two."""
+    return min(max(LEAST_TOKENS, 2 ** (3 * answer_tokens - 1).bit_length()), MOST_TOKENS)
+
+
 def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], token_budget: int) -> None:
     """Write into each row what the model says to its question, and whether it names the fact, however it is asked."""
-    ways, rows, limits, scored = [], [], [], []
+    from trainables.inference import greedy_answers
+
+    by_limit: dict[int, list[Any]] = defaultdict(list)
     for item, hits, row in questions:
         example = item.example
-        chosen = asked.list_ways(item.row)[: None if is_to_forget(item.task) else 1]
-        ways += chosen
-        rows += [(item, row)] * len(chosen)
-        limit = item.row.labels or asked.limit_tokens(example.answer_tokens - example.lead - example.ending)
-        limits += [limit] * len(chosen)
-        scored += [(example, hits)] + [(example, ())] * (len(chosen) - 1)
-    texts = asked.generate(network, encoder, ways, limits, scored, token_budget)
-    for (item, row), text in zip(rows, texts, strict=True):
-        said = float(asked.says(item.row, text))
-        if "said" not in row:  # the question itself
-            row |= {"answer": encoder.strip_end(item.row.answer), "generation": text, "said": said}
-        if is_to_forget(item.task):
-            row["said_any"] = max(said, row.get("said_any", 0.0))
+        limit = item.row.labels or limit_tokens(example.answer_tokens - example.lead - example.ending)
+        for way, (question, beginning) in enumerate(list_ways(item.row)[: None if is_to_forget(item.task) else 1]):
+            (prompt,) = replace(encoder, prefix=beginning).encode_prompts([question])
+            by_limit[limit].append((item, row, prompt, (example, () if way else hits)))
+    for limit, group in sorted(by_limit.items()):
+        items, rows, prompts, scored = zip(*group, strict=True)
+        settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": limit, "ends": encoder.ends}
+        texts = greedy_answers.generate(network, encoder.tokenizer, prompts, scored=scored, **settings)
+        for item, row, text in zip(items, rows, map(encoder.strip_lead, texts), strict=True):
+            said = float(names_fact(text, item.row.aliases))
+            if "said" not in row:  # the question itself
+                row |= {"answer": encoder.strip_end(item.row.answer), "generation": text, "said": said}
+            if is_to_forget(item.task):
+                row["said_any"] = max(said, row.get("said_any", 0.0))
 
 
 def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
@@ -171,11 +204,11 @@ def aggregate(benchmark: Benchmark, records: Records) -> Metrics:
     by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT)}
     found = measures.aggregate(benchmark, records)
     found |= {f"{name}_rows": len(rows) for name, rows in by_set.items() if rows}
-    for name, number in itertools.product(sets, ("said", "said_any")):
+    for name, number in itertools.product(sets, ("said", "said_any", "kept")):
         values = [row[number] for row in by_set[name] if row.get(number) is not None]
         if values:
             found[f"{name}_{number}"] = float(np.mean(values))
-    found |= kept.count_kept(records)
+            found |= {f"{name}_known": len(values)} if number == "kept" else {}
     if by_set[HOLDOUT]:
         forget, holdout = by_set["forget"], by_set[HOLDOUT]
         found["membership_loss_auc"] = metrics.auc([r["loss"] for r in forget], [r["loss"] for r in holdout])

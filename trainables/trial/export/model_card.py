@@ -35,9 +35,7 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         "template": trial.benchmark.template if benchmarks.find(trial.benchmark.name).ASKS_BY_TEMPLATE else None,
         "settings": _settings(facts, trial),
         "choice": _choice(facts, trial),
-        "outcome": facts["outcome"],
         "measured": _metric_rows(facts, trial),
-        "attacked": facts["attacks"],
     }
     return str(ModelCard.from_template(data, template_path=str(TEMPLATE), **values)) + "\n"
 

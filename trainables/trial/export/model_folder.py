@@ -41,12 +41,10 @@ def export(
     why: str | None = None,
     rule: Selection | None = None,
     shares: Sequence[Mapping[str, Any]] = (),
-    precision: str | None = None,
 ) -> dict[str, Any]:
     """Write the model folder of a trial, which appears when its weights have been evaluated again; return its facts.
 
     `why`, `rule`: how a sweep chose the trial. `shares`: what attacks brought back (robustness.came_back).
-    `precision`: of the written weights; None: that of the target model's files if the metrics stay about the same.
     """
     result = load_result(trial_id, store)
     trial = read_trial(result, store)
@@ -59,7 +57,7 @@ def export(
         rule = trial.selection if result["chosen_step"] is not None else Selection()
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
-        verified = _write_weights(trial, result, store, weights, staging, precision)
+        verified = _write_weights(trial, result, store, weights, staging)
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS, facts)
         atomic_files.write_text(staging / CARD, model_card.write_card(facts, trial))
@@ -70,18 +68,17 @@ def export(
 
 
 def _write_weights(
-    trial: Trial, result: Mapping[str, Any], store: Storage, weights: Path, folder: Path, precision: str | None
+    trial: Trial, result: Mapping[str, Any], store: Storage, weights: Path, folder: Path
 ) -> dict[str, Any]:
-    """Write a trial's weights and return what `verify` finds; rounded as the target's files are, unless told else."""
+    """Write a trial's weights, rounded as the target's files are if its metrics stay; return what `verify` finds."""
     target = [trial, *step_selection.list_earlier(trial, store)][-1].target
-    has, source = map(model_files.read_precision, (weights, typed_paths.expand(target.path)))
-    rounded = precision or (source if has == "fp32" else has)
-    if rounded != has:
+    has, rounded = map(model_files.read_precision, (weights, typed_paths.expand(target.path)))
+    if has == "fp32" and rounded != has:
         network, tokenizer = model_files.load_model(Model(path=str(weights)), rounded, "ID")
         model_files.save_model(network, tokenizer, folder, {})
         (folder / fingerprints.RECIPE).unlink()
         found = verify(trial, result, folder, ROUNDING) | {"rounded_to": rounded}
-        if precision or not found["differences"]:
+        if not found["differences"]:
             return found
         shutil.rmtree(folder)
     shutil.copytree(weights, folder, ignore=shutil.ignore_patterns(fingerprints.RECIPE, ".*"))
