@@ -115,8 +115,7 @@ def test_divergences_reference_sums_and_steering(
     with torch.no_grad():
         for each in (model, theirs):
             each.model.layers[0].mlp.up_proj.weight.mul_(1.1)
-    known = forward_backward.row_sums(
-        tiny.PlainEngine(copy.deepcopy(frozen)), rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2
-    )
+    engine: Any = tiny.PlainEngine(copy.deepcopy(frozen))
+    known = forward_backward.row_sums(engine, rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2)
     assert not packs or packed_rows.prepare(model)
     agree(model, theirs, (ours(model, terms, frozen, size, known, packs), whole(theirs, terms, frozen, known)))
