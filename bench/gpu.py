@@ -78,7 +78,7 @@ def measure_step(options: argparse.Namespace) -> Iterator[Row]:
     training = rectify.TRAINING.model_copy(update={"batch_size": options.rows})
     rule = Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU)
     asked = {"method": "ga", "rectifier": rule, "target": Model(path="random"), "training": training}
-    plan = memory.fit(Trial(**asked, resources=options.resources), shape, options.length, device_memory(device))
+    plan = memory.fit_memory(Trial(**asked, resources=options.resources), shape, options.length, device_memory(device))
     both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
     gru = rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU)
     task = rectify.make_task(both, training, gru, plan.micro_batch)

@@ -21,7 +21,7 @@ CAUSES, SHOWN = 5, 8
 """How many causes of failure and how many trials in one place the table tells; --json tells all."""
 
 
-@cli.command
+@cli.make_command
 def main(
     name: cli.SweepArgument,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,

@@ -12,7 +12,7 @@ from trainables.common.errors import InputError
 from trainables.storage.opening import open_storage
 
 
-@cli.command
+@cli.make_command
 def main(
     model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial's id, a model folder or a hub id.")],
     ask: Annotated[list[str] | None, typer.Option(help="A question, several times if you like; else you type.")] = None,
@@ -27,7 +27,7 @@ def main(
 
     from trainables.trial.export.model_folder import fetch_weights
 
-    place = typed_paths.expand(model)
+    place = typed_paths.expand_home(model)
     if not place.is_dir() and "/" not in model:
         store = open_storage(location, writable=False)
         place = store.root / "exports" / model

@@ -27,7 +27,7 @@ TELL_SECONDS = 3.0
 ask = partial(typer.Option, rich_help_panel="What the model is asked")
 
 
-@cli.command
+@cli.make_command
 def main(
     model: Annotated[str, typer.Option(help="Model folder or hub id.")],
     output: Annotated[Path, typer.Option(help="Where the metrics go (JSON).")],
@@ -59,7 +59,7 @@ def main(
     Example:
     python -m trainables.evaluate --model DIR --split forget05 --output F.json
     """
-    provenance.stamp()
+    provenance.read_provenance()
     fields: dict[str, Any] = {"name": benchmark, "dialect": dialect, "shots": shots, "limit": limit, "holdout": holdout}
     fields |= {"sources": tuple(source or ()), "tasks": tuple(task or ())}
     fields["measures"] = tuple(filter(None, measures.split(",")))
@@ -89,8 +89,8 @@ def main(
         print(f"warning: {advice}", file=sys.stderr)
     if rows_file:
         atomic_files.write_rows(rows_file, records)
-    made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.stamp()}
-    atomic_files.write_json(output, {**evaluation.document(asked, found, records), **made})
+    made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.read_provenance()}
+    atomic_files.write_json(output, {**evaluation.evaluation_document(asked, found, records), **made})
     _print_metrics(asked, found, output)
     return 0
 
@@ -102,7 +102,7 @@ def _read_benchmark(fields: dict[str, Any], model: str) -> Benchmark:
     elif "split" not in fields:
         raise InputError(f"--split: name the forget split of {fields['name']} (of tofu: forget01, forget05, forget10)")
     asked = Benchmark.model_validate(fields)
-    chosen = benchmarks.find(asked.name)
+    chosen = benchmarks.get_benchmark(asked.name)
     if "data" not in fields:
         asked = asked.model_copy(update={"data": chosen.published_data(asked.split)})
     templates.check_template(asked.template)
@@ -126,7 +126,7 @@ def _check_model(subject: Model, asked: Benchmark) -> Model:
 
 def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path) -> None:
     """Print the measures that were asked for, then the goals."""
-    goals = {goal.metric: goal for goal in benchmarks.find(benchmark.name).GOALS}
+    goals = {goal.metric: goal for goal in benchmarks.get_benchmark(benchmark.name).GOALS}
     asked = [goal.metric for goal in benchmarks.list_goals(benchmark).values() if goal.metric not in goals]
     for name in (*asked, *(name for name in aggregates.SCORES if asked and name in found)):
         print(f"{name} {_format(found.get(name))}")

@@ -17,7 +17,7 @@ from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
 
 
-@cli.command
+@cli.make_command
 def main(
     trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, as in the report's column Trial.")],
     output: Annotated[Path | None, typer.Option(help="Folder to write; with --push: STORAGE/exports/ID.")] = None,
@@ -35,14 +35,14 @@ def main(
     from trainables.trial.export import model_folder
 
     store = open_storage(location, writable=False)
-    folder = typed_paths.expand(str(output)).absolute() if output else store.root / "exports" / trial_id
+    folder = typed_paths.expand_home(str(output)).absolute() if output else store.root / "exports" / trial_id
     model_folder.load_result(trial_id, store)
     repository = open_repository(push) if push else None
     cli.silence_libraries()
     if output is None and atomic_files.read_json(folder / model_folder.FACTS):
         print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
     else:
-        facts = model_folder.export(trial_id, store, folder, shares=read_shares(trial_id, store))
+        facts = model_folder.export_trial(trial_id, store, folder, shares=read_shares(trial_id, store))
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
         print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")
     if repository:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from trainables import benchmarks
-from trainables.benchmarks.local_paths import localize
+from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
@@ -29,7 +29,7 @@ def _read(config: Path) -> Trial:
         raise InputError(f"CONFIG: '{config}' is missing, or holds no JSON object; give a trial's config.json")
     trial = Trial.model_validate(document)
     templates.check_template(trial.benchmark.template)
-    benchmarks.find(trial.benchmark.name).check_settings(trial.benchmark)
+    benchmarks.get_benchmark(trial.benchmark.name).check_settings(trial.benchmark)
     return trial
 
 
@@ -71,7 +71,7 @@ def run(
     from trainables.trial.runner import TrialRun
 
     _check_free(trial, store)
-    trial = localize(trial, store)
+    trial = localize_paths(trial, store)
     for event in TrialRun(trial, store, keep_weights=True).events():
         if event["phase"] == "training":
             print(f"step {event['step']}/{event['steps']} loss {event['entry']['loss']:.4f}", flush=True)
@@ -85,7 +85,7 @@ def run(
     return 1
 
 
-main = cli.command(run)
+main = cli.make_command(run)
 
 if __name__ == "__main__":
     cli.make_app(main)()

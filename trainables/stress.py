@@ -19,7 +19,7 @@ folder = partial(typer.Option, rich_help_panel="With DIR, a model of no trial")
 COLUMNS = ("before", "after", "target", "retain")
 
 
-@cli.command
+@cli.make_command
 def main(
     model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial whose weights were kept, or a model folder.")],
     chosen: Annotated[str, typer.Option("--attacks", help=f"{attacks.CHOICES}.")] = "all",
@@ -43,7 +43,7 @@ def main(
     """
     fields = {"split": split, "data": data, "template": template, "dialect": dialect, "limit": limit}
     given = {name: value for name, value in fields.items() if value is not None}
-    names = attacks.choose(chosen.split(","), "--attacks")
+    names = attacks.choose_attacks(chosen.split(","), "--attacks")
     attacks.check_learning_rate(names, lr, "--lr")
     if output:
         atomic_files.check_writable(output, "--output")

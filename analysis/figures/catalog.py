@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from analysis import paper
 from analysis.figures import bars, panel_data, sensitivity, tradeoff
 from analysis.labels import join_names
-from analysis.load.goal_columns import find_goals, full_title
+from analysis.load.goal_columns import find_goals, goal_title
 
 PAPER: dict[str, tuple[str, ...]] = {
     "pairs": ("tofu_main", "wmdp", "wmdp_rmu", "muse"),
@@ -54,7 +54,7 @@ def make_picture(kind: str, figure: Figure, points: pd.DataFrame, *, stem: str =
     return Picture(stem or kind, figure, points, CAPTIONS[kind].format(**words))
 
 
-def draw_splits(
+def draw_each_split(
     kind: str, points: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure], stem: str = ""
 ) -> Iterator[Picture]:
     """Yield a picture for each split, `STEM-SPLIT`."""
@@ -63,7 +63,7 @@ def draw_splits(
         yield make_picture(kind, draw(here), here, stem=f"{stem or kind}-{split}", split=str(split))
 
 
-def draw_sweeps(frames: Mapping[str, pd.DataFrame], several: bool = False) -> list[Picture]:
+def draw_sweep_pictures(frames: Mapping[str, pd.DataFrame], several: bool = False) -> list[Picture]:
     """Return the pictures that the paper has too, but for those along training.
 
     `frames` are tidy rows of runs by the kinds of PAPER.
@@ -75,7 +75,7 @@ def draw_sweeps(frames: Mapping[str, pd.DataFrame], several: bool = False) -> li
     return list(_draw_parts(parts | ({"arrows": frames["pairs"]} if several else {})))
 
 
-def draw_paper(tables: Mapping[str, str]) -> list[Picture]:
+def draw_paper_pictures(tables: Mapping[str, str]) -> list[Picture]:
     """Return the pictures of these tables of the paper, each of its backbone, of all where that is empty."""
     kept = {kind: [name for name in names if name in tables] for kind, names in PAPER.items()}
     tidy = {kind: [paper.load_corrected(name, tables[name]) for name in names] for kind, names in kept.items()}
@@ -92,6 +92,6 @@ def _draw_parts(parts: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
         if points.empty:
             continue
         goals = find_goals(points["benchmark"].iloc[0])
-        words = {"x": full_title(goals.removal), "y": full_title(goals.retention)}
+        words = {"x": goal_title(goals.removal), "y": goal_title(goals.retention)}
         words["labels"] = join_names(goal.short for goal in panel_data.compared_goals(parts[kind]))
         yield make_picture(kind, module.draw(points), points, **words)

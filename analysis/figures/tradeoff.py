@@ -27,7 +27,7 @@ from analysis.figures.style import (
     wrap_panels,
 )
 from analysis.labels import REFERENCES, method_label, order_rectifiers, rectifier_label
-from analysis.load.goal_columns import BETTER, Goals, find_goals, full_title
+from analysis.load.goal_columns import BETTER, Goals, find_goals, goal_title
 from analysis.load.trials import evaluated
 from analysis.stats.chosen_settings import SHORT
 from analysis.stats.sweep_results import Results
@@ -112,8 +112,8 @@ def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
     for number, (axes, place) in enumerate(zip(panels, places, strict=True)):
         _draw_panel(axes, panel_data.select_panel(points, place), goals, rule)
         axes.set_title(panel_data.panel_title(place))
-        axes.set_xlabel(f"{full_title(x)}, {BETTER[x.best]}")
-        axes.set_ylabel(f"{full_title(y)}\n({BETTER[y.best]})" if number % 2 == 0 else "")
+        axes.set_xlabel(f"{goal_title(x)}, {BETTER[x.best]}")
+        axes.set_ylabel(f"{goal_title(y)}\n({BETTER[y.best]})" if number % 2 == 0 else "")
     methods = panel_data.list_methods(points)
     looks = {method_label(name): marker_style(name, "gru") | {"linestyle": line_style(name)} for name in methods}
     handles = [Line2D([], [], **look, label=label) for label, look in looks.items()]

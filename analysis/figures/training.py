@@ -51,7 +51,7 @@ WIDE = 10.0
 """Risks that differ this many times are on a logarithmic axis."""
 
 
-def load_steps(results: Results) -> pd.DataFrame:
+def load_training_steps(results: Results) -> pd.DataFrame:
     """Return one row for each step of every evaluated trial, all seeds, of the settings that the rule chose."""
     trials = results.chosen_trials.rename(columns=SHORT)
     parts = []

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import pandas as pd
 
 from analysis.labels import join_names
-from trainables.benchmarks import Goal, find
+from trainables.benchmarks import Goal, get_benchmark
 from trainables.benchmarks.measures import reported_measures
 from trainables.config.settings import Benchmark
 
@@ -40,7 +40,7 @@ BESIDE = {
             text=f"{measure.title} on the forget rows, no goal",
         )
         for name, measure in sorted(reported_measures(Benchmark(name="own")).items(), key=lambda item: item[1].short)
-        if f"forget_{name}" != find("own").GOALS[0].metric
+        if f"forget_{name}" != get_benchmark("own").GOALS[0].metric
     ),
 }
 """What a benchmark's tables show beside its goals."""
@@ -84,7 +84,7 @@ class Goals:
 
 def find_goals(benchmark: str) -> Goals:
     """Return the goals of the benchmark called so in a configuration. Raise InputError if there is none."""
-    *removals, retention = find(benchmark).GOALS
+    *removals, retention = get_benchmark(benchmark).GOALS
     return Goals(benchmark, tuple(removals), retention)
 
 
@@ -99,6 +99,6 @@ def goal_head(goal: Goal) -> str:
     return goal.short + ARROWS[goal.best]
 
 
-def full_title(goal: Goal) -> str:
+def goal_title(goal: Goal) -> str:
     """Return `FQ: forget quality (ln p)`."""
     return goal.title if goal.short in goal.title else f"{goal.short}: {goal.title}"

@@ -83,13 +83,15 @@ def _measured(documents: list[dict[str, Any]], goals: Goals, rule: Selection) ->
 
     Adds `removal` (the mean of several goals), `choice.removal`, `choice.utility` (what the rule goes by) and `halves`.
     """
-    reported = [dict(selection.metrics_of(document, rule, reported=True)) for document in documents]
+    reported = [dict(selection.read_metrics(document, rule, reported=True)) for document in documents]
     if rule.halves:
         changes = [(document.get("metrics") or {}).get(OF_ALL_ROWS) for document in documents]
         reported = [metrics | {OF_ALL_ROWS: change} for metrics, change in zip(reported, changes, strict=True)]
     frame = _flat(reported)
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *goals.metrics])))
-    tried = [selection.candidate("", goals.benchmark, selection.metrics_of(document, rule)) for document in documents]
+    tried = [
+        selection.make_candidate("", goals.benchmark, selection.read_metrics(document, rule)) for document in documents
+    ]
     frame["choice.removal"] = [one.removal if one else None for one in tried]
     frame["choice.utility"] = [one.utility if one else None for one in tried]
     frame["halves"] = [bool(document.get("halves")) for document in documents]

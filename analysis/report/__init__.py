@@ -15,7 +15,7 @@ from analysis.load.opening import find_sweep, open_storage
 from analysis.report import several, verdict
 from analysis.report.interactive import write_interactive
 from analysis.report.own import write_own
-from analysis.report.page import Section, TableItem, save_frame, write_page, writing_to
+from analysis.report.page import Section, TableItem, open_report_folder, save_frame, write_page
 from analysis.report.requests import write_requests
 from analysis.report.sections import Report, Source, write_main, write_sections, write_tradeoff
 from analysis.stats.sweep_results import read_results
@@ -49,7 +49,7 @@ def build(
     say(f"drawing figures and writing tables to {folder}")
     whose = "" if source == Source.RUNS else f" --source {source}"
     command = f"python -m analysis.report {' '.join(found)}{cli.spell_storage(str(storage))}{whose}"
-    with writing_to(folder):
+    with open_report_folder(folder):
         if len(sweeps) > 1:
             several.write_several(sweeps, results, folder, both, command)
         else:
@@ -89,7 +89,7 @@ def _write_single(report: Report, sweep: SweepFile, both: bool, storage: str, co
     )
 
 
-@cli.command
+@cli.make_command
 def main(
     names: Annotated[
         list[str],

@@ -9,9 +9,9 @@ from typing import Any
 import vl_convert
 
 from analysis.labels import method_label, rectifier_name
-from analysis.load.goal_columns import full_title
+from analysis.load.goal_columns import goal_title
 from analysis.load.trials import evaluated
-from analysis.stats.chosen_settings import SHORT, varied
+from analysis.stats.chosen_settings import SHORT, list_varied
 from analysis.stats.sweep_results import Results
 
 
@@ -21,7 +21,7 @@ def write_interactive(results: Results, folder: Path) -> bool:
     shown = evaluated(results.runs) & results.runs[[x.metric, y.metric]].notna().all(axis=1)
     if sum(shown) < 2:
         return False
-    columns = ["split", "method", "rectifier", "gamma", "tau", "strength", *varied(results.runs)]
+    columns = ["split", "method", "rectifier", "gamma", "tau", "strength", *list_varied(results.runs)]
     columns += [*goals.metrics, x.metric, "seed", "id"]
     trials = results.runs.loc[shown].rename(columns=SHORT)[list(dict.fromkeys(columns))]
     trials = trials.assign(method=trials["method"].map(method_label), rectifier=trials["rectifier"].map(rectifier_name))
@@ -29,7 +29,7 @@ def write_interactive(results: Results, folder: Path) -> bool:
     axes: dict[str, Any] = {}
     for axis, goal in (("x", x), ("y", y)):
         scale = {"zero": False, "reverse": goal.best == "lowest"}
-        axes[axis] = {"field": goal.metric, "type": "quantitative", "title": full_title(goal), "scale": scale}
+        axes[axis] = {"field": goal.metric, "type": "quantitative", "title": goal_title(goal), "scale": scale}
     picture = {
         "data": {"values": json.loads(trials.to_json(orient="records").replace("<", "‹"))},  # ends no script element
         "facet": {"field": "split", "title": None},

@@ -50,7 +50,7 @@ class Section:
 
 
 @contextmanager
-def writing_to(folder: Path) -> Iterator[None]:
+def open_report_folder(folder: Path) -> Iterator[None]:
     """Make a report's folder; raise InputError if it, or what is written meanwhile, cannot be written."""
     try:
         (folder / "tables").mkdir(parents=True, exist_ok=True)

@@ -12,16 +12,16 @@ from analysis.load.trials import evaluated
 from analysis.number_format import format_number
 from analysis.report.page import Section, TableItem, save_frame
 from analysis.report.sections import Report
-from analysis.stats.chosen_settings import rank_values
+from analysis.stats.chosen_settings import rank_by_label
 from analysis.stats.sweep_results import Results
-from trainables.benchmarks import find
+from trainables.benchmarks import get_benchmark
 
 EARLIER, THEN = "earlier", "then"
 """The mean over the rows of all earlier requests, now and as it was right after their own requests."""
 CHAIN = ["method", "rectifier"]
 
 
-def list_points(results: Results) -> pd.DataFrame:
+def list_request_points(results: Results) -> pd.DataFrame:
     """Return one row for each method, rectifier and numbered split, means over seeds; the target model's come first.
 
     Of own rows also `request_01`, ... (removal on the rows of each request so far), EARLIER and THEN. Empty unless
@@ -34,7 +34,7 @@ def list_points(results: Results) -> pd.DataFrame:
     rows["number"] = rows["split"].str.extract(r"_([0-9]+)$", expand=False).astype(float)
     if runs.empty or rows["number"].isna().any() or rows["number"].nunique() < 2:
         return pd.DataFrame(columns=CHAIN)
-    removal, kind = goals.removals[0], find(goals.benchmark)
+    removal, kind = goals.removals[0], get_benchmark(goals.benchmark)
     measure, requests = removal.metric.removeprefix("forget_"), sorted(set(rows["split"]))
     for split in requests if kind.SEQUENCE + "01" in requests else ():
         own = rows["split"] == split
@@ -53,12 +53,12 @@ def list_points(results: Results) -> pd.DataFrame:
             for name, value in ((EARLIER, row), (THEN, then)):
                 total = sum(counts[split] * value[split] for split in before)
                 means.loc[place, name] = total / weights if before else math.nan
-    return means.sort_values([*CHAIN, "number"], key=rank_values, ignore_index=True)
+    return means.sort_values([*CHAIN, "number"], key=rank_by_label, ignore_index=True)
 
 
 def write_requests(report: Report) -> list[Section]:
     """Write tables/requests.csv and return its section; none where the sweep has no numbered splits."""
-    points, goals = list_points(report.results), report.results.goals
+    points, goals = list_request_points(report.results), report.results.goals
     if points.empty:
         return []
     save_frame(report.folder, "requests", points)

@@ -13,9 +13,9 @@ import pandas as pd
 
 from analysis import paper
 from analysis.figures import catalog, rectifiers, tradeoff, training
-from analysis.figures.catalog import Picture, draw_splits, make_picture
+from analysis.figures.catalog import Picture, draw_each_split, make_picture
 from analysis.labels import OTHER_REFERENCES, REFERENCES
-from analysis.load.goal_columns import full_title
+from analysis.load.goal_columns import goal_title
 from analysis.load.trials import CHOICE, settings
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
 from analysis.stats import attacks, rectifier_comparison, tidy
@@ -23,7 +23,7 @@ from analysis.stats.importance import LEAST_SETTINGS, measure_importance
 from analysis.stats.sweep_results import Results
 from analysis.tables import detail_tables, paper_tables, rectifier_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, SEEDS_CAPTION
-from analysis.tables.paper_tables import Sheet, make_sheet
+from analysis.tables.paper_tables import FilledTable, fill_table
 from analysis.tables.table_definitions import LAYOUTS, main_layout
 from trainables.storage.sweep_file import SweepFile
 
@@ -52,12 +52,12 @@ class Report:
 
     @cached_property
     def attacks(self) -> pd.DataFrame:
-        """Return what attacks on the chosen trials brought back: `attacks.mean_shares`."""
-        return attacks.mean_shares(self.results)
+        """Return what attacks on the chosen trials brought back: `attacks.mean_recovered_shares`."""
+        return attacks.mean_recovered_shares(self.results)
 
     @cached_property
     def comparison(self) -> rectifier_comparison.Comparison:
-        return rectifier_comparison.compare(self.results)
+        return rectifier_comparison.compare_rectifiers(self.results)
 
 
 def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
@@ -69,7 +69,7 @@ def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section
 def write_tradeoff(report: Report) -> Picture:
     """Write the trade-off with all trials and return it."""
     results, points = report.results, tradeoff.trial_points(report.results)
-    words = {"x": full_title(results.goals.removal), "y": full_title(results.goals.retention)}
+    words = {"x": goal_title(results.goals.removal), "y": goal_title(results.goals.retention)}
     figure = tradeoff.draw(points, results.rule)
     (picture,) = save_pictures(report.folder, [make_picture("tradeoff", figure, points, **words)])
     return picture
@@ -77,7 +77,7 @@ def write_tradeoff(report: Report) -> Picture:
 
 def write_main(report: Report) -> TableItem:
     """Write the main table, which stands beside the picture."""
-    sheet = make_sheet(main_layout(report.results), report.results.frame)
+    sheet = fill_table(main_layout(report.results), report.results.frame)
     sheet.save(report.folder / "tables")
     roles = set(report.results.models["role"])
     others = "".join(f"; {REFERENCES[role]}: {text}" for role, text in OTHER_REFERENCES.items() if role in roles)
@@ -95,11 +95,11 @@ def _write_rectifiers(report: Report) -> list[Section]:
     keys = ["split", "method", "rectifier"]
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.costs, on=keys))
     found = [(goal, rectifier_tables.list_rectifiers(comparison, goal)) for goal in comparison.ranked]
-    items = [TableItem(frame, title=full_title(goal)) for goal, frame in found]
+    items = [TableItem(frame, title=goal_title(goal)) for goal, frame in found]
     items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))
     draw = partial(rectifiers.draw_differences, goals=comparison.goals)
     points = rectifiers.difference_points(comparison)
-    pictures = save_pictures(report.folder, draw_splits("forest", points, draw, "rectifiers"))
+    pictures = save_pictures(report.folder, draw_each_split("forest", points, draw, "rectifiers"))
     return [Section("Which rectifier helps", tuple(items), pictures)]
 
 
@@ -121,19 +121,19 @@ def _write_statistics(report: Report) -> list[Section]:
 
 def save_paper_parts(
     sweeps: dict[str, Results], folder: Path, both: bool, stem: str = ""
-) -> tuple[list[Sheet], tuple[Picture, ...]]:
+) -> tuple[list[FilledTable], tuple[Picture, ...]]:
     """Write into tables/ and figures/ what sweeps of one benchmark, by their labels, have of the paper's."""
-    sheets = paper_tables.make_sheets(sweeps, both)
+    sheets = paper_tables.fill_paper_tables(sweeps, both)
     for sheet in sheets:
         sheet.save(folder / "tables")
     frames = {
-        kind: tidy.join(
+        kind: tidy.join_sweeps(
             {label: one.frame for label, one in sweeps.items()},
             {name for table in tables for name in LAYOUTS[table].sweeps.values()},
         )
         for kind, tables in catalog.PAPER.items()
     }
-    drawn = catalog.draw_sweeps(frames, several=len(sweeps) > 1)
+    drawn = catalog.draw_sweep_pictures(frames, several=len(sweeps) > 1)
     return sheets, save_pictures(folder, (picture._replace(stem=f"{stem}{picture.stem}") for picture in drawn))
 
 
@@ -156,20 +156,20 @@ def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
 
 def _write_training(report: Report) -> list[Section]:
     """Figures 1 and 7 of the paper, for each split that has several steps."""
-    measured, pictures = training.load_steps(report.results), []
+    measured, pictures = training.load_training_steps(report.results), []
     for kind, points, draw in (
         ("dynamics", training.step_points(measured), training.draw_steps),
         ("angles", training.angle_points(measured), training.draw_angles),
     ):
         steps = points.groupby(["split", "method"])["step"].transform("nunique")
-        pictures += save_pictures(report.folder, draw_splits(kind, points.loc[steps.to_numpy() > 1], draw))
+        pictures += save_pictures(report.folder, draw_each_split(kind, points.loc[steps.to_numpy() > 1], draw))
     return [Section("Along training", figures=tuple(pictures))] if pictures else []
 
 
 def _write_lists(report: Report) -> list[Section]:
     """The chosen settings, trials without a result, reference models, and what the trials were run with."""
     results, runs, rule, folder = report.results, report.results.runs, report.results.rule, report.folder
-    chosen, failures = detail_tables.list_chosen(results), detail_tables.list_failures(results)
+    chosen, failures = detail_tables.list_chosen_settings(results), detail_tables.list_failures(results)
     save_frame(folder, "chosen", chosen)
     save_frame(folder, "failures", failures)
     hidden = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE, "halves"])]
@@ -193,5 +193,7 @@ def _write_lists(report: Report) -> list[Section]:
 
 
 def _join_values(column: Iterable[Any]) -> str:
-    texts = sorted({"none" if value is None or value != value else detail_tables.plain_text(value) for value in column})
+    texts = sorted(
+        {"none" if value is None or value != value else detail_tables.spell_value(value) for value in column}
+    )
     return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")

@@ -9,16 +9,16 @@ from analysis import paper
 from analysis.figures import catalog
 from analysis.labels import join_names
 from analysis.report import verdict
-from analysis.report.page import Section, TableItem, save_pictures, write_page, writing_to
+from analysis.report.page import Section, TableItem, open_report_folder, save_pictures, write_page
 from analysis.report.sections import save_paper_parts
 from analysis.stats import tidy
-from analysis.stats.rectifier_comparison import compare
+from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import Results
 from analysis.tables import paper_tables
 from analysis.tables.markdown_latex import to_markdown
-from analysis.tables.paper_tables import Sheet, make_sheet
+from analysis.tables.paper_tables import FilledTable, fill_table
 from analysis.tables.table_definitions import LAYOUTS, main_layout
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.storage.sweep_file import NAME_AND_HASH, SweepFile
 
 
@@ -29,11 +29,11 @@ def write_several(
     filling = {}
     for label, sweep in sweeps.items():
         own = results[label]
-        if sweep.backbone not in paper_tables.tables_of_sweep(label).values():  # its columns are called by the sweep
+        if sweep.backbone not in paper_tables.list_paper_tables(label).values():  # its columns are called by the sweep
             own = own.with_runs(own.runs.assign(backbone=label))
         filling[label] = own
     lead = [
-        f"{label}: {verdict.write_verdict(compare(one))} {verdict.count_trials(one.runs)}."
+        f"{label}: {verdict.write_verdict(compare_rectifiers(one))} {verdict.count_trials(one.runs)}."
         for label, one in results.items()
     ]
     benchmarks = dict.fromkeys(one.goals.benchmark for one in filling.values())
@@ -42,8 +42,8 @@ def write_several(
         here = {label: one for label, one in filling.items() if one.goals.benchmark == benchmark}
         filled, drawn = save_paper_parts(here, folder, both, f"{benchmark}-" * (len(benchmarks) > 1))
         if not filled:
-            frame = tidy.join({label: one.frame for label, one in here.items()})
-            filled = [make_sheet(main_layout(next(iter(here.values()))), frame)]
+            frame = tidy.join_sweeps({label: one.frame for label, one in here.items()})
+            filled = [fill_table(main_layout(next(iter(here.values()))), frame)]
             filled[0].save(folder / "tables")
         sections.append(Section(benchmark.upper(), _list_items(filled), drawn))
         sheets += filled
@@ -52,11 +52,11 @@ def write_several(
     write_page(folder, title=join_names(sweeps), lead=lead, opened=sections, commands=commands)
 
 
-def _list_items(sheets: Sequence[Sheet]) -> tuple[TableItem, ...]:
+def _list_items(sheets: Sequence[FilledTable]) -> tuple[TableItem, ...]:
     return tuple(TableItem(sheet.table, title=sheet.layout.caption) for sheet in sheets)
 
 
-def _write_texts(path: Path, lead: Sequence[str], sheets: Sequence[Sheet]) -> None:
+def _write_texts(path: Path, lead: Sequence[str], sheets: Sequence[FilledTable]) -> None:
     tables = [f"## {sheet.layout.caption}\n\n{to_markdown(sheet.table)}" for sheet in sheets]
     path.write_text("\n\n".join([*lead, *tables]), encoding="utf-8")
 
@@ -67,9 +67,9 @@ def write_paper(names: Sequence[str], storage: str | Path, output: Path | None) 
     known = sorted({name for layout in LAYOUTS.values() for name in layout.sweeps.values()})
     filled: dict[str, str] = {}
     for name in sweeps:
-        tables = paper_tables.tables_of_sweep(name)
+        tables = paper_tables.list_paper_tables(name)
         if not tables:
-            raise InputError(f"NAME {name}: the paper has no table of this sweep; {closest(name, known)}")
+            raise InputError(f"NAME {name}: the paper has no table of this sweep; {suggest_name(name, known)}")
         for table, backbone in tables.items():
             filled[table] = backbone if filled.get(table, backbone) == backbone else ""
     if output is None and "://" in str(storage):
@@ -78,14 +78,14 @@ def write_paper(names: Sequence[str], storage: str | Path, output: Path | None) 
     if filled.get("tofu_main") == "":
         filled["tofu_retain_free"] = ""
     ordered = {table: filled[table] for table in paper.TABLES if table in filled}
-    sheets, pictures = [make_sheet(LAYOUTS[name], paper.load_table(name, here)) for name, here in ordered.items()], []
+    sheets, pictures = [fill_table(LAYOUTS[name], paper.load_table(name, here)) for name, here in ordered.items()], []
     kinds = dict.fromkeys(table.partition("_")[0] for table in ordered)
     for kind in kinds:
         here = {table: backbone for table, backbone in ordered.items() if table.partition("_")[0] == kind}
         ending = f"-{kind}" if len(kinds) > 1 else ""
-        pictures += [one._replace(stem=f"{one.stem}{ending}") for one in catalog.draw_paper(here)]
+        pictures += [one._replace(stem=f"{one.stem}{ending}") for one in catalog.draw_paper_pictures(here)]
     lead = [f"The numbers of {paper.CITATION} for {join_names(sweeps)}, as printed; ¶ marks what cannot be right."]
-    with writing_to(folder):
+    with open_report_folder(folder):
         for sheet in sheets:
             sheet.save(folder / "tables")
         figures = save_pictures(folder, pictures)

@@ -13,7 +13,7 @@ from analysis.load.goal_columns import goal_head
 from analysis.load.trials import evaluated
 from analysis.number_format import DASH, format_number
 from analysis.stats.rectifier_comparison import Comparison
-from analysis.stats.significance import LEAST, LEVEL, count_least_seeds
+from analysis.stats.significance import LEAST, LEVEL, count_seeds_needed
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import HALVES
 from trainables.benchmarks import selection
@@ -87,7 +87,7 @@ def write_verdict(comparison: Comparison) -> str:
     seeds = " to ".join(dict.fromkeys(str(count) for count in (min(counted["n"]), max(counted["n"]))))
     seeds, gives = ("1 seed", "gives") if seeds == "1" else (f"{seeds} seeds", "give")
     if known.empty:
-        least = count_least_seeds(len(names)) if comparison.several else 2
+        least = count_seeds_needed(len(names)) if comparison.several else 2
         return (
             f"{start}, but {seeds} on both sides {gives} no verdict, which takes {least} (--seeds 0,1,2,3,4 runs five)."
         )
@@ -113,7 +113,7 @@ def _explain_collapse(results: Results) -> str:
 
 
 def describe_attacks(points: pd.DataFrame) -> list[str]:
-    """Return how much attacks bring back at most, of `attacks.mean_shares`, relearning apart; nothing without any."""
+    """Return how much attacks bring back at most, relearning apart (`mean_recovered_shares`); nothing without any."""
     parts = []
     known: Any = points.dropna(subset=["share"]) if len(points) else points
     for taught, rows in known.groupby(known["attack"] == "relearn") if len(known) else ():

@@ -12,7 +12,7 @@ KEY = [SHORT.get(column, column) for column in STUDY_COLUMNS]
 VALUES = ["before", "after", "target", "retain", "share"]
 
 
-def mean_shares(results: Results) -> pd.DataFrame:
+def mean_recovered_shares(results: Results) -> pd.DataFrame:
     """Return a row for each chosen setting, attack and step, in table order: means over the attacked seeds.
 
     `attacked` of them; `share` is of the `n` that have one, with `share_sd`. Empty where no chosen trial was attacked.

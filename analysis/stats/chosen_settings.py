@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.labels import order_methods, order_rectifiers
 from analysis.load.goal_columns import Goals, goals_of_runs
 from analysis.load.trials import CHOICE, STRENGTHS, evaluated, settings
-from trainables.benchmarks.selection import Candidate, average_seeds, describe_rule, pick
+from trainables.benchmarks.selection import Candidate, average_seeds, describe_rule, pick_candidate
 from trainables.config.settings import Selection
 
 DEFAULT = Selection()
@@ -101,29 +101,29 @@ def choose_settings(means: pd.DataFrame, references: pd.DataFrame, goals: Goals,
     configurations = configurations.dropna(subset=["choice.utility"])  # none of its trials has a seed that is chosen on
     studies = configurations.groupby(STUDY_COLUMNS)
     configurations["settings"] = studies["id"].transform("size")
-    chosen = [choose_row(study, rule) for _, study in studies]
+    chosen = [choose_study_setting(study, rule) for _, study in studies]
     return sort_studies(pd.concat(chosen) if chosen else configurations)
 
 
-def choose_row(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
+def choose_study_setting(study: pd.DataFrame, rule: Selection) -> pd.DataFrame:
     """Return the row of `study` that the rule picks. `choice.original`: the target model's utility, NaN if unknown."""
-    chosen = pick(_candidates(study), study["choice.original"].iloc[0], rule)
+    chosen = pick_candidate(_candidates(study), study["choice.original"].iloc[0], rule)
     return study.loc[study["id"] == (chosen.key if chosen else None)]
 
 
 def sort_studies(frame: pd.DataFrame) -> pd.DataFrame:
     """Sort by split, then by the order of methods and of rectifiers in `labels`."""
-    return frame.sort_values(STUDY_COLUMNS, key=rank_values, kind="stable", ignore_index=True)
+    return frame.sort_values(STUDY_COLUMNS, key=rank_by_label, kind="stable", ignore_index=True)
 
 
-def rank_values(column: pd.Series) -> pd.Series:
+def rank_by_label(column: pd.Series) -> pd.Series:
     """Return each value's place: methods and rectifiers in the order of `labels`, others by themselves."""
     orders = {"method": order_methods, "rectifier": order_rectifiers, "rectifier.name": order_rectifiers}
     names = orders.get(str(column.name), sorted)(column.dropna().unique())
     return column.map({name: place for place, name in enumerate(names)})
 
 
-def varied(runs: pd.DataFrame) -> list[str]:
+def list_varied(runs: pd.DataFrame) -> list[str]:
     """Return the settings, besides gamma, tau and a task vector's strength, that differ within at least one study."""
     table = settings(runs).map(str)
     if table.empty:
@@ -134,8 +134,8 @@ def varied(runs: pd.DataFrame) -> list[str]:
 
 
 def describe_other_settings(runs: pd.DataFrame) -> dict[str, str]:
-    """Return by configuration the settings of `varied` and their values: `training.lr=0.01, task_vector.steps=5`."""
-    columns = varied(runs)
+    """Return by configuration the settings of `list_varied` and their values: `training.lr=0.01, seed=5`."""
+    columns = list_varied(runs)
     rows = settings(runs).reindex(columns=columns)
     texts = [", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows.to_numpy()]
     return dict(zip(rows.index, texts, strict=True))

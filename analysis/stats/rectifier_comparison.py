@@ -117,7 +117,7 @@ class Comparison:
         return found.assign(slower=found["seconds"] / base)
 
 
-def compare(results: Results) -> Comparison:
+def compare_rectifiers(results: Results) -> Comparison:
     """Return what each rectifier of a sweep changes; task vectors have none."""
     return Comparison(results, *list_metric_values(results))
 

@@ -32,7 +32,7 @@ def resample_trials(trials: pd.DataFrame, store: Storage, halves: bool = False) 
 
 
 def _resample_trial(trial: dict[Hashable, Any], store: Storage, halves: bool) -> Array | None:
-    kind = benchmarks.find(trial["benchmark.name"])
+    kind = benchmarks.get_benchmark(trial["benchmark.name"])
     asked = trial["benchmark.tasks"] if isinstance(trial.get("benchmark.tasks"), list) else ()
     benchmark = Benchmark(name=kind.name, dialect=trial["benchmark.dialect"], tasks=tuple(asked))
     table = read_trial_table(store, store.trial(trial["id"]) / ROWS, ["task", "index", *kind.UTILITY_COLUMNS])

@@ -120,6 +120,6 @@ def summarise_differences(differences: Sequence[float]) -> dict[str, float]:
     return {"low": low, "high": high, "p": float(tested.pvalue), "effect": mean / float(gains.std(ddof=1))}
 
 
-def count_least_seeds(rectifiers: int) -> int:
+def count_seeds_needed(rectifiers: int) -> int:
     """Return from how many seeds on one of so many rectifiers can be significant: where m 2 / 2^n <= LEVEL."""
     return max(LEAST, math.ceil(1 + math.log2(rectifiers / LEVEL)))

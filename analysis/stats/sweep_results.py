@@ -35,7 +35,7 @@ class Results:
 
     @cached_property
     def chosen(self) -> pd.DataFrame:
-        """Return the setting that the rule chooses of each study: `selection.pick`."""
+        """Return the setting that the rule chooses of each study: `selection.pick_candidate`."""
         return chosen_settings.choose_settings(self.means, self.models, self.goals, self.rule)
 
     @cached_property

@@ -49,7 +49,7 @@ def make_tidy_frame(
     return frame.reindex(columns=COLUMNS).reset_index(drop=True)
 
 
-def join(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ()) -> pd.DataFrame:
+def join_sweeps(frames: Mapping[str, pd.DataFrame], first: Collection[str] = ()) -> pd.DataFrame:
     """Return the rows of several sweeps as one frame, `sweep` saying which each is of; of one sweep its own frame.
 
     What several have, a method with a rectifier on a split of a backbone, is of one with results, then of one named in

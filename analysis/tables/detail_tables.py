@@ -12,7 +12,7 @@ from analysis.labels import REFERENCES, describe_method, describe_settings, join
 from analysis.load.goal_columns import Goals
 from analysis.number_format import DASH, format_number
 from analysis.stats import row_bootstrap
-from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, varied
+from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, list_varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
 from analysis.stats.tidy import in_paper_dialect
@@ -40,16 +40,16 @@ def has_task_vectors(runs: pd.DataFrame) -> bool:
     return bool(runs["method"].isin(labels.TASK_VECTORS).any())
 
 
-def plain_text(value: Any) -> str:
+def spell_value(value: Any) -> str:
     """Return a setting as a person writes it; a dash where there is none."""
     if isinstance(value, (list, dict)):
         return str(value)
     return DASH if pd.isna(value) else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def list_chosen(results: Results) -> pd.DataFrame:
+def list_chosen_settings(results: Results) -> pd.DataFrame:
     """Return what each row of the main table was run with and picked from."""
-    runs, goals, other = results.runs, results.goals, varied(results.runs)
+    runs, goals, other = results.runs, results.goals, list_varied(results.runs)
     keeps = f"Keeps {results.rule.share:.0%} of {goals.retention.short}"
     members = runs.drop_duplicates("configuration").set_index("configuration")
     rows = []
@@ -81,7 +81,7 @@ def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
 
 
 def list_attacks(points: pd.DataFrame) -> pd.DataFrame:
-    """Return what each attack's last step brought back of each chosen setting, of `stats.attacks.mean_shares`."""
+    """Return what each attack's last step brought back of each chosen setting (`mean_recovered_shares`)."""
     rows, last = [], points["step"] == points.groupby("attack")["step"].transform("max")
     key: Any
     for key, own in points.loc[last].groupby(["split", "method", "rectifier"], sort=False):
@@ -162,9 +162,9 @@ def list_failures(results: Results) -> pd.DataFrame:
         rows.append(
             {
                 "Trial": trial["id"],
-                "Split": plain_text(trial["split"]),
+                "Split": spell_value(trial["split"]),
                 **describe_settings(trial),
-                "Seed": plain_text(trial["seed"]),
+                "Seed": spell_value(trial["seed"]),
                 "Status": trial["status"].replace("_", " "),
                 "Cause": _find_cause(trial, lacking, results.rule),
             }
@@ -193,5 +193,5 @@ def list_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:
     numbers = {column.metric: column.head for column in goals.columns}
     names = {"split": "Split", "role": "Role", **numbers, "model.path": "Model"}
     names |= {"model.fingerprint": "Fingerprint", "evaluation": "Evaluation", "status": "Status"}
-    formats = {name: format_number if name in numbers else plain_text for name in names}
+    formats = {name: format_number if name in numbers else spell_value for name in names}
     return pd.DataFrame({names[name]: [formats[name](value) for value in models[name]] for name in names}, dtype="str")

@@ -17,7 +17,7 @@ from analysis.tables.table_definitions import LAYOUTS, Layout, uwc_layout
 
 
 @dataclass(frozen=True)
-class Sheet:
+class FilledTable:
     """A table of a sweep or of the paper: its layout, what is printed, and the numbers of `select_numbers`."""
 
     layout: Layout
@@ -38,13 +38,13 @@ class Sheet:
             (folder / f"{self.layout.table}.{kind}").write_text(text, encoding="utf-8")
 
 
-def make_sheet(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> Sheet:
+def fill_table(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> FilledTable:
     """Return a layout's table of a tidy frame; `beside`: with the paper's number in each cell."""
     ours, numbers = bool((frame["table"] == tidy.SOURCE).all()), select_numbers(layout, frame, beside)
-    return Sheet(layout, print_table(layout, numbers, ours), numbers)
+    return FilledTable(layout, print_table(layout, numbers, ours), numbers)
 
 
-def make_sheets(sweeps: Mapping[str, Results], beside: bool = False) -> list[Sheet]:
+def fill_paper_tables(sweeps: Mapping[str, Results], beside: bool = False) -> list[FilledTable]:
     """Return the paper's tables that sweeps of one benchmark fill, by what they varied, in the paper's order."""
     beside = beside and all(tidy.in_paper_dialect(one.runs) for one in sweeps.values())
     layouts = {layout.table: layout for one in sweeps.values() for layout in find_layouts(one.frame)}
@@ -58,7 +58,7 @@ def make_sheets(sweeps: Mapping[str, Results], beside: bool = False) -> list[She
             trials = {label: select_retain_free_trials(one.runs) for label, one in sweeps.items()}
             filling = {label: sweeps[label].with_runs(runs) for label, runs in trials.items() if len(runs)}
         frames = {label: one.frame for label, one in filling.items()}
-        sheets.append(make_sheet(layout, tidy.join(frames, set(layout.sweeps.values())), beside))
+        sheets.append(fill_table(layout, tidy.join_sweeps(frames, set(layout.sweeps.values())), beside))
     return [sheet for sheet in sheets if not set(sheet.numbers["method"]) <= set(REFERENCES)]
 
 
@@ -72,7 +72,7 @@ def select_retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
     ]
 
 
-def tables_of_sweep(sweep: str) -> dict[str, str]:
+def list_paper_tables(sweep: str) -> dict[str, str]:
     """Return the paper's tables that the named sweep fills, and its backbone there; none of a sweep of our own."""
     layouts = LAYOUTS.values()
     return {one.table: backbone for one in layouts for backbone, name in one.sweeps.items() if name == sweep}

@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from platform.cluster.check import find_problems, load_cluster_file
-from platform.schedule.ray_environment import make_token
+from platform.schedule.ray_environment import ensure_ray_token
 from trainables.common import cli
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.common.redaction import redact
 
 
-@cli.command
+@cli.make_command
 def main(
     action: Annotated[str, typer.Argument(help="check, environment (for the head), account (AWS, once per account).")],
     path: Annotated[str, typer.Argument(metavar="FILE", help="Cluster file, such as cluster.yaml.")],
@@ -26,7 +26,7 @@ def main(
     Example: python -m platform.cluster check cluster.yaml
     """
     if action not in ACTIONS:
-        raise InputError(f"unknown action '{action}'; {closest(action, ACTIONS)}")
+        raise InputError(f"unknown action '{action}'; {suggest_name(action, ACTIONS)}")
     return ACTIONS[action](path)
 
 
@@ -36,7 +36,7 @@ def check_file(path: str) -> int:
     kubernetes = "python -m platform.sweep NAME --cluster"
     start = "sbatch" if file.is_batch_script else kubernetes if file.is_kubernetes else "ray up"
     if start == "ray up":
-        make_token()
+        ensure_ray_token()
     problems = find_problems(file)
     for problem in problems:
         print(f"error: {redact(problem)}", file=sys.stderr)

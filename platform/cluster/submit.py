@@ -23,7 +23,7 @@ from typing import Any
 
 from platform.cluster.check import ClusterFile, find_problems, load_cluster_file
 from platform.schedule.ray_environment import TOKEN
-from platform.state.typed_commands import resume_command, typed_command
+from platform.state.typed_commands import resume_command, sweep_command
 from trainables.common.errors import InputError, last_line_of
 from trainables.common.redaction import redact
 
@@ -147,7 +147,7 @@ def open_client(place: str) -> Iterator[Any]:
 
 def submit_or_attach(client: Any, name: str, arguments: Sequence[str]) -> str:
     """Return the job that runs just this sweep, or else a new one. Other starts of it meet at the sweep's lock."""
-    command = typed_command(arguments)
+    command = sweep_command(arguments)
     for job in client.list_jobs():
         typed = (job.metadata or {}).get("command")
         if not job.status.is_terminal() and typed and resume_command(typed) == resume_command(command):
@@ -204,4 +204,4 @@ def _fetch_report(place: str, log: str) -> None:
 def _resume_hint(place: str, job: str, arguments: Sequence[str]) -> str:
     """Return how to see a job again, and how to stop it."""
     stop = shlex.join(["ray", "exec", place, f"cd {REPOSITORY} && .venv/bin/ray job stop {job}"])
-    return f"{job} goes on. See it again: {typed_command(arguments)}\nstop it: {stop}"
+    return f"{job} goes on. See it again: {sweep_command(arguments)}\nstop it: {stop}"

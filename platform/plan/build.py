@@ -15,14 +15,14 @@ from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks import model_checks, own
 from trainables.benchmarks.own import row_files
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.common.typed_paths import is_folder
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation, Shape
-from trainables.config.trial import FOLLOWS, Trial, drop_planning_resources, hashed_part
+from trainables.config.trial import FOLLOWS, Trial, drop_planning_resources, hashed_settings
 from trainables.data import idk_answers, templates
-from trainables.data.hub_folders import HubRequirement, find_folder, is_here
+from trainables.data.hub_folders import HubRequirement, find_folder, is_downloaded
 from trainables.methods import custom, method_constants
 from trainables.robustness import attacks
 from trainables.storage.folder_storage import Storage
@@ -64,7 +64,7 @@ def make_plan(
 ) -> Plan:
     """Resolve a sweep. Raises InputError with every problem found."""
     if strategy not in STRATEGIES:
-        raise InputError(f"--strategy: unknown strategy '{strategy}'; {closest(strategy, STRATEGIES)}")
+        raise InputError(f"--strategy: unknown strategy '{strategy}'; {suggest_name(strategy, STRATEGIES)}")
     sweep = _choose_template(_list_requests(_locate_answers(sweep)), store)
     benchmarks, models, found = _resolve_data_and_models(sweep, store)
     warnings = _check_rows_with_models(benchmarks, found)
@@ -114,9 +114,9 @@ def _choose_template(sweep: Sweep, store: Storage) -> Sweep:
     """Return the sweep of own rows with the template of the target model's tokenizer, where none is named."""
     if sweep.benchmark.name != "own" or sweep.benchmark.template != templates.AUTO:
         return sweep
-    place = sweep.tokenizer or sweep.target or f"{sweep.models}/{kinds.find('own').TARGET}"
+    place = sweep.tokenizer or sweep.target or f"{sweep.models}/{kinds.get_benchmark('own').TARGET}"
     wanted = HubRequirement("tokenizers" if sweep.tokenizer else "models", place)
-    if not is_folder(place) and is_here(wanted, store):  # fetched by an earlier start
+    if not is_folder(place) and is_downloaded(wanted, store):  # fetched by an earlier start
         place = str(find_folder(wanted, store))
     chosen = {"template": templates.choose_template(place)}
     return sweep.model_copy(update={"benchmark": sweep.benchmark.model_copy(update=chosen)})
@@ -142,7 +142,7 @@ def _check_sequence(spaces: list[Space], strategy: str) -> None:
     for space in spaces:
         benchmark = space.fixed["benchmark"]
         seen.add(benchmark.split)
-        before = kinds.find(benchmark.name).split_before(benchmark.split)
+        before = kinds.get_benchmark(benchmark.name).split_before(benchmark.split)
         if before and before not in seen:
             raise InputError(f"benchmark.split: {benchmark.split} goes on from {before}; name that before it")
         if before and (strategy == "optuna" or space.varied):
@@ -158,7 +158,7 @@ def _follow(trials: list[Trial], store: Storage) -> list[Trial]:
     found: list[Trial] = []
     made: dict[tuple[Any, ...], str] = {}
     for trial in trials:
-        before = kinds.find(trial.benchmark.name).split_before(trial.benchmark.split)
+        before = kinds.get_benchmark(trial.benchmark.name).split_before(trial.benchmark.split)
         settings = trial.method, trial.rectifier.name, trial.seed
         if key := made.get((before, *settings)):
             left = {"path": str(store.trial(key) / WEIGHTS), "fingerprint": f"{FOLLOWS}{key}"}
@@ -202,11 +202,11 @@ def _check_trials(
     """Return the sizes of the trials' model, and what memory they need. Raises InputError with every problem."""
     for trial in (trial for trial in trials if METHODS[trial.method].steers):
         depth = read_architecture(trial.target, models.recipes).get("num_hidden_layers")
-        settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
+        settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
         if isinstance(depth, int):  # which is not known of a model that is not fetched
-            problems.collect(method_constants.check_layer, settings.layer, depth)
+            problems.collect(method_constants.check_steered_layer, settings.layer, depth)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if "idk" in METHODS[trial.method].reads):
-        problems.collect(kinds.find(benchmark.name).check_questions, benchmark)
+        problems.collect(kinds.get_benchmark(benchmark.name).check_questions, benchmark)
     for name in sorted({trial.method for trial in trials if METHODS[trial.method].custom}):
         problems.collect(custom.load_custom_part, name, "make")
     for name in sorted({trial.rectifier.name for trial in trials if RECTIFIERS[trial.rectifier.name].custom}):
@@ -216,7 +216,7 @@ def _check_trials(
     needs = list_needs(sweep, trials, shape)
     problems.collect(check_fits, needs)
     for benchmark in dict.fromkeys(trial.benchmark for trial in trials if METHODS[trial.method].batched):
-        points = kinds.find(benchmark.name).forget_points(benchmark)
+        points = kinds.get_benchmark(benchmark.name).forget_points(benchmark)
         if points is not None:
             problems.collect(forget_batches.check_batches, points, sweep.task_vector.batches, benchmark.split)
     problems.stop()
@@ -227,7 +227,7 @@ def _check_stress(sweep: Sweep) -> None:
     """Raise InputError on attacks that cannot be made."""
     if stress := sweep.stress.attacks:
         attacks.check_benchmark(sweep.benchmark, "stress.attacks")
-        names = attacks.choose(stress, "stress.attacks")
+        names = attacks.choose_attacks(stress, "stress.attacks")
         attacks.check_learning_rate(names, sweep.stress.lr, "stress.lr")
     elif sweep.stress.lr is not None:
         raise InputError("stress.lr: no attack is asked for; add --set stress.attacks=all")
@@ -247,14 +247,14 @@ def _models_of(references: References, role: str, store: Storage) -> dict[str, t
 
 def _hash(sweep: Sweep, benchmarks: dict[str, Benchmark], references: tuple[ReferenceModel, ...]) -> str:
     """Return eight hex digits of the sweep's fixed part: an added value of an axis changes none of it."""
-    fixed: dict[str, Any] = {k: v for k, v in hashed_part(_without_axes(sweep)).items() if k in NAMING}
+    fixed: dict[str, Any] = {k: v for k, v in hashed_settings(_without_axes(sweep)).items() if k in NAMING}
     for place in ("data", "sources"):
         fixed.get("benchmark", {}).pop(place, None)
     drop_planning_resources(fixed)
     benchmark = next(iter(benchmarks.values()))
     fixed["data"] = str(benchmark.fingerprint)
     if not benchmark.is_fictional:
-        fixed["data"] = kinds.find(benchmark.name).shared_fingerprint(benchmark)
+        fixed["data"] = kinds.get_benchmark(benchmark.name).shared_fingerprint(benchmark)
     fixed["models"] = sorted({str(ref.model.fingerprint) for ref in references if ref.role == "original"})
     return hash_json(fixed)[:8]
 

@@ -70,7 +70,7 @@ class Need:
     method: str
     rectifier: str
     split: str
-    fit: memory.Fit
+    fit: memory.MemoryFit
 
     def document(self) -> dict[str, Any]:
         """Return the need as JSON, in bytes."""
@@ -114,7 +114,7 @@ def list_needs(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> tu
     if resources.gpus and resources.gpu_memory is not None:
         device = resources.gpu_memory * 1e9 * min(1.0, resources.gpus)
     texts = dict.fromkeys((trial.benchmark, trial.training.max_length) for trial in trials)
-    sizes = {text: benchmarks.find(text[0].name).size_estimate(*text) for text in texts}
+    sizes = {text: benchmarks.get_benchmark(text[0].name).size_estimate(*text) for text in texts}
     kinds = {
         (one.method, one.rectifier.name, one.benchmark.split, one.training, one.objective, one.rectifier.parts): one
         for one in trials
@@ -122,7 +122,7 @@ def list_needs(sweep: Sweep, trials: Sequence[Trial], shape: Shape | None) -> tu
     needs: dict[tuple[str, str, str], Need] = {}
     for (method, rectifier, split, *_), trial in kinds.items():  # of each cell the trial that takes most
         longest = sizes[trial.benchmark, trial.training.max_length].longest
-        need = Need(method, rectifier, split, memory.fit(trial, shape, longest, device))
+        need = Need(method, rectifier, split, memory.fit_memory(trial, shape, longest, device))
         cell = (method, rectifier, split)
         needs[cell] = max(needs.get(cell, need), need, key=lambda one: one.fit.peak.total)
     return tuple(needs.values())
@@ -149,7 +149,7 @@ def training_seconds(trial: Trial, shape: Shape, points: int, tokens: float, row
         retain_passes = min(1, retain_passes)  # one serves the rectifier and the term
     passes = 1 + retain_passes + ("pairs" in needs) + 1 / (trial.observe or float("inf"))
     if "frozen_model" in needs:
-        padded = max(tokens, memory.padded_to(trial)) / tokens
+        padded = max(tokens, memory.minimum_row_length(trial)) / tokens
         passes += (2 / once + ("frozen_on_forget" not in needs)) * padded
     batch = trial.training.batch_size
     launching = -(-batch // trial.resources.ranks // rows) * shape.layers * (FORWARD + BACKWARD) * rates["launch"]
@@ -179,7 +179,7 @@ def evaluation_seconds(trial: Trial, shape: Shape, points: int, size: Evaluation
 
 def find_sizes(sweep: Sweep, benchmark: Benchmark, training: Training) -> tuple[SizeEstimate, EvaluationSize]:
     """Return how much text a trial trains on and an evaluation reads; of authors that a sweep invents, too."""
-    kind, made = benchmarks.find(benchmark.name), sweep.fictional
+    kind, made = benchmarks.get_benchmark(benchmark.name), sweep.fictional
     text, asked = kind.size_estimate(benchmark, training.max_length), kind.evaluation_size(benchmark)
     if text.points is None and training.max_steps is not None:
         return replace(text, points=training.max_steps * training.batch_size), asked

@@ -11,7 +11,7 @@ from trainables import benchmarks as kinds
 from trainables.config.settings import Benchmark
 from trainables.config.shared_artifacts import Recipe
 from trainables.data import raw_rows
-from trainables.data.hub_folders import HubRequirement, is_here
+from trainables.data.hub_folders import HubRequirement, is_downloaded
 from trainables.storage.folder_storage import Storage
 from trainables.training.model_files import check_tokenizer
 
@@ -23,7 +23,7 @@ def list_hub_requirements(
 ) -> tuple[HubRequirement, ...]:
     """Return what a sweep takes from the hub, each once."""
     found: list[HubRequirement] = []
-    kind = kinds.find(sweep.benchmark.name)
+    kind = kinds.get_benchmark(sweep.benchmark.name)
     if sweep.fictional is None or not all(benchmark.is_fictional for benchmark in benchmarks.values()):
         found += [requirement for benchmark in benchmarks.values() for requirement in kind.hub_requirements(benchmark)]
         found += [each for recipe in recipes for each in raw_rows.hub_requirements(recipe.data, recipe.revision)]
@@ -43,7 +43,7 @@ def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Stor
     """Return what a start needs beyond its plan, as texts: GPUs, and what the storage lacks of the hub."""
     gpus = sweep.resources.gpus * sweep.resources.ranks
     needs = [f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)"] if gpus else []
-    return (*needs, *(describe_requirement(each) for each in required if not is_here(each, store)))
+    return (*needs, *(describe_requirement(each) for each in required if not is_downloaded(each, store)))
 
 
 def describe_requirement(requirement: HubRequirement) -> str:

@@ -12,9 +12,9 @@ from search_spaces.schema.sweep import FILES, ModelTraining, Sweep
 from trainables import benchmarks as kinds
 from trainables.benchmarks.base import ITSELF
 from trainables.benchmarks.own import model_answers, row_files
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
-from trainables.common.typed_paths import describe_path, exists, expand, is_file, is_folder, list_folder
+from trainables.common.typed_paths import describe_path, exists, expand_home, is_file, is_folder, list_folder
 from trainables.config.settings import FICTIONAL, Benchmark, Model, Training
 from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.data import raw_rows
@@ -49,7 +49,7 @@ class ModelFinder:
         self.sweep = sweep
         self.store = store
         self.benchmark = benchmark
-        self.kind = kinds.find(benchmark.name)
+        self.kind = kinds.get_benchmark(benchmark.name)
         self.recipes: dict[str, Recipe] = {}
 
     def find_references(self, benchmark: Benchmark) -> list[ReferenceModel]:
@@ -192,18 +192,18 @@ def read_architecture(model: Model, recipes: Mapping[str, Recipe]) -> dict[str, 
         if recipe.base is None:
             return {"vocab_size": recipe.vocabulary, "model_type": "llama", **dict(recipe.architecture)}
         model = recipe.base
-    return read_json(expand(model.path) / "config.json") or {}
+    return read_json(expand_home(model.path) / "config.json") or {}
 
 
 def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
     """Return the benchmark of one split, its rows checked and fingerprinted. Raises InputError."""
-    kind = kinds.find(sweep.benchmark.name)
+    kind = kinds.get_benchmark(sweep.benchmark.name)
     chosen = sweep.benchmark.model_copy(update={"split": split, "sources": _list_sources(sweep, split, store)})
     kind.check_settings(chosen)
     if sweep.fictional is not None and chosen.data == Benchmark().data:
         made = [f"forget{percent:02d}" for percent in sweep.fictional.forget_percent]
         if split not in made:
-            raise InputError(f"benchmark.split: the fictional authors have no '{split}'; {closest(split, made)}")
+            raise InputError(f"benchmark.split: the fictional authors have no '{split}'; {suggest_name(split, made)}")
         from trainables.data.fictional import VERSION
 
         key = hash_json({"version": VERSION, **sweep.fictional.model_dump(mode="json")})[:12]

@@ -13,12 +13,12 @@ from typing import Any
 from pydantic import ValidationError
 
 import search_spaces.backbones
-from platform.plan.spaces import Space, nearest, spell_setting
+from platform.plan.spaces import Space, nearest_value, spell_setting
 from search_spaces.schema.axes import STUDY, Axis, Range, check_axis, has_effect, list_axis_paths
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import Sweep
 from trainables.common.cli import describe_invalid
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.config.method_tables import SETTINGS
 from trainables.config.settings import FrozenSettings
 
@@ -32,7 +32,7 @@ BACKBONE = "backbone"  # its hub ids, template, learning rate and precision
 STRENGTHS = ("task_vector.stg", "task_vector.strength")  # one method has the one, another the other
 
 
-def apply(sweep: Sweep, settings: Sequence[str]) -> Sweep:
+def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     """Return the sweep with every `PATH=VALUE` set; several values or a range make an axis. Raises InputError."""
     pairs = [_split_pair(setting, "--set") for setting in settings]
     for value in (value for path, value in pairs if path == BACKBONE):
@@ -121,7 +121,7 @@ def _set_backbone(sweep: Sweep, name: str) -> Sweep:
     found = backbones.get(name.lower())
     if found is None:
         names = [backbone.name for backbone in backbones.values()]
-        raise InputError(f"--set backbone={name}: unknown backbone; {closest(name, names)}")
+        raise InputError(f"--set backbone={name}: unknown backbone; {suggest_name(name, names)}")
     return sweep.model_copy(
         update={
             "backbone": found,
@@ -162,7 +162,7 @@ def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space
         spelled = sorted(set(map(spell_setting, values)))
         choices = {_normalise(choice): choice for choice in text.split(",")}
         for choice in (choice for key, choice in choices.items() if key not in map(_normalise, spelled)):
-            raise InputError(f"--only {item}: no trial has {path}={choice}; {closest(choice, spelled)}")
+            raise InputError(f"--only {item}: no trial has {path}={choice}; {suggest_name(choice, spelled)}")
         kept = [part for space in kept if (part := _narrow(space, path, choices))]
     if not kept:
         passed = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
@@ -183,7 +183,7 @@ def _narrow(space: Space, path: str, choices: Mapping[Any, str]) -> Space | None
     axis = tuple(one for one in values if _normalise(spell_setting(one)) in choices)
     if not axis or path not in space.axes:
         return space if axis else None
-    published = {**space.published, path: nearest(axis, space.published[path])}
+    published = {**space.published, path: nearest_value(axis, space.published[path])}
     return replace(space, axes={**space.axes, path: axis}, published=published)
 
 
@@ -207,7 +207,7 @@ def _suggest(path: str, known: Sequence[str]) -> str:
     section, _, name = path.rpartition(".")
     same = [one for one in known if one.rpartition(".")[2] == name]
     inside = [one for one in known if one.startswith(f"{section}.")]
-    return f"known: {', '.join(inside)}" if inside and not same else closest(path, same or known)
+    return f"known: {', '.join(inside)}" if inside and not same else suggest_name(path, same or known)
 
 
 def _split_pair(item: str, option: str) -> tuple[str, str]:

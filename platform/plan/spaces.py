@@ -74,7 +74,7 @@ class Space:
         except ValidationError as error:
             raise InputError(f"sweep {self.sweep}: {describe_invalid(error)}") from error
         check_runnable(trial)
-        method_constants.check_counted_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
+        method_constants.check_retain_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
         return trial
 
     def list_points(self) -> Iterator[dict[str, Any]]:
@@ -113,7 +113,7 @@ def _count(axis: Axis) -> int | None:
     return len(set(axis))
 
 
-def nearest(axis: Axis, value: Any) -> Any:
+def nearest_value(axis: Axis, value: Any) -> Any:
     """Return the value of an axis that is nearest to `value`; of words the first, where it is not among them."""
     if value in axis:
         return value
@@ -192,8 +192,8 @@ def _make_space(
         section, _, name = path.rpartition(".")
         value = fixed[section].get(name) if section else fixed[path]
         if value is None and section == "objective" and None not in axes[path]:
-            value = getattr(method_constants.constants(method, sweep.objective, split), name, None)
-        published[path] = nearest(axes[path], value)
+            value = getattr(method_constants.resolve_constants(method, sweep.objective, split), name, None)
+        published[path] = nearest_value(axes[path], value)
         if strategy == "paper" and path in sweep.searched:
             axes[path] = (published[path],)
     return Space(sweep.name, fixed, axes, published)

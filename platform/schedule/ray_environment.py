@@ -34,7 +34,7 @@ def set_ray_environment(address: str | None) -> None:
     """Set what Ray reads when it is imported: one that starts here answers this user alone and serves no metrics."""
     os.environ.update({name: value for name, value in RAY_SETTINGS.items() if name not in os.environ})
     if resolve_address(address) == LOCAL:
-        make_token()
+        ensure_ray_token()
         # Processes ahead of any work lack the settings of a start, and `init` waits without end if they cannot start.
         os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -50,7 +50,7 @@ def resolve_address(address: str | None) -> str:
     return address or os.environ.get("RAY_ADDRESS") or LOCAL
 
 
-def make_token() -> None:
+def ensure_ray_token() -> None:
     """Make Ray's token where there is none, and let nobody else read it: Ray itself makes it readable for all."""
     path = Path(TOKEN).expanduser()
     with contextlib.suppress(OSError):  # Ray says what is wrong

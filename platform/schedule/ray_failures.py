@@ -55,7 +55,7 @@ class RetryReset(StatelessCallback):
             trial.run_metadata.num_failures = 0
 
 
-def read_cause(trial: Any) -> str:
+def read_failure_cause(trial: Any) -> str:
     """Return what Tune has noted of a trial's end in Ray's session, which is not in the storage: it may be full."""
     path = trial.error_file
     text = Path(path).read_text(encoding="utf-8") if path and Path(path).is_file() else "its process died"

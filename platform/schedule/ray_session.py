@@ -89,7 +89,7 @@ def check_workers(print_line: Callable[[str], None]) -> None:
     hosts = {}
     for node in (node for node in ray.nodes() if node["Alive"]):
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        task = ray.remote(provenance.now).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+        task = ray.remote(provenance.utc_now).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         hosts[task.remote()] = node["NodeManagerAddress"]
     started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=TOLD_SECONDS)
     if waiting:

@@ -7,14 +7,14 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from platform.schedule.study import Study, read_goals
+from platform.schedule.study import Study, read_goal_values
 from trainables.config.trial import Trial
 
 Reason = Callable[[], str | None]
 """Returns why no further trial may begin, None if one may."""
 
 
-class Queue(Searcher):
+class TrialQueue(Searcher):
     """Suggests every trial once, in order; one that goes on from another's model when that has ended with one."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Queue(Searcher):
         """Do nothing: the storage holds what is done."""
 
 
-class Studies(Queue):
+class Studies(TrialQueue):
     """All studies of a sweep take turns, so that none leaves the cluster idle. `begin`: called before each trial."""
 
     def __init__(
@@ -96,5 +96,5 @@ class Studies(Queue):
         study, key = self.owner.pop(trial_id)
         found = result or {}
         document = {"metrics": found, "halves": found.get("halves")}
-        goals = None if error else read_goals(study.trials[key], document, study.search.goals)
+        goals = None if error else read_goal_values(study.trials[key], document, study.search.goals)
         study.tell(key, goals)

@@ -10,11 +10,11 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.distributions import CategoricalDistribution as Unordered
 
-from platform.plan.spaces import Space, nearest, read_setting
+from platform.plan.spaces import Space, nearest_value, read_setting
 from search_spaces.schema.axes import Axis, Range
 from search_spaces.schema.sweep import Search
 from trainables import benchmarks
-from trainables.benchmarks.selection import metrics_of
+from trainables.benchmarks.selection import read_metrics
 from trainables.common.errors import InputError
 from trainables.config.trial import Trial
 
@@ -40,10 +40,10 @@ SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
 """Seed -> sampler."""
 
 
-def read_goals(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> Goals:
+def read_goal_values(trial: Trial, document: Mapping[str, Any], names: Sequence[str] = ()) -> Goals:
     """Return the goals of a result, or of a document with its `metrics` and `halves`; `names`: of search.goals."""
     goals = benchmarks.choose_goals(trial.benchmark, names)
-    return benchmarks.goal_gains(trial.benchmark.name, metrics_of(document, trial.selection), goals)
+    return benchmarks.goal_gains(trial.benchmark.name, read_metrics(document, trial.selection), goals)
 
 
 class Parameters:
@@ -59,7 +59,7 @@ class Parameters:
 
     def encode(self, trial: Trial) -> dict[str, Any]:
         """Return the parameters of a trial; what lies outside of an axis is its nearest value."""
-        values = {path: nearest(self.axes[path], read_setting(trial, path)) for path in self.distributions}
+        values = {path: nearest_value(self.axes[path], read_setting(trial, path)) for path in self.distributions}
         return {
             path: value if isinstance(axis := self.axes[path], Range) else axis.index(value)
             for path, value in values.items()

@@ -18,7 +18,7 @@ CHECKPOINT_BYTES = {"fp32": 16, "bf16": 18}
 """Of a parameter: weights, AdamW's moments and GRU's average in fp32, with bf16 weights beside the fp32 ones."""
 
 
-def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict[str, int]:
+def forecast_disk_use(state: SweepState, store: Storage, choice: str, slots: int) -> dict[str, int]:
     """Return what the rest of a plan writes at least, in bytes by kind; models count if their sizes are known."""
     plan, parts = state.plan, {"results": BYTES_PER_TRIAL * state.outstanding}
     if plan.shape is None or not state.outstanding:
@@ -32,8 +32,8 @@ def forecast(state: SweepState, store: Storage, choice: str, slots: int) -> dict
     kept = max(kept, *Counter(trial.benchmark.split for trial in state.left if trial.follows).values(), 0)
     parts |= {"models made": missing * size * 4, "directions": vectors * size * 4, "weights": kept * weights}
     if plan.sweep.export:
-        before = set(map(benchmarks.find(plan.sweep.benchmark.name).split_before, plan.benchmarks))
-        source = model_files.read_precision(typed_paths.expand(plan.trials[0].target.path))
+        before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_before, plan.benchmarks))
+        source = model_files.read_precision(typed_paths.expand_home(plan.trials[0].target.path))
         parts["exports"] = len(plan.benchmarks.keys() - before) * size * (4 if source == "fp32" else 2)
     if resources.checkpoint_every:
         parts["checkpoints"] = slots * 2 * size * CHECKPOINT_BYTES[resources.precision]
@@ -48,7 +48,7 @@ def describe_forecast(parts: dict[str, int]) -> str:
 
 def describe_shortage(state: SweepState, store: Storage, choice: str, slots: int) -> str | None:
     """Say what the disk lacks for the forecast, and what helps; None: there is room."""
-    parts, free = forecast(state, store, choice, slots), store.free()
+    parts, free = forecast_disk_use(state, store, choice, slots), store.free()
     if sum(parts.values()) <= free:
         return None
     lacks = f"at least {describe_forecast(parts)} will come, {format_size(free)} are free"

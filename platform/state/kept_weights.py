@@ -13,7 +13,7 @@ CHOICES = ("all", "pareto", "best", "none")
 """`best` is the trial that the selection rule chooses; `pareto` keeps it, too."""
 
 
-class Keeper:
+class WeightKeeper:
     """Reduces the weights of a sweep's trials to `choice`, of those of earlier starts at once."""
 
     def __init__(self, plan: Plan, store: Storage, choice: str) -> None:
@@ -40,8 +40,8 @@ class Keeper:
         results = {key: result for key in known if (result := self.store.result(key))}
         points = selection.goal_points(results, benchmark)
         keep = set(selection.pareto_front(points)) if self.choice == "pareto" else set()
-        candidates = selection.candidates(results, benchmark, rule)
-        best = selection.pick(candidates, self.utilities.get(study.split("/")[0]), rule)
+        candidates = selection.list_candidates(results, benchmark, rule)
+        best = selection.pick_candidate(candidates, self.utilities.get(study.split("/")[0]), rule)
         if best and self.choice != "none":
             keep.add(best.key)
         keep |= {  # those that did not end with a model, lost or failed ones, may run again

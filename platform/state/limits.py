@@ -97,14 +97,14 @@ class Stopper:
         return again if self.fails_alike else "go on with a larger --gpu-hours and --resume"
 
 
-def load_spent(path: Path, store: Storage) -> float:
-    """Return the GPU-seconds of all starts, from the notes of `record_spent` here and in the store the larger."""
+def load_gpu_seconds(path: Path, store: Storage) -> float:
+    """Return the GPU-seconds of all starts, from the notes of `record_gpu_seconds` here and in the store the larger."""
     notes = parse_object(store.read_newest(path) or b""), read_json(path)
     return max((float(note[SPENT]) for note in notes if note is not None), default=0.0)
 
 
 @contextlib.contextmanager
-def record_spent(stopper: Stopper, path: Path, store: Storage) -> Iterator[None]:
+def record_gpu_seconds(stopper: Stopper, path: Path, store: Storage) -> Iterator[None]:
     """Note the GPU-seconds while the block runs, and at its end."""
 
     def note() -> None:

@@ -66,7 +66,7 @@ def acquire_lock(store: Storage, path: Path, command: str) -> Iterator[None]:
 
 def describe_owner(command: str) -> Owner:
     """Return what this process writes into a lock."""
-    return process_identity.describe_self() | {"command": command, "since": provenance.now(), "beat": time.time()}
+    return process_identity.describe_self() | {"command": command, "since": provenance.utc_now(), "beat": time.time()}
 
 
 @contextlib.contextmanager

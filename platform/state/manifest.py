@@ -10,7 +10,7 @@ from platform.plan.plan import Plan
 from platform.state.lock import read_lock
 from platform.state.trial_outcomes import SweepState
 from platform.state.typed_commands import resume_command
-from search_spaces.schema.axes import Axis, write_axis
+from search_spaces.schema.axes import Axis, axis_to_json
 from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError
 from trainables.config.settings import Selection
@@ -18,7 +18,7 @@ from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, find_sweeps, list_sweep_names, read_sweep
-from trainables.trial.progress import describe_making
+from trainables.trial.progress import describe_shared_progress
 
 
 def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile:
@@ -47,7 +47,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         title=plan.sweep.title,
         benchmark=plan.sweep.benchmark.name,
         backbone=plan.backbone(),
-        created=earlier.created if earlier else provenance.now(),
+        created=earlier.created if earlier else provenance.utc_now(),
         command=command,
         commands=tuple(commands.values()),
         sweep=plan.sweep.model_dump(mode="json"),
@@ -74,13 +74,13 @@ def _unite_axes(earlier: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[st
     """Return the axes of all starts as JSON: their values together, or the last range."""
     found = dict(earlier)
     for path, axis in axes.items():
-        written, known = write_axis(axis), earlier.get(path, [])
+        written, known = axis_to_json(axis), earlier.get(path, [])
         ranged = [one for one in (written, known) if isinstance(one, dict)]
         found[path] = ranged[0] if ranged else list(dict.fromkeys((*known, *written)))
     return found
 
 
-def list_trial(plan: Plan, store: Storage, trial: Trial) -> None:
+def add_trial_to_manifest(plan: Plan, store: Storage, trial: Trial) -> None:
     """Add a trial that begins to the sweep's file; a file that cannot be read or written now stops no sweep."""
     path = store.sweep(plan.sweep.name, plan.hash)
     with contextlib.suppress(InputError, OSError):
@@ -107,6 +107,6 @@ def load_manifests(name: str, store: Storage) -> list[SweepFile]:
                 continue
             if process_identity.is_alive(owner) is False:
                 raise InputError(f"sweep {file.stem} was interrupted while it was prepared; start it again")
-            making = "; ".join(describe_making(store)) or "data, models, reference evaluations"
+            making = "; ".join(describe_shared_progress(store)) or "data, models, reference evaluations"
             raise InputError(f"sweep {file.stem} is still being prepared (being made in this storage: {making})")
     return find_sweeps(name, store)

@@ -85,23 +85,25 @@ class SweepState:
 
     def warning(self) -> str | None:
         """Return in one line what is odd in the rows and what other code made; None if nothing."""
-        rows = dict.fromkeys(benchmarks.find(one.name).warn_about_rows(one) for one in self.plan.benchmarks.values())
+        rows = dict.fromkeys(
+            benchmarks.get_benchmark(one.name).warn_about_rows(one) for one in self.plan.benchmarks.values()
+        )
         return ". ".join(filter(None, [*rows, *self.plan.warnings, *self.warnings])) or None
 
 
-def scan(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
+def read_sweep_state(plan: Plan, store: Storage, retry: tuple[str, ...] = ()) -> SweepState:
     """Read what the storage holds of a plan; trials whose outcome is one of `retry` are to run again."""
-    plan = add_recorded(plan, store)
+    plan = add_recorded_trials(plan, store)
     trials = {trial.id(): trial for trial in plan.trials}
     store.sync_trials(trials)
     results, damaged = read_trial_results(trials, store)
     outcomes = {key: result["status"] for key, result in results.items()}
     other = describe_other_code(results.values(), "result", "numbers may differ from new ones, --new makes them again")
     state = SweepState(plan, outcomes, tuple(damaged), retry, other)
-    return warn_of_shared(state, store)
+    return warn_of_shared_artifacts(state, store)
 
 
-def add_recorded(plan: Plan, store: Storage) -> Plan:
+def add_recorded_trials(plan: Plan, store: Storage) -> Plan:
     """Return a plan with the trials in its ranges that earlier starts began: the sweep's file lists them."""
     if not plan.has_ranges:
         return plan
@@ -121,7 +123,7 @@ def add_recorded(plan: Plan, store: Storage) -> Plan:
     return replace(plan, trials=(*plan.trials, *recorded))
 
 
-def warn_of_shared(state: SweepState, store: Storage) -> SweepState:
+def warn_of_shared_artifacts(state: SweepState, store: Storage) -> SweepState:
     """Return the state with the warnings of what its trials share, where other code made that."""
     files = [store.evaluation(ref.evaluation) / RESULT for ref in state.plan.references]
     files += [store.model(recipe.id()) / fingerprints.RECIPE for recipe in state.plan.recipes]
@@ -131,7 +133,7 @@ def warn_of_shared(state: SweepState, store: Storage) -> SweepState:
     return replace(state, warnings=(*state.warnings, *describe_other_code(documents, "shared artifact", advice)))
 
 
-def read_targets(plan: Plan, store: Storage) -> dict[str, dict[str, Any]]:
+def read_target_results(plan: Plan, store: Storage) -> dict[str, dict[str, Any]]:
     """Return the target model's evaluation on each split, empty where there is none."""
     return {ref.split: store.read_evaluation(ref.evaluation) or {} for ref in plan.references if ref.role == "original"}
 
@@ -139,7 +141,9 @@ def read_targets(plan: Plan, store: Storage) -> dict[str, dict[str, Any]]:
 def target_utilities(plan: Plan, store: Storage) -> dict[str, float | None]:
     """Return the target model's utility on each split, on the rows that the selection rule goes by."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
-    return {split: selection.utility_of(found, name, rule) for split, found in read_targets(plan, store).items()}
+    return {
+        split: selection.read_utility(found, name, rule) for split, found in read_target_results(plan, store).items()
+    }
 
 
 def read_trial_results(trial_ids: Iterable[str], store: Storage) -> tuple[Results, list[Path]]:
@@ -178,7 +182,7 @@ def describe_other_code(documents: Iterable[Mapping[str, Any]], noun: str, advic
     if not counts:
         return ()
     counted = "; ".join(f"{count} at {difference}" for difference, count in counts.most_common())
-    here = _describe_code(provenance.stamp())
+    here = _describe_code(provenance.read_provenance())
     return (f"{format_count(counts.total(), noun)} made by other code than {here}: {counted}; {advice}",)
 
 
@@ -187,7 +191,7 @@ def _find_difference(made: Mapping[str, Any]) -> str | None:
     versions, config = made.get("versions"), made.get("config") or {}
     if not versions:
         return None
-    here = provenance.stamp(str(config.get("method")), str(config.get("rectifier", {}).get("name")))
+    here = provenance.read_provenance(str(config.get("method")), str(config.get("rectifier", {}).get("name")))
     parts = [] if made.get("code") == here["code"] else [_describe_code(made)]
     parts += [f"{name} {versions.get(name)}" for name in PACKAGES if versions.get(name) != here["versions"][name]]
     return ", ".join(parts) or None

@@ -14,7 +14,7 @@ from trainables.common.redaction import redact
 from trainables.storage.folder_storage import Storage
 
 
-def typed_command(arguments: Sequence[str] | None = None) -> str:
+def sweep_command(arguments: Sequence[str] | None = None) -> str:
     """Return the command that starts a sweep with these arguments, or else with this process's, without secrets."""
     words = sys.argv[1:] if arguments is None else arguments
     return f"python -m platform.sweep {shlex.join(map(redact, words))}"
@@ -30,7 +30,7 @@ def resume_command(command: str, storage: str | None = None) -> str:
 def storage_option(store: Storage) -> str:
     """Return the option that names this storage, empty for the default one."""
     default = os.environ.get(STORAGE_VARIABLE) or DEFAULT_STORAGE
-    if store.location == default or store.root == typed_paths.expand(default).absolute():
+    if store.location == default or store.root == typed_paths.expand_home(default).absolute():
         return ""
-    place = store.location if store.is_remote else typed_paths.shorten(store.root)
+    place = store.location if store.is_remote else typed_paths.shorten_path(store.root)
     return f" --storage {shlex.quote(str(place))}"

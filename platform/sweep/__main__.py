@@ -15,13 +15,13 @@ from platform.plan.build import Problems, make_plan
 from platform.plan.plan import Plan
 from platform.schedule import capacity
 from platform.state import disk
-from platform.state.trial_outcomes import SweepState, scan, warn_of_shared
+from platform.state.trial_outcomes import SweepState, read_sweep_state, warn_of_shared_artifacts
 from platform.sweep.dry_run import describe_plan, format_lines
 from platform.sweep.start import start_sweep
 from platform.sweep.start_options import Options
-from search_spaces.schema.sweep import Sweep, load_sweep, sweep_names
+from search_spaces.schema.sweep import Sweep, list_sweep_names, load_sweep
 from trainables.common import cli
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.storage.folder_storage import Storage
 from trainables.storage.opening import open_storage
 
@@ -32,7 +32,7 @@ look, choose, where, again = (
 """Options, by their groups in --help."""
 
 
-@cli.command
+@cli.make_command
 def main(
     name: Annotated[str | None, typer.Argument(help="Sweep to run; --list names them.")] = None,
     list_: Annotated[bool, look("--list", help="List the sweeps.")] = False,
@@ -69,7 +69,7 @@ def main(
         from platform.cluster import submit
 
         return submit.run_sweep(_find_sweep(name).name, cluster, sys.argv[1:])
-    sweep = overrides.apply(_find_sweep(name), settings)
+    sweep = overrides.apply_overrides(_find_sweep(name), settings)
     store = _open_storage(location, dry_run)
     plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     if sweep.resources.share_gpus:
@@ -99,18 +99,18 @@ def _open_storage(location: str, dry_run: bool) -> Storage:
 
 def _check_plan(plan: Plan, store: Storage, options: Options) -> tuple[SweepState, int, int]:
     """Return a plan's state, how many trials run at a time, and how many results are set aside."""
-    state = scan(plan, store, options.retry)
+    state = read_sweep_state(plan, store, options.retry)
     aside = len(state.outcomes) + len(state.damaged) if options.new else 0
-    state = warn_of_shared(SweepState(state.plan, {}), store) if options.new else state
+    state = warn_of_shared_artifacts(SweepState(state.plan, {}), store) if options.new else state
     slots = capacity.count_slots(plan.sweep.resources, state.outstanding, options.max_concurrent, options.address)
     return state, slots, aside
 
 
 def _find_sweep(name: str | None) -> Sweep:
     if name is None:
-        raise InputError(f"name a sweep: {', '.join(sweep_names())}")
-    if name not in sweep_names():
-        raise InputError(f"unknown sweep '{name}'; {closest(name, sweep_names())}")
+        raise InputError(f"name a sweep: {', '.join(list_sweep_names())}")
+    if name not in list_sweep_names():
+        raise InputError(f"unknown sweep '{name}'; {suggest_name(name, list_sweep_names())}")
     return _load_sweep(name)
 
 
@@ -125,7 +125,7 @@ def _load_sweep(name: str) -> Sweep:
 def _print_sweeps(as_json: bool) -> int:
     """Print every sweep whose file is right, then raise InputError if one is wrong."""
     problems = Problems()
-    sweeps = [sweep for name in sweep_names() if (sweep := problems.collect(_load_sweep, name))]
+    sweeps = [sweep for name in list_sweep_names() if (sweep := problems.collect(_load_sweep, name))]
     width = max(len(sweep.name) for sweep in sweeps)
     if as_json:
         print(json.dumps([{"name": sweep.name, "title": sweep.title} for sweep in sweeps], indent=2))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import read_targets, target_utilities
+from platform.state.trial_outcomes import read_target_results, target_utilities
 from platform.state.typed_commands import storage_option
 from trainables import benchmarks
 from trainables.benchmarks import selection
@@ -23,7 +23,7 @@ from trainables.storage.folder_storage import Storage, set_aside
 def export_chosen_trial(plan: Plan, store: Storage, print_line: Callable[[str], None]) -> None:
     """Say of each split, of splits in a row of the last one, whether to ship its chosen trial; export it if so."""
     splits = dict.fromkeys(trial.benchmark.split for trial in plan.trials)
-    before = set(map(benchmarks.find(plan.sweep.benchmark.name).split_before, splits))
+    before = set(map(benchmarks.get_benchmark(plan.sweep.benchmark.name).split_before, splits))
     for split in (one for one in splits if one not in before):
         print_line(f"verdict: {_judge_split(split, plan, store)}")
 
@@ -33,14 +33,14 @@ def _judge_split(split: str, plan: Plan, store: Storage) -> str:
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
     trials = {trial.id(): trial for trial in plan.trials if trial.benchmark.split == split}
     results = {key: store.result(key) or {} for key in trials}
-    found = judge(name, rule, results, read_targets(plan, store).get(split, {}))
+    found = judge(name, rule, results, read_target_results(plan, store).get(split, {}))
     if found.key is None:
         return found.describe("")
     trial, said = trials[found.key], found.describe(plan.label(trials[found.key]))
     if found.reason:
         command = f"python -m trainables.export {found.key} --output DIR{storage_option(store)}"
         return f"{said} To write its model all the same: {command}"
-    measured = selection.candidates(results, name, rule)
+    measured = selection.list_candidates(results, name, rule)
     why = f"It is the choice among the {len(measured)} evaluated trials of a start of sweep {plan.name}: "
     return f"{said} {_export(trial, f'{why}{selection.describe_rule(rule)}.', plan, store)}"
 
@@ -81,7 +81,7 @@ def attack_chosen_trials(plan: Plan, store: Storage, print_line: Callable[[str],
     if without:
         print_line(f"stress: the weights of {without} of {len(chosen)} chosen trials were not kept; --keep all does")
     make: Any = ray.remote(attack_trial).options(num_cpus=resources.cpus, num_gpus=min(1, resources.gpus))
-    words = (attacks.choose(stress.attacks, "stress.attacks"), stress.lr, store.location)
+    words = (attacks.choose_attacks(stress.attacks, "stress.attacks"), stress.lr, store.location)
     first = list({trial.benchmark.split: trial for trial in reversed(left)}.values())
     for group in (first, [trial for trial in left if trial not in first]):  # the first attack the reference models, too
         made = {make.remote(trial.id(), *words): trial for trial in group}
@@ -99,7 +99,7 @@ def list_to_attack(plan: Plan, store: Storage) -> list[Trial]:
     stress = plan.sweep.stress
     if not stress.attacks:
         return []
-    names = set(attacks.choose(stress.attacks, "stress.attacks"))
+    names = set(attacks.choose_attacks(stress.attacks, "stress.attacks"))
     found = []
     for trial in choose_trials(plan, store):
         key = trial.id()
@@ -116,8 +116,8 @@ def choose_trials(plan: Plan, store: Storage) -> list[Trial]:
     utilities, rule, name = target_utilities(plan, store), plan.sweep.selection, plan.sweep.benchmark.name
     for study, trials in plan.studies().items():
         known, settings = {trial.id(): trial for trial in trials}, defaultdict(list)
-        for one in selection.candidates({key: store.result(key) or {} for key in known}, name, rule):
+        for one in selection.list_candidates({key: store.result(key) or {} for key in known}, name, rule):
             settings[known[one.key].model_copy(update={"seed": 0}).id()].append(one)
-        best = selection.pick(selection.average_seeds(settings), utilities.get(study.split("/")[0]), rule)
+        best = selection.pick_candidate(selection.average_seeds(settings), utilities.get(study.split("/")[0]), rule)
         chosen += [known[one.key] for one in settings[best.key]] if best else []
     return chosen

@@ -28,7 +28,7 @@ SHOWN = 12
 
 
 @dataclass
-class Counts:
+class TrialCounts:
     """Counts and times of a sweep under way."""
 
     name: str
@@ -93,7 +93,7 @@ class Screen:
         """Print a line that stays."""
         self.bars.console.print(escape_controls(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
-    def show(self, counts: Counts, store: Storage, *, last: bool = False) -> None:
+    def show(self, counts: TrialCounts, store: Storage, *, last: bool = False) -> None:
         """Show where the sweep stands, if it is time to."""
         terminal = self.bars.console.is_terminal
         if not last and time.monotonic() - self.shown < (BARS_SECONDS if terminal else PLAIN_SECONDS):

@@ -11,7 +11,7 @@ from platform.plan.plan import Plan
 from platform.schedule.capacity import TINY
 from platform.state import disk
 from platform.state.trial_outcomes import SweepState
-from search_spaces.schema.axes import Range, write_axis
+from search_spaces.schema.axes import Range, axis_to_json
 from trainables.benchmarks.own import row_files
 from trainables.common.wording import format_amount, format_count, format_duration, format_size
 from trainables.storage.folder_storage import Storage
@@ -127,7 +127,7 @@ def describe_plan(
         {"study": name, "trials": plan.count_planned(name, len(known)), "done": state.count_done(known)}
         for name, known in plan.studies().items()
     ]
-    parts = disk.forecast(state, store, kept, slots)
+    parts = disk.forecast_disk_use(state, store, kept, slots)
     shortage = disk.describe_shortage(state, store, kept, slots)
     return {
         "sweep": plan.sweep.name,
@@ -138,7 +138,7 @@ def describe_plan(
         "storage": store.location,
         "trials": trials,
         "studies": studies,
-        "axes": {path: write_axis(axis) for path, axis in plan.sweep.axes.items()},
+        "axes": {path: axis_to_json(axis) for path, axis in plan.sweep.axes.items()},
         "models": [recipe.id() for recipe in plan.recipes],
         "resources": plan.sweep.resources.model_dump(mode="json"),
         "memory": [need.document() for need in plan.needs],

@@ -19,7 +19,7 @@ from platform.state import manifest
 from platform.state.typed_commands import resume_command, storage_option
 from platform.sweep.chosen_trials import choose_trials
 from platform.sweep.console import print_line
-from platform.tracking.mirror import Mirror
+from platform.tracking.mirror import MlflowMirror
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import provenance, typed_paths
@@ -37,12 +37,12 @@ WIDTH = 120
 AFTER_QUICKSTART = "tofu_tiny --only benchmark.split=forget05 --only method=ga,npo --dry-run"
 
 
-def print_end(plan: Plan, store: Storage, mirror: Mirror) -> int:
+def print_end(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     """Print how a start ended, and make its report; return 1 if trials of the plan failed, else 0."""
-    shown = typed_paths.shorten(store.root)
+    shown = typed_paths.shorten_path(store.root)
     sweep = manifest.load_manifest(plan.name, store)
     results = {key: result for key in sweep.trials if (result := store.result(key))}
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(draw_choices(plan, store))
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(tabulate_chosen_settings(plan, store))
     _write_report(plan, store)
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     print_line(describe_mlflow(store, mirror.page))
@@ -66,10 +66,12 @@ def print_end(plan: Plan, store: Storage, mirror: Mirror) -> int:
 
 def describe_mlflow(store: Storage, page: str) -> str:
     """Return where MLflow shows the sweep; without a server between, below the command that starts MLflow's UI."""
-    uri = redact(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{typed_paths.shorten(store.root) / 'mlflow.db'}")
+    uri = redact(
+        os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{typed_paths.shorten_path(store.root) / 'mlflow.db'}"
+    )
     if uri.startswith("http"):
         return f"MLflow: {uri}/{page}"
-    program = typed_paths.shorten(Path(sys.executable).with_name("mlflow"))
+    program = typed_paths.shorten_path(Path(sys.executable).with_name("mlflow"))
     return f"MLflow: {program} ui --backend-store-uri {uri}\n        {MLFLOW_UI}/{page}"
 
 
@@ -82,14 +84,14 @@ def suggest_next(plan: Plan, command: str, storage: str) -> str:
     return f"python -m trainables.export ID --output DIR{storage}   (ID: the report's column Trial)"
 
 
-def draw_choices(plan: Plan, store: Storage) -> Table:
+def tabulate_chosen_settings(plan: Plan, store: Storage) -> Table:
     """Return a table of the goals, means over seeds: the reference models, then the chosen setting of each study."""
     name, rule = plan.sweep.benchmark.name, plan.sweep.selection
-    goals = benchmarks.find(name).GOALS
+    goals = benchmarks.get_benchmark(name).GOALS
     table = Table("split", "method", "rectifier", "setting", "seeds", *(goal.short for goal in goals), box=box.SIMPLE)
 
     def add(labels: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> None:
-        metrics = [selection.metrics_of(document, rule, reported=True) for document in documents]
+        metrics = [selection.read_metrics(document, rule, reported=True) for document in documents]
         columns = [[one[goal.metric] for one in metrics if one.get(goal.metric) is not None] for goal in goals]
         shown = [f"{fmean(v):.{goal.digits}f}" if v else "" for goal, v in zip(goals, columns, strict=True)]
         table.add_row(*labels, *shown)

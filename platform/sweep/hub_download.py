@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 
 from platform.plan import hub_requirements
 from trainables.common.errors import InputError, first_line
-from trainables.data.hub_folders import HubRequirement, download, is_here, read_pin, write_pin
+from trainables.data.hub_folders import HubRequirement, download, is_downloaded, read_pin, write_pin
 from trainables.storage.folder_storage import Storage
 
 
-def fetch(required: Sequence[HubRequirement], store: Storage, print_line: Callable[[str], None]) -> None:
+def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print_line: Callable[[str], None]) -> None:
     """Fetch what this machine lacks, at the storage's commits. Raises InputError with what to accept or to bring."""
     import httpx2
 
     missing, why = [], ""
     for requirement in required:
         try:
-            if not is_here(requirement, store):
+            if not is_downloaded(requirement, store):
                 _fetch(requirement, store, print_line)
         except (httpx2.HTTPError, OSError, RuntimeError) as error:  # hf_xet's failures are RuntimeErrors
             _raise_refusal(requirement, error)

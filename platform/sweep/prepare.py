@@ -14,7 +14,7 @@ import ray.exceptions
 from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import SweepState, read_targets, target_utilities
+from platform.state.trial_outcomes import SweepState, read_target_results, target_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.benchmarks.base import ITSELF
@@ -24,10 +24,10 @@ from trainables.common.errors import last_line
 from trainables.common.wording import format_duration
 from trainables.config.method_tables import METHODS
 from trainables.data import fictional
-from trainables.storage.atomic_files import publish
+from trainables.storage.atomic_files import publish_folder
 from trainables.storage.folder_storage import Storage
 from trainables.training.task_vectors import forget_batches
-from trainables.trial.progress import describe_making
+from trainables.trial.progress import describe_shared_progress
 from trainables.workers import launcher, shared_artifacts
 
 PrintLine = Callable[[str], None]
@@ -35,7 +35,7 @@ TELL_SECONDS = 20.0
 """Between two lines of how far what is made is."""
 
 
-def prepare(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
+def prepare_shared_artifacts(state: SweepState, store: Storage, print_line: PrintLine, strategy: str) -> None:
     """Make what is missing, ranks placed by Ray's `strategy`. Raises what a task raised, InputError included."""
     plan = state.plan
     _make_fictional_data(plan, store, print_line)
@@ -56,8 +56,8 @@ def _make_fictional_data(plan: Plan, store: Storage, print_line: PrintLine) -> N
         settings = plan.sweep.fictional
         print_line(f"making {settings.authors} fictional authors")
         staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
-        fictional.write(staging, **settings.model_dump())
-        publish(staging, folder)
+        fictional.write_fictional_authors(staging, **settings.model_dump())
+        publish_folder(staging, folder)
     if not store.exists(folder):
         store.push(folder)
 
@@ -84,7 +84,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     """Evaluate the models first that the others are measured against; a baseline may fail."""
     resources = plan.sweep.resources.model_copy(update={"ranks": 1, "gpus": min(1, plan.sweep.resources.gpus)})
     make: Any = ray.remote(shared_artifacts.make_evaluation).options(num_cpus=1, num_gpus=resources.gpus)
-    first = benchmarks.find(plan.sweep.benchmark.name).REFERENCE
+    first = benchmarks.get_benchmark(plan.sweep.benchmark.name).REFERENCE
     itself = ITSELF if first == "original" else None
     measured = {ref.split: ref.evaluation for ref in plan.references if ref.role == first}
     for role in ("retain", "original", "baseline"):
@@ -115,7 +115,7 @@ def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage, print_line: 
             ray.get(task)
             print_line(f"{tasks[task][1]} (after {format_duration(time.monotonic() - begun)})")
         if not ended:
-            lines = describe_making(store, [tasks[task][0] for task in waiting])
+            lines = describe_shared_progress(store, [tasks[task][0] for task in waiting])
             print_line("\n".join(lines) or "waiting for free CPUs or GPUs (`ray status` tells what is free)")
 
 
@@ -124,7 +124,7 @@ def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> 
     for split, utility in target_utilities(plan, store).items():
         if utility == 0 and (why := selection.explain_fallback(utility, plan.sweep.selection)):
             print_line(f"warning: {split}: {why}; more or other retain rows may give a bar to go by")
-    for found in read_targets(plan, store).values():
+    for found in read_target_results(plan, store).values():
         for advice in filter(None, [*kept.explain_left_out(found), found.get("advice")]):
             print_line(f"warning: target: {advice}")
 

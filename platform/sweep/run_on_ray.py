@@ -16,19 +16,19 @@ from rich.console import Console
 
 from platform.schedule.ray_failures import RETRIES, RayletWatch, RetryReset, survive_memory_kills
 from platform.schedule.ray_session import Placement, check_workers, place_trials, start_session, wait_for_nodes
-from platform.schedule.searcher import Queue, Studies
-from platform.schedule.study import Study, read_goals
+from platform.schedule.searcher import Studies, TrialQueue
+from platform.schedule.study import Study, read_goal_values
 from platform.state import manifest
-from platform.state.kept_weights import Keeper
+from platform.state.kept_weights import WeightKeeper
 from platform.state.limits import Stopper
-from platform.state.trial_outcomes import SweepState, add_recorded, count_gpus, count_outcomes, target_utilities
+from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_gpus, count_outcomes, target_utilities
 from platform.state.typed_commands import resume_command
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
-from platform.sweep.console import Counts, Screen, print_line
+from platform.sweep.console import Screen, TrialCounts, print_line
 from platform.sweep.start_options import Options
 from platform.sweep.trial_callback import TrialCallback
-from platform.tracking.mirror import Mirror, start_mirror
+from platform.tracking.mirror import MlflowMirror, start_mirror
 from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME
 from trainables.storage.folder_storage import Storage
@@ -36,7 +36,9 @@ from trainables.workers.launcher import LAUNCHER_RESOURCES, train_ranks
 from trainables.workers.ray_processes import TrialActor
 
 
-def run(state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options) -> Mirror | None:
+def run_on_ray(
+    state: SweepState, store: Storage, command: str, stopper: Stopper, options: Options
+) -> MlflowMirror | None:
     """Prepare, run what is left, attack and export the chosen trials; return MLflow's thread, None if that failed."""
     plan, resources = state.plan, state.plan.sweep.resources
     gpus = count_gpus(plan.trials[0].model_dump(include={"resources"}))
@@ -45,17 +47,17 @@ def run(state: SweepState, store: Storage, command: str, stopper: Stopper, optio
         wait_for_nodes(growth, print_line)
         check_workers(print_line)
         placement = place_trials(growth, resources, options.max_concurrent, print_line)
-        hub_download.fetch(plan.hub, store, print_line)
+        hub_download.fetch_requirements(plan.hub, store, print_line)
         with stopper.preparing(gpus):
-            prepare.prepare(state, store, print_line, placement.strategy)
+            prepare.prepare_shared_artifacts(state, store, print_line, placement.strategy)
         mirror = start_mirror(manifest.write_manifest(state, store, command), store)
         if state.outstanding:
             tune_trials(state, store, mirror, stopper, placement, options.keep)
         if plan.sweep.stress.attacks and not stopper.reason:
             with stopper.preparing(gpus):
-                attack_chosen_trials(add_recorded(plan, store), store, print_line)
+                attack_chosen_trials(add_recorded_trials(plan, store), store, print_line)
         if plan.sweep.export:
-            export_chosen_trial(add_recorded(plan, store), store, print_line)
+            export_chosen_trial(add_recorded_trials(plan, store), store, print_line)
         mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
         return mirror
     except ray.exceptions.RayTaskError as error:
@@ -70,7 +72,7 @@ def run(state: SweepState, store: Storage, command: str, stopper: Stopper, optio
 
 
 def tune_trials(
-    state: SweepState, store: Storage, mirror: Mirror, stopper: Stopper, placement: Placement, keep: str
+    state: SweepState, store: Storage, mirror: MlflowMirror, stopper: Stopper, placement: Placement, keep: str
 ) -> None:
     """Run the trials that are left by Ray Tune, as far as the limits let them."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -81,8 +83,8 @@ def tune_trials(
     search, total = make_searcher(state, store, stopper, placement, keep)
     screen = Screen(Console(force_terminal=sys.stdout.isatty()))  # FORCE_COLOR would make a terminal of a file
     done, failed = len(state.done), len(state.failed)  # of earlier starts, too
-    counts = Counts(plan.name, total + done, placement.slots, done - failed, failed, label=plan.label)
-    keeper = Keeper(plan, store, keep)
+    counts = TrialCounts(plan.name, total + done, placement.slots, done - failed, failed, label=plan.label)
+    keeper = WeightKeeper(plan, store, keep)
     reporter = TrialCallback(counts, store, mirror, stopper, keeper, screen)
     folder, name = store.root / "ray", f"{plan.name}-{os.getpid()}"
     run_config = tune.RunConfig(
@@ -115,17 +117,17 @@ def tune_trials(
 
 def make_searcher(
     state: SweepState, store: Storage, stopper: Stopper, placement: Placement, keep: str
-) -> tuple[Queue, int]:
+) -> tuple[TrialQueue, int]:
     """Return the order of the trials that are left, and how many there are."""
     plan = state.plan
     followed = any(trial.follows for trial in plan.trials)
     shared = {"storage": store.location, "keep": keep != "none" or followed, "strategy": placement.strategy}
     if plan.strategy != "optuna":
-        return Queue(state.left, shared, lambda: stopper.reason, store.has_weights), len(state.left)
+        return TrialQueue(state.left, shared, lambda: stopper.reason, store.has_weights), len(state.left)
     finished, search = {}, plan.sweep.search
     for trial in plan.trials:
         if (result := store.result(key := trial.id())) is not None:
-            finished[key] = read_goals(trial, result, search.goals)
+            finished[key] = read_goal_values(trial, result, search.goals)
     unfinished = {*state.again, *(key for trial in state.left if store.under_way(key := trial.id()))}
     utilities = target_utilities(plan, store)
     studies = []
@@ -134,5 +136,5 @@ def make_searcher(
         floor = None if search.floor is None or not utility or utility <= 0 else search.floor * utility
         budget, space = plan.count_planned(name, len(known)), plan.spaces[name]
         studies.append(Study(space, known, budget, finished, unfinished, search=search, floor=floor))
-    searcher = Studies(studies, shared, lambda: stopper.reason, partial(manifest.list_trial, plan, store))
+    searcher = Studies(studies, shared, lambda: stopper.reason, partial(manifest.add_trial_to_manifest, plan, store))
     return searcher, searcher.left

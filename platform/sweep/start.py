@@ -11,9 +11,9 @@ from dataclasses import replace
 from platform.plan.plan import Plan
 from platform.schedule.ray_environment import set_ray_environment
 from platform.state import lock, manifest
-from platform.state.limits import Stopper, load_spent, record_spent
-from platform.state.trial_outcomes import SweepState, add_recorded, count_outcomes, scan
-from platform.state.typed_commands import resume_command, typed_command
+from platform.state.limits import Stopper, load_gpu_seconds, record_gpu_seconds
+from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_outcomes, read_sweep_state
+from platform.state.typed_commands import resume_command, sweep_command
 from platform.sweep.chosen_trials import list_to_attack
 from platform.sweep.console import print_line
 from platform.sweep.finish import print_end
@@ -29,34 +29,34 @@ from trainables.storage.sweep_file import read_sweep
 
 def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
     """Run what is left of a plan as the sweep's only driver; return the exit status."""
-    plan, command = state.plan, typed_command()
+    plan, command = state.plan, sweep_command()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a sweep as Ctrl-C does
     try:
         with lock.acquire_lock(store, store.lock(plan.sweep.name, plan.hash), command):
-            state = scan(plan, store, state.retry)  # another driver may have run trials since it was read
+            state = read_sweep_state(plan, store, state.retry)  # another driver may have run trials since it was read
             state = _settle_earlier_results(state, store, options)
-            return run(state, store, command, options)
+            return run_plan(state, store, command, options)
     except KeyboardInterrupt:
         print(f"\nstopped; go on with: {resume_command(command)}", file=sys.stderr)
         return 130
 
 
-def run(state: SweepState, store: Storage, command: str, options: Options) -> int:
+def run_plan(state: SweepState, store: Storage, command: str, options: Options) -> int:
     """Run what is left of a plan; return the exit status."""
     set_ray_environment(options.address)
     plan, started = state.plan, time.monotonic()
     _print_beginning(state, store)
     spent = store.spent(plan.sweep.name, plan.hash)
-    stopper = Stopper(options.gpu_hours, load_spent(spent, store))
+    stopper = Stopper(options.gpu_hours, load_gpu_seconds(spent, store))
     _remove_leftovers(plan, store)
     if state.outstanding and stopper.reason:
         return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
     lacking = any(store.read_evaluation(ref.evaluation) is None for ref in plan.references)
     if state.outstanding or plan.sweep.export or lacking or list_to_attack(plan, store):
-        with record_spent(stopper, spent, store):
+        with record_gpu_seconds(stopper, spent, store):
             from platform.sweep import run_on_ray  # Ray, which reads its settings when it is imported
 
-            mirror = run_on_ray.run(state, store, command, stopper, options)
+            mirror = run_on_ray.run_on_ray(state, store, command, stopper, options)
         if mirror is None:
             return 1
     else:
@@ -65,14 +65,14 @@ def run(state: SweepState, store: Storage, command: str, options: Options) -> in
         mirror.close(count_outcomes(sweep, store))
     store.push_unsent(trial.id() for trial in plan.trials)
     store.sync_trials(trial.id() for trial in plan.trials)
-    plan = add_recorded(plan, store)
+    plan = add_recorded_trials(plan, store)
     ended, total = sum(store.has(trial.id()) for trial in replace(state, plan=plan).left), len(state.done)
     minutes = (time.monotonic() - started) / 60
     print_line(f"{ended} of {total + state.outstanding} trials run in {minutes:.1f} min")
     status = print_end(plan, store, mirror)
     if stopper.reason:
         return max(status, _print_stop(plan, store, stopper))
-    lacking = 0 if status else scan(plan, store).outstanding
+    lacking = 0 if status else read_sweep_state(plan, store).outstanding
     if lacking:
         print_line(f"{format_count(lacking, 'trial')} without a result that can be read; --resume runs them again")
     return int(status or lacking > 0)
@@ -82,7 +82,7 @@ def _print_beginning(state: SweepState, store: Storage) -> None:
     """Print what there is to run, where, of which code, and what is odd."""
     trials = format_count(len(state.done) + state.outstanding, "trial")
     print_line(f"sweep {state.plan.name}: {trials}, {len(state.done)} done, {state.outstanding} to run")
-    made = provenance.stamp()
+    made = provenance.read_provenance()
     commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
     print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
     if warning := state.warning():
@@ -99,7 +99,7 @@ def _remove_leftovers(plan: Plan, store: Storage) -> None:
 
 def _print_stop(plan: Plan, store: Storage, stopper: Stopper) -> int:
     """Print why the sweep ended before its trials and what is left of it; return 1 if that is a failure, else 3."""
-    left = scan(plan, store).outstanding
+    left = read_sweep_state(plan, store).outstanding
     if not left:
         return 0
     print_line(f"stopped: {stopper.reason}; {format_count(left, 'trial')} left; {stopper.advice}")
@@ -111,7 +111,7 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
     plan = state.plan
     if options.new:
         set_aside((store.trial(trial.id()) for trial in plan.trials), store)
-        return scan(plan, store)
+        return read_sweep_state(plan, store)
     file = store.sweep(plan.sweep.name, plan.hash)
     earlier = read_sweep(file) if file.exists() else None
     unreadable = {path.parent.name for path in state.damaged}

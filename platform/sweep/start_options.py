@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from platform.state.kept_weights import CHOICES
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.storage.names import FAILURES
 
 
@@ -31,11 +31,11 @@ class Options:
         if self.reason is not None and not self.retry_failed:
             raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
         if self.reason is not None and self.reason not in FAILURES:
-            raise InputError(f"--reason: unknown reason '{self.reason}'; {closest(self.reason, FAILURES)}")
+            raise InputError(f"--reason: unknown reason '{self.reason}'; {suggest_name(self.reason, FAILURES)}")
         if self.gpu_hours is not None and not 0 < self.gpu_hours < float("inf"):
             raise InputError(f"--gpu-hours: must be above 0, got {self.gpu_hours:g}")
         if self.keep not in CHOICES:
-            raise InputError(f"--keep: unknown choice '{self.keep}'; {closest(self.keep, CHOICES)}")
+            raise InputError(f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, CHOICES)}")
 
     @property
     def retry(self) -> tuple[str, ...]:

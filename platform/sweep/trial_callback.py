@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from platform.schedule.ray_failures import StatelessCallback, read_cause
-from platform.state.kept_weights import Keeper
+from platform.schedule.ray_failures import StatelessCallback, read_failure_cause
+from platform.state.kept_weights import WeightKeeper
 from platform.state.limits import Stopper
-from platform.sweep.console import Counts, Screen
-from platform.tracking.mirror import Mirror
+from platform.sweep.console import Screen, TrialCounts
+from platform.tracking.mirror import MlflowMirror
 from trainables import benchmarks
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
@@ -23,15 +23,15 @@ from trainables.trial import record
 class TrialCallback(StatelessCallback):
     """Reads the result of each trial that ends, once; where there is none, writes that the trial was lost."""
 
-    counts: Counts
+    counts: TrialCounts
     store: Storage
-    mirror: Mirror
+    mirror: MlflowMirror
     stopper: Stopper
-    keeper: Keeper
+    keeper: WeightKeeper
     screen: Screen
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        started = read_trial(trial)
+        started = read_trial_config(trial)
         self.stopper.trial_started(started)
         self.counts.start_trial(started)
         self.mirror.start_trial(started)
@@ -40,17 +40,17 @@ class TrialCallback(StatelessCallback):
         self.screen.show(self.counts, self.store)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        label = self.counts.label(read_trial(trial))
+        label = self.counts.label(read_trial_config(trial))
         self.screen.print_line(f"{label}: its process or node went away; it goes on from its last checkpoint")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._end(trial, "it ended without a result")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._end(trial, read_cause(trial).strip())
+        self._end(trial, read_failure_cause(trial).strip())
 
     def _end(self, tune_trial: Any, cause: str) -> None:
-        trial = read_trial(tune_trial)
+        trial = read_trial_config(tune_trial)
         key, seconds = trial.id(), self.counts.seconds_of(trial.id())
         synced = self.store.try_sync_trial(key)
         written = self.store.result(key)
@@ -77,7 +77,7 @@ class TrialCallback(StatelessCallback):
             return None
 
 
-def read_trial(tune_trial: Any) -> Trial:
+def read_trial_config(tune_trial: Any) -> Trial:
     """Return the configuration that a trial of Tune was started with."""
     return Trial.model_validate_json(tune_trial.config["trial"])
 

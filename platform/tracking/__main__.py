@@ -18,7 +18,7 @@ from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import SweepFile
 
 
-@cli.command
+@cli.make_command
 def main(
     action: Annotated[str, typer.Argument(help="sync")],
     name: cli.SweepArgument,

@@ -21,7 +21,7 @@ CLOSE_SECONDS = 120.0
 Action = Callable[[MlflowRuns], Any]
 
 
-class Mirror:
+class MlflowMirror:
     """Logs what it is told of. `problem`: what went wrong, which `sync` mends later; MLflow's client tries again."""
 
     def __init__(self, connect: Callable[[], MlflowRuns]) -> None:
@@ -85,9 +85,9 @@ class Mirror:
             self.problem = problem
 
 
-def start_mirror(sweep: SweepFile, store: Storage) -> Mirror:
+def start_mirror(sweep: SweepFile, store: Storage) -> MlflowMirror:
     """Start the thread, and queue every result so far."""
-    mirror = Mirror(lambda: open_mlflow_runs(sweep, store))
+    mirror = MlflowMirror(lambda: open_mlflow_runs(sweep, store))
     mirror.thread.start()
     for trial_id in filter(store.has, sweep.trials):
         mirror.add_trial(trial_id)

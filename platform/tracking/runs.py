@@ -24,7 +24,7 @@ from platform.state.trial_outcomes import is_unfinished
 from search_spaces.schema.axes import has_effect, name_trial
 from trainables import benchmarks
 from trainables.config.trial import Trial
-from trainables.methods.method_constants import constants
+from trainables.methods.method_constants import resolve_constants
 from trainables.storage.atomic_files import parse_object, read_rows
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CURVES, EVALUATED, PROGRESS, RESULT, STEPS, WEIGHTS
@@ -146,7 +146,7 @@ class MlflowRuns:
 
 def describe_settings(trial: Trial) -> dict[str, str]:
     """Return the configuration, flat, and the objective's numbers with those of its preset."""
-    numbers = asdict(constants(trial.method, trial.objective, trial.benchmark.split))
+    numbers = asdict(resolve_constants(trial.method, trial.objective, trial.benchmark.split))
     read = [name for name in numbers if has_effect(f"objective.{name}", trial.method, trial.rectifier.name)]
     flat = flatten_settings(trial.model_dump(mode="json")) | {f"constants.{name}": numbers[name] for name in read}
     return {name: "none" if value is None else str(value) for name, value in flat.items()}
@@ -156,7 +156,7 @@ def list_metric_points(trial: Trial, result: Mapping[str, Any], steps: list[dict
     """Return the final numbers, at step 0, the evaluations along training and the columns of steps.parquet."""
     points: list[tuple[str, Any, int]] = [(f"eval/{name}", value, 0) for name, value in result["metrics"].items()]
     points += [(f"time/{name}", value, 0) for name, value in result.get("seconds", {}).items()]
-    goals = [goal.metric for goal in benchmarks.find(trial.benchmark.name).GOALS]
+    goals = [goal.metric for goal in benchmarks.get_benchmark(trial.benchmark.name).GOALS]
     for item in (result.get("calibration") or {}).get("targets", []):
         points += [(f"calibration/{item['target']:g}/{name}", item[name], 0) for name in ("weight", *goals)]
     for group, rows in (("eval_by_step", result.get("evaluations") or ()), ("train", steps)):

@@ -99,7 +99,7 @@ def check_axis(path: str, axis: Any) -> Axis:
     return tuple(check_value(path, value) for value in axis)
 
 
-def write_axis(axis: Axis) -> Any:
+def axis_to_json(axis: Axis) -> Any:
     """Return an axis as JSON."""
     return {"low": axis.low, "high": axis.high, "log": axis.log} if isinstance(axis, Range) else list(axis)
 

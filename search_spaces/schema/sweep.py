@@ -158,7 +158,7 @@ class Sweep(FrozenSettings):
         return type(self).model_validate({**dict(self), **(update or {})})
 
 
-def sweep_names() -> list[str]:
+def list_sweep_names() -> list[str]:
     """Return the names of all sweeps, sorted."""
     folder = str(Path(__file__).parents[1])
     return sorted(module.name for module in pkgutil.iter_modules([folder]) if not module.ispkg)

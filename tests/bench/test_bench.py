@@ -31,7 +31,7 @@ def test_a_file_that_cannot_be_written_is_said_before_the_work(name: str, capsys
 @pytest.mark.slow
 def test_rehearsal_without_a_gpu(trial_inputs: Any, tmp_path: Path, run_module: Run) -> None:
     """Every part but open-unlearning's has its rows and its time; the tiny model of a trial has TOFU's template."""
-    fictional.write(tmp_path / "authors", authors=20, questions=3, forget_percent=(5,), seed=3)
+    fictional.write_fictional_authors(tmp_path / "authors", authors=20, questions=3, forget_percent=(5,), seed=3)
     given = ("--data", tmp_path / "authors", "--model", trial_inputs.target, "--template", "llama2")
     done = run_module("bench.gpu", "--quick", *given, "--json", tmp_path / "rows.json", timeout=600)
     assert done.returncode == 0, done.stderr

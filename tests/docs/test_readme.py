@@ -99,7 +99,7 @@ def put(small: Small, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
         tiny.write_rows(place / "requests" / name, [{"text": tiny.text(len(name), 9)}])
     own["requests=DIR"] = f"requests={place / 'requests'}"
     mine = {"target=DIR_OR_HUB_ID": f"target={shrunk_sweeps.write_model(place / 'model', 'Llama')}"}
-    fictional.write(place / "data", authors=200, questions=10, forget_percent=(1, 5, 10), seed=1)
+    fictional.write_fictional_authors(place / "data", authors=200, questions=10, forget_percent=(1, 5, 10), seed=1)
     folders = {"benchmark.data=DATA": f"benchmark.data={place / 'data'}", "models=MODELS": f"models={small.models}"}
     return own | mine | folders
 

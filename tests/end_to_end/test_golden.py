@@ -26,7 +26,7 @@ TOLERANCE = 2e-4
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Made-up rows of each benchmark and a random model, as the parts of a configuration that name them."""
     place = tmp_path_factory.mktemp("golden")
-    fictional.write(place / "authors", authors=8, questions=3, forget_percent=(25,), seed=3)
+    fictional.write_fictional_authors(place / "authors", authors=8, questions=3, forget_percent=(25,), seed=3)
     own = {part: str(file) for part, file in tiny.own(place / "own").items()}
     return {
         "target": {"path": str(tiny.write_model(place / "target", seed=1))},

@@ -113,7 +113,7 @@ def planned(job: dict[str, Any]) -> float:
     trial = measured_step.trial_of(job, micro_batch=job["micro_batch"], gpus=1)
     shape = memory.shape_of({**job["sizes"], "model_type": job["family"].lower()})
     assert shape is not None
-    return memory.fit(trial, shape, job["length"], None).peak.training
+    return memory.fit_memory(trial, shape, job["length"], None).peak.training
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -23,7 +23,7 @@ from trainables.storage.names import RESULT, WEIGHTS
 
 
 def test_every_sweep_is_here() -> None:
-    assert set(shrunk_sweeps.SWEEPS) == set(spaces.sweep_names())
+    assert set(shrunk_sweeps.SWEEPS) == set(spaces.list_sweep_names())
 
 
 @pytest.mark.slow

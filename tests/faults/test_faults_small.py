@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from platform.plan.build import make_plan
-from platform.plan.overrides import apply
+from platform.plan.overrides import apply_overrides
 from search_spaces.tofu_tiny import SWEEP
 from tests.faults import test_faults
 from tests.faults.checks import differences, litter, mirrored, restarted, rewritten, twice
@@ -32,7 +32,7 @@ def test_sweep_survives_the_death_of_a_worker_and_of_its_driver(
     store, base = Storage(tmp_path / "runs"), Storage(tmp_path / "undisturbed")
     settings = write_inputs(trial_inputs, tmp_path)
     only = ["method=ga", "rectifier.name=gru"]
-    small_sweep.evaluate_references(make_plan(apply(SWEEP, settings), store, only=only), store)
+    small_sweep.evaluate_references(make_plan(apply_overrides(SWEEP, settings), store, only=only), store)
     arguments = type_words(settings, "--only", only[0], "--only", only[1], "--max-concurrent", "1")
     one = Round(0, tmp_path, arguments, joined, random.Random(0), Watch(store))
     with one.followed():

@@ -47,7 +47,7 @@ PRIVLEAK = {"original": -99.8, "retain": 0.0}
 
 def metrics(name: str, values: tuple[float, ...], shift: float = 0.0, privleak: float = 52.0) -> dict[str, Any]:
     """Return a benchmark's metrics: the goals, each `shift` higher, and the other columns of its tables."""
-    goals = benchmarks.find(name).GOALS
+    goals = benchmarks.get_benchmark(name).GOALS
     found = {goal.metric: value + shift for goal, value in zip(goals, values, strict=True)}
     if name == "own":
         rest = ("exact_memorisation", "rouge", "prob", "extraction_strength")

@@ -75,7 +75,7 @@ SETTINGS = st.one_of(
 FILTERED = st.sampled_from("method rectifier.name rectifier.gamma seed training.lr target.path".split())
 FILTERS = st.builds("{}={}".format, FILTERED, VALUES)
 STRATEGIES = st.sampled_from("grid paper optuna".split())
-NAMES = st.sampled_from(spaces.sweep_names()).flatmap(_changed) | TEXTS
+NAMES = st.sampled_from(spaces.list_sweep_names()).flatmap(_changed) | TEXTS
 
 
 def _some(each: st.SearchStrategy[str], most: int, least: int = 1) -> st.SearchStrategy[list[str]]:

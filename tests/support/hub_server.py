@@ -210,7 +210,7 @@ class HubBench:
     lines: list[str] = field(default_factory=list)
 
     def fetch(self, *required: HubRequirement) -> None:
-        hub_download.fetch(required, self.store, self.lines.append)
+        hub_download.fetch_requirements(required, self.store, self.lines.append)
 
     def folder(self, requirement: HubRequirement) -> Path:
         found = find_folder(requirement, self.store)

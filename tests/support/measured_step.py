@@ -47,7 +47,7 @@ def train(job: dict[str, Any]) -> None:
     The model, its frozen copy and what is trained of it are put together as in trainables.trial.setup.
     """
     network, length, size = network_of(job), job["length"], job["micro_batch"]
-    constants = method_constants.constants(job["method"], Objective(layer=job["layer"]), "forget05")
+    constants = method_constants.resolve_constants(job["method"], Objective(layer=job["layer"]), "forget05")
     objective = objectives.make_objective(job["method"], constants)
     frozen = copy.deepcopy(network).eval().requires_grad_(False) if objective.needs_frozen else None
     if job["method"] == "rmu":

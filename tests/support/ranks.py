@@ -162,22 +162,22 @@ def _trial(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 
     `machines`: a folder in which every rank has a copy of the storage, as if it were alone on its machine.
     """
-    from trainables.benchmarks.local_paths import localize
+    from trainables.benchmarks.local_paths import localize_paths
     from trainables.config.trial import Trial
-    from trainables.storage.opening import open_unchecked
+    from trainables.storage.opening import open_storage_unchecked
     from trainables.trial.runner import TrialRun
 
     wanted = Trial.model_validate(job["trial"])
     if job.get("machines"):
         os.environ.update(UNLEARN_CACHE=f"{job['machines']}-{dist.get_rank()}", LOCAL_RANK="0")
-    store = open_unchecked(job["storage"])
+    store = open_storage_unchecked(job["storage"])
     store.fetch_trial(wanted.id())
     dist.barrier()
 
     if job.get("memory"):
         whole = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(job["memory"] / whole)
-    events = TrialRun(localize(wanted, store), store, keep_weights=True).events()
+    events = TrialRun(localize_paths(wanted, store), store, keep_weights=True).events()
     for event in events:
         if event["phase"] == "training" and event["step"] == job.get("stop_after"):
             del events

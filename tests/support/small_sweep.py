@@ -15,9 +15,9 @@ from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import BPE
 
 from platform.plan.build import make_plan
-from platform.plan.overrides import apply
+from platform.plan.overrides import apply_overrides
 from platform.plan.plan import Plan
-from platform.state.trial_outcomes import SweepState, scan
+from platform.state.trial_outcomes import SweepState, read_sweep_state
 from search_spaces.schema.sweep import Sweep, load_sweep
 from search_spaces.tofu_tiny import SWEEP
 from tests.support.environment import TrialInputs, type_settings
@@ -51,7 +51,7 @@ def write_model(folder: Path, content: str = "weights") -> Path:
 
 def write_rows(folder: Path, seed: int = 1) -> Path:
     """A hundred fictional authors with two questions each, so that TOFU's three splits exist and can be divided."""
-    fictional.write(folder, authors=100, questions=2, forget_percent=(1, 5, 10), seed=seed)
+    fictional.write_fictional_authors(folder, authors=100, questions=2, forget_percent=(1, 5, 10), seed=seed)
     return folder
 
 
@@ -71,12 +71,12 @@ class Small:
 
     def plan(self, store: Storage, *settings: str, sweep: Sweep = SWEEP, **options: object) -> Plan:
         """tofu_tiny with these settings after the folders'; options as make_plan takes them."""
-        chosen = apply(sweep, [*self.settings(), *settings])
+        chosen = apply_overrides(sweep, [*self.settings(), *settings])
         return make_plan(chosen, store, **options)  # type: ignore[arg-type]
 
     def state(self, store: Storage, *settings: str, retry: tuple[str, ...] = (), **options: object) -> SweepState:
         """Return that plan and what the storage holds of it."""
-        return scan(self.plan(store, *settings, **options), store, retry)  # type: ignore[arg-type]
+        return read_sweep_state(self.plan(store, *settings, **options), store, retry)  # type: ignore[arg-type]
 
 
 def write(place: Path) -> Small:
@@ -93,7 +93,7 @@ def plan_objectives(small: Small, store: Storage) -> MakePlan:
 
 def plan_named(name: str, store: Storage, *settings: str, **options: Any) -> Plan:
     """Return the plan of a named sweep with these settings; options as make_plan takes them."""
-    return make_plan(apply(load_sweep(name), settings), store, **options)
+    return make_plan(apply_overrides(load_sweep(name), settings), store, **options)
 
 
 def point(trial: Trial) -> tuple[object, ...]:

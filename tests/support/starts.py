@@ -64,7 +64,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[SweepState]:
         states.append(state)
         return 0
 
-    monkeypatch.setattr(start, "run", record)
+    monkeypatch.setattr(start, "run_plan", record)
     return states
 
 

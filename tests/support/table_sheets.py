@@ -3,16 +3,16 @@
 from analysis.stats.sweep_results import Results
 from analysis.tables import paper_tables, table_definitions
 from analysis.tables.markdown_latex import Cell, Table
-from analysis.tables.paper_tables import Sheet, make_sheet
+from analysis.tables.paper_tables import FilledTable, fill_table
 
 
-def main_sheet(results: Results) -> Sheet:
+def main_sheet(results: Results) -> FilledTable:
     """Return a sweep's main table."""
-    return make_sheet(table_definitions.main_layout(results), results.frame)
+    return fill_table(table_definitions.main_layout(results), results.frame)
 
 
-def paper_sheets(results: Results, with_paper: bool = False) -> list[Sheet]:
-    return paper_tables.make_sheets({"sweep": results}, with_paper)
+def paper_sheets(results: Results, with_paper: bool = False) -> list[FilledTable]:
+    return paper_tables.fill_paper_tables({"sweep": results}, with_paper)
 
 
 def find_row(table: Table, label: str, below: int = 0) -> list[Cell]:

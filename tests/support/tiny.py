@@ -61,9 +61,9 @@ def teach(network: Any, examples: Any) -> Any:
     """The network after it has learnt rows, so that it says them."""
     import torch
 
-    from trainables.inference.padded_batch import collate
+    from trainables.inference.padded_batch import pad_examples
 
-    batch = collate(examples, 2)
+    batch = pad_examples(examples, 2)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
     for _ in range(60):
         network(**batch).loss.backward()

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainables.benchmarks import measures
 from trainables.benchmarks.base import BenchmarkBase, Examples, Goal, Metrics, Records, Row, SizeEstimate, every_other
-from trainables.common.errors import InputError, closest, first_line
+from trainables.common.errors import InputError, first_line, suggest_name
 from trainables.config.benchmark_names import benchmark_names
 from trainables.config.settings import Benchmark
 
@@ -20,10 +20,10 @@ __all__ = ["BenchmarkBase", "Examples", "Goal", "Metrics", "Records", "Row", "Si
 
 
 @cache
-def find(name: str) -> BenchmarkBase:
+def get_benchmark(name: str) -> BenchmarkBase:
     """Return the benchmark called `name`. Raises InputError naming the closest, or what is wrong with its file."""
     if name not in benchmark_names():
-        raise InputError(f"benchmark.name: unknown benchmark '{name}'; {closest(name, benchmark_names())}")
+        raise InputError(f"benchmark.name: unknown benchmark '{name}'; {suggest_name(name, benchmark_names())}")
     try:
         module = importlib.import_module(f"{__name__}.{name}")
         defined = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
@@ -32,21 +32,21 @@ def find(name: str) -> BenchmarkBase:
         raise InputError(f"trainables/benchmarks/{name}: {first_line(error)}") from error
 
 
-def halves(benchmark: Benchmark, records: Records, reference: Any) -> list[Metrics] | None:
+def measure_halves(benchmark: Benchmark, records: Records, reference: Any) -> list[Metrics] | None:
     """Return the metrics on either half of the rows: one to choose by, one to report. None if a half lacks a task."""
     tasks = {record["task"] for record in records}
     parts = [every_other(records, which) for which in (0, 1)]
     if any({record["task"] for record in part} != tasks for part in parts):
         return None
-    chosen = find(benchmark.name)
+    chosen = get_benchmark(benchmark.name)
     found = [chosen.half_metrics(benchmark, records, reference, which) for which in (0, 1)]
-    added = [measures.aggregate(benchmark, part, chosen.COMPARED_TASKS) for part in parts]
+    added = [measures.average_measures(benchmark, part, chosen.COMPARED_TASKS) for part in parts]
     return [one | metrics for one, metrics in zip(added, found, strict=True)]
 
 
 def describe_goals(name: str, metrics: Mapping[str, Any]) -> str:
     """Return the goals of a result in one phrase: `FQ -5.21, MU 0.640`."""
-    values = [(goal, metrics.get(goal.metric)) for goal in find(name).GOALS]
+    values = [(goal, metrics.get(goal.metric)) for goal in get_benchmark(name).GOALS]
     return ", ".join(
         f"{goal.short} {'null' if value is None else f'{value:.{goal.digits}f}'}" for goal, value in values
     )
@@ -54,7 +54,7 @@ def describe_goals(name: str, metrics: Mapping[str, Any]) -> str:
 
 def list_goals(benchmark: Benchmark) -> dict[str, Goal]:
     """Return what can be searched for, by name: the benchmark's goals, and the measures that are asked for."""
-    chosen = find(benchmark.name)
+    chosen = get_benchmark(benchmark.name)
     known = {goal.metric: goal for goal in chosen.GOALS}
     for name, measure in measures.requested_measures(benchmark).items():
         metric = f"{name}_auc" if measure.membership else f"{chosen.FORGET_TASK}_{name}"
@@ -64,10 +64,10 @@ def list_goals(benchmark: Benchmark) -> dict[str, Goal]:
 
 def choose_goals(benchmark: Benchmark, names: Sequence[str]) -> tuple[Goal, ...]:
     """Return the goals of a search, retention last: those named, else the benchmark's. Raises InputError."""
-    own, known = find(benchmark.name).GOALS, list_goals(benchmark)
+    own, known = get_benchmark(benchmark.name).GOALS, list_goals(benchmark)
     for name in names:
         if name not in known:
-            hint = f"{closest(name, known)}; benchmark.measures asks for more"
+            hint = f"{suggest_name(name, known)}; benchmark.measures asks for more"
             raise InputError(f"search.goals: '{name}' is not measured on {benchmark.name}; {hint}")
         if known[name].metric.endswith("_auc"):
             raise InputError(f"search.goals: {name} is best where it is the retain model's, not where it is lowest")
@@ -78,7 +78,7 @@ def choose_goals(benchmark: Benchmark, names: Sequence[str]) -> tuple[Goal, ...]
 
 def goal_gains(name: str, metrics: Mapping[str, Any], goals: Sequence[Goal] = ()) -> tuple[float, ...] | None:
     """Return the goals' values turned so that more is better, retention last; None where one is missing."""
-    goals = goals or find(name).GOALS
+    goals = goals or get_benchmark(name).GOALS
     if any(metrics.get(goal.metric) is None for goal in goals):
         return None
     return tuple(goal.gain(metrics[goal.metric]) for goal in goals)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
@@ -99,7 +99,7 @@ class BenchmarkBase(ABC):
     def published_data(self, split: str) -> str:
         """Return the hub id of the rows. Raises InputError if there is no such split."""
         if split not in self.SPLITS:
-            raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, self.SPLITS)}")
+            raise InputError(f"benchmark.split: unknown split '{split}'; {suggest_name(split, self.SPLITS)}")
         return self.SPLITS[split]
 
     def split_before(self, split: str) -> str | None:

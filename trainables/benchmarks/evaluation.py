@@ -13,7 +13,7 @@ from trainables.benchmarks import Metrics, Records, Row, measures
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark
 from trainables.data import conversations, templates
-from trainables.inference.progress import Report, report_to
+from trainables.inference.progress import Report, report_progress_to
 from trainables.storage import atomic_files
 
 TRIED, TRIED_TOKENS = 10, 512
@@ -29,19 +29,19 @@ def evaluate(
     report: Report | None = None,
 ) -> tuple[Metrics, Records]:
     """Return all metrics, those of added measures included, and their records; `report`: called with how far it is."""
-    chosen = benchmarks.find(benchmark.name)
-    with report_to(report):
+    chosen = benchmarks.get_benchmark(benchmark.name)
+    with report_progress_to(report):
         metrics, records = chosen.measure(network, tokenizer, benchmark, reference, token_budget=token_budget)
     measures.score_rows(benchmark, records, records)
     columns = dict.fromkeys(name for row in records for name in row)
     records = [columns | row for row in records]
-    added = measures.aggregate(benchmark, records, chosen.COMPARED_TASKS)
+    added = measures.average_measures(benchmark, records, chosen.COMPARED_TASKS)
     return added | metrics, records
 
 
 def advise_template(network: Any, tokenizer: Any, benchmark: Benchmark, metrics: Metrics) -> str | None:
     """Return that another template is likely the model's, where its answers to the forget rows are poor; else None."""
-    chosen = benchmarks.find(benchmark.name)
+    chosen = benchmarks.get_benchmark(benchmark.name)
     known = [metrics.get(f"forget_{name}") for name in ("rouge", "prob", "extraction_strength")]
     if not chosen.ASKS_BY_TEMPLATE or min((value for value in known if value is not None), default=1.0) >= 0.3:
         return None
@@ -76,21 +76,23 @@ def _score_templates(network: Any, tokenizer: Any, rows: Sequence[Row]) -> dict[
     return found
 
 
-def check_data(benchmark: Benchmark) -> None:
+def check_data_unchanged(benchmark: Benchmark) -> None:
     """Raise InputError if the files are not those that the fingerprint is of."""
     if not (benchmark.fingerprint or "").startswith("files:"):
         return
-    if benchmarks.find(benchmark.name).fingerprint(benchmark) != benchmark.fingerprint:
+    if benchmarks.get_benchmark(benchmark.name).fingerprint(benchmark) != benchmark.fingerprint:
         places = ", ".join(benchmark.sources) or benchmark.data
         raise InputError(f"benchmark: what '{places}' holds has changed since this trial was planned")
 
 
-def document(benchmark: Benchmark, metrics: Metrics, records: Records) -> dict[str, Any]:
+def evaluation_document(benchmark: Benchmark, metrics: Metrics, records: Records) -> dict[str, Any]:
     """Return what an evaluation is kept as: metrics, what it was made on, and what makes it a reference."""
-    part = benchmarks.find(benchmark.name).reference_part(benchmark, records)
+    part = benchmarks.get_benchmark(benchmark.name).reference_part(benchmark, records)
     return {**metrics, "benchmark": benchmark.model_dump(mode="json"), **part}
 
 
 def read_reference(path: Path, benchmark: Benchmark, field: str = "--retain-evaluation") -> Any:
     """Return what metrics need of the retain model's kept evaluation. Raises InputError if it is of something else."""
-    return benchmarks.find(benchmark.name).read_reference(atomic_files.read_json(path), benchmark, f"{field}: {path}")
+    return benchmarks.get_benchmark(benchmark.name).read_reference(
+        atomic_files.read_json(path), benchmark, f"{field}: {path}"
+    )

@@ -16,7 +16,7 @@ from typing import Any
 
 from trainables.benchmarks.base import Metrics, Records
 from trainables.common import typed_paths
-from trainables.common.errors import InputError, TrialStopped, closest, first_line
+from trainables.common.errors import InputError, TrialStopped, first_line, suggest_name
 from trainables.config.settings import LABELS_AT_ONCE
 from trainables.data import raw_rows
 from trainables.inference.progress import Counter
@@ -38,7 +38,7 @@ def _definitions(folder: str) -> Any:
     return lm_eval.tasks.TaskManager(include_path=_tasks_folder() / folder, include_defaults=False)
 
 
-def check_names(names: Sequence[str]) -> None:
+def check_task_names(names: Sequence[str]) -> None:
     """Raise InputError on a task that lm-eval does not define: of its groups mmlu alone is taken."""
     for name in names:
         if name == MMLU or name in list_task_files():
@@ -64,11 +64,11 @@ def list_task_files() -> Mapping[str, Path]:
     return found
 
 
-def find_subjects(place: str) -> list[str] | None:
+def find_mmlu_subjects(place: str) -> list[str] | None:
     """Return the subjects of MMLU that a folder holds; None: the hub's, all of them."""
     if not raw_rows.names_folder(place, _name_field(MMLU)):
         return None
-    found = sorted(path.name for path in typed_paths.expand(place).iterdir() if path.is_dir())
+    found = sorted(path.name for path in typed_paths.expand_home(place).iterdir() if path.is_dir())
     if not found:
         raise InputError(f"{_name_field(MMLU)}: {place} has no folder of a subject, such as virology/test.json")
     return found
@@ -87,11 +87,11 @@ def _load_mmlu(place: str, shots: int) -> Any:
     from lm_eval.api.group import Group
     from lm_eval.config.group import GroupConfig
 
-    definitions, subjects = _definitions(MMLU_FOLDER), find_subjects(place)
+    definitions, subjects = _definitions(MMLU_FOLDER), find_mmlu_subjects(place)
     known = [name.removeprefix(f"{MMLU}_") for name in definitions.all_subtasks]
     for subject in subjects or ():
         if subject not in known:
-            raise InputError(f"{_name_field(MMLU)}: '{subject}' is no subject of MMLU; {closest(subject, known)}")
+            raise InputError(f"{_name_field(MMLU)}: '{subject}' is no subject of MMLU; {suggest_name(subject, known)}")
     members = [
         {"task": f"{MMLU}_{subject}", "num_fewshot": shots} | _place_settings(MMLU, place, subject)
         for subject in subjects or known
@@ -120,7 +120,7 @@ def _place_settings(task: str, place: str, config: str) -> dict[str, Any]:
     """Return the settings of a definition's data set: another hub id, or a folder with FILES, maybe in `config`."""
     if not raw_rows.names_folder(place, _name_field(task)):
         return {"dataset_path": place}
-    folder = typed_paths.expand(place)
+    folder = typed_paths.expand_home(place)
     folder = folder / config if config and (folder / config).is_dir() else folder
     files = {split: str(file) for split in FILES if (file := raw_rows.find_file(folder, split)) is not None}
     if not files:
@@ -144,7 +144,7 @@ def _load(task: str, definitions: Any, settings: list[dict[str, Any]]) -> list[A
         ) from error
 
 
-def ask(
+def evaluate_tasks(
     network: Any, tokenizer: Any, tasks: Sequence[Any], *, limit: int | None, token_budget: int
 ) -> tuple[Metrics, Records]:
     """Return the accuracy of each task, else its first metric, its standard error and count of questions, and records.

@@ -17,7 +17,7 @@ from trainables.storage.folder_storage import Storage
 V = TypeVar("V")
 
 
-def localize(value: V, store: Storage) -> V:
+def localize_paths(value: V, store: Storage) -> V:
     """Return a configuration with this machine's paths; its identity stays.
 
     A hub id that was fetched becomes its folder, a path into another machine's copy of the storage one into ours.
@@ -26,10 +26,10 @@ def localize(value: V, store: Storage) -> V:
     if isinstance(value, str):
         found = store.local_path(value)
     elif isinstance(value, tuple):
-        found = tuple(localize(part, store) for part in value)
+        found = tuple(localize_paths(part, store) for part in value)
     elif isinstance(value, BaseModel):
         folders = _find_hub_folders(value, store)
-        parts = {name: localize(folders.get(name, part), store) for name, part in value}
+        parts = {name: localize_paths(folders.get(name, part), store) for name, part in value}
         found = value.model_copy(update={name: part for name, part in parts.items() if part != getattr(value, name)})
     return found
 
@@ -46,7 +46,7 @@ def _find_hub_folders(value: BaseModel, store: Storage) -> dict[str, Any]:
             found["tokenizer"] = _find_place(HubRequirement("tokenizers", value.tokenizer), store)
     if isinstance(value, Benchmark) and value.fingerprint and not value.is_fictional:
         sources = value.places
-        for requirement in benchmarks.find(value.name).hub_requirements(value):
+        for requirement in benchmarks.get_benchmark(value.name).hub_requirements(value):
             place = _find_place(requirement, store)
             if typed_paths.is_folder(place):
                 (found if requirement.part == DATA else sources)[requirement.part] = place

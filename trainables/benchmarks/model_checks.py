@@ -17,7 +17,7 @@ from trainables.benchmarks.base import Row
 from trainables.benchmarks.own.row_scores import LABEL_TOKENS
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, first_line
-from trainables.common.wording import list_rows
+from trainables.common.wording import format_row_numbers
 from trainables.config.settings import Benchmark, Model
 from trainables.data import text_blocks
 from trainables.data.conversations import QUESTION, Encoder, list_turns
@@ -37,12 +37,12 @@ class Findings:
 
 def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target") -> Findings:
     """Return what is wrong with a model's tokenizer, template and positions for the rows. `name`: of the model."""
-    found, chosen = Findings(), benchmarks.find(benchmark.name)
-    folder = typed_paths.expand(model.tokenizer or model.path)
+    found, chosen = Findings(), benchmarks.get_benchmark(benchmark.name)
+    folder = typed_paths.expand_home(model.tokenizer or model.path)
     if not typed_paths.is_file(folder / "tokenizer.json"):
         return found
     try:
-        config = atomic_files.read_json(typed_paths.expand(model.path) / "config.json") or {}
+        config = atomic_files.read_json(typed_paths.expand_home(model.path) / "config.json") or {}
         config |= config.get("text_config") or {}
         tokenizer = _load_tokenizer(folder, config)
         fetched = benchmark.name != "own" and not typed_paths.is_folder(benchmark.data)
@@ -66,8 +66,8 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
             encoder.encode(pairs, max_length=sys.maxsize, names=[*asked])  # a template may lose a part, or refuse
             if benchmark.name == "own" and positions and (long := _find_long_rows(encoder, rows, positions)):
                 found.problems.append(
-                    f"{part}: more tokens than the {positions} positions of {name}: {list_rows(long)}; shorten "
-                    "or leave them out"
+                    f"{part}: more tokens than the {positions} positions of {name}: {format_row_numbers(long)}; "
+                    "shorten or leave them out"
                 )
     except InputError as error:
         found.problems.append(str(error))
@@ -111,8 +111,8 @@ def _describe_special_tokens(tokenizer: Any, part: str, rows: Sequence[Row]) -> 
         return []
     shown = ", ".join(sorted({token for tokens in spelled.values() for token in tokens}))
     return [
-        f"{part}: {len(spelled)} of {len(rows)} rows spell special tokens ({shown}; {list_rows([*spelled])}): a start "
-        "token before and an end token behind a text is taken off, all others are read as what they are; give "
+        f"{part}: {len(spelled)} of {len(rows)} rows spell special tokens ({shown}; {format_row_numbers([*spelled])}): "
+        "a start token before and an end token behind a text is taken off, all others are read as what they are; give "
         "questions and answers, or `messages`, without what a template adds"
     ]
 

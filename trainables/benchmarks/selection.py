@@ -27,9 +27,9 @@ class Candidate:
     utility: float
 
 
-def candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Candidate | None:
+def make_candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Candidate | None:
     """Return a result as a candidate: the mean gain of the goals of removal, and that of retention; else None."""
-    goals = benchmarks.find(benchmark).GOALS
+    goals = benchmarks.get_benchmark(benchmark).GOALS
     values = [metrics.get(goal.metric) for goal in goals]
     if values[-1] is None:
         return None
@@ -38,16 +38,16 @@ def candidate(key: str, benchmark: str, metrics: Mapping[str, Any]) -> Candidate
     return Candidate(key, mean(removal) if len(removal) == len(gains) - 1 else None, float(goals[-1].gain(values[-1])))
 
 
-def metrics_of(document: Mapping[str, Any], chosen: Selection, *, reported: bool = False) -> Mapping[str, Any]:
+def read_metrics(document: Mapping[str, Any], chosen: Selection, *, reported: bool = False) -> Mapping[str, Any]:
     """Return the metrics that a choice is made by, or that are reported of it; none where it has no halves to go by."""
     if not chosen.halves:
         return document.get("metrics") or {}
     return (document.get("halves") or ({}, {}))[reported]
 
 
-def utility_of(document: Mapping[str, Any], benchmark: str, chosen: Selection) -> float | None:
+def read_utility(document: Mapping[str, Any], benchmark: str, chosen: Selection) -> float | None:
     """Return the utility in a result or reference evaluation that a choice is made by."""
-    return metrics_of(document, chosen).get(benchmarks.find(benchmark).GOALS[-1].metric)
+    return read_metrics(document, chosen).get(benchmarks.get_benchmark(benchmark).GOALS[-1].metric)
 
 
 def goal_points(results: Results, benchmark: str) -> list[Point]:
@@ -65,12 +65,12 @@ def pareto_front(points: Sequence[Point]) -> list[str]:
     return [key for key, *_ in front]
 
 
-def candidates(results: Results, benchmark: str, chosen: Selection) -> list[Candidate]:
+def list_candidates(results: Results, benchmark: str, chosen: Selection) -> list[Candidate]:
     """Return the results that the rule may choose: those with an evaluation, of the rule's seeds where any is."""
     evaluated = {key: result for key, result in results.items() if result.get("status") in EVALUATED}
     asked = [key for key, result in evaluated.items() if chosen.seeds and result["config"]["seed"] in chosen.seeds]
     evaluated = {key: evaluated[key] for key in asked or evaluated}
-    found = [candidate(key, benchmark, metrics_of(result, chosen)) for key, result in evaluated.items()]
+    found = [make_candidate(key, benchmark, read_metrics(result, chosen)) for key, result in evaluated.items()]
     return [one for one in found if one]
 
 
@@ -83,7 +83,7 @@ def average_seeds(settings: Mapping[str, Sequence[Candidate]]) -> list[Candidate
     return found
 
 
-def pick(candidates: Iterable[Candidate], original: float | None, chosen: Selection) -> Candidate | None:
+def pick_candidate(candidates: Iterable[Candidate], original: float | None, chosen: Selection) -> Candidate | None:
     """Return the candidate that the rule chooses, None of none. `original`: the target model's utility.
 
     Ties go to the higher other value, then to the lower key. Without a measured removal or a bar, the utility decides.

@@ -34,14 +34,14 @@ class Verdict:
 
 def judge(benchmark: str, rule: Selection, results: Results, target: Mapping[str, Any]) -> Verdict:
     """Return the verdict on trials, by id, of one split; `target`: the evaluation of their target model, or empty."""
-    kind, utility = benchmarks.find(benchmark), selection.utility_of(target, benchmark, rule)
-    chosen = selection.pick(selection.candidates(results, benchmark, rule), utility, rule)
+    kind, utility = benchmarks.get_benchmark(benchmark), selection.read_utility(target, benchmark, rule)
+    chosen = selection.pick_candidate(selection.list_candidates(results, benchmark, rule), utility, rule)
     if chosen is None:
         return Verdict(None, "no trial has finished with a result")
-    now, before = (dict(selection.metrics_of(one, rule, reported=True)) for one in (results[chosen.key], target))
+    now, before = (dict(selection.read_metrics(one, rule, reported=True)) for one in (results[chosen.key], target))
     outcome = kind.describe_outcome(now, before) or benchmarks.describe_goals(benchmark, now)
     fallback = selection.explain_fallback(utility, rule)
-    known = selection.candidate("", benchmark, selection.metrics_of(target, rule))
+    known = selection.make_candidate("", benchmark, selection.read_metrics(target, rule))
     reason = kind.nothing_to_remove(target.get("metrics") or {}) or _find_fault(chosen, known, rule)
     return Verdict(chosen.key, reason, f"{outcome}; {fallback}" if fallback else outcome)
 

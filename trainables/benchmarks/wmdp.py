@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trainables.benchmarks import base, lm_eval_adapter
 from trainables.benchmarks.base import EvaluationSize, Examples, Goal, Metrics, Records, Row, SizeEstimate
 from trainables.common import typed_paths
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows, text_blocks
@@ -56,13 +56,13 @@ class WmdpBenchmark(base.BenchmarkBase):
         super().check_settings(benchmark)
         for part in benchmark.places:
             if part not in SOURCES:
-                raise InputError(f"benchmark.sources: unknown part '{part}'; {closest(part, SOURCES)}")
+                raise InputError(f"benchmark.sources: unknown part '{part}'; {suggest_name(part, SOURCES)}")
 
     def check_rows(self, benchmark: Benchmark) -> None:
         """Raise InputError if a folder has no such corpus, or its questions are not in the columns of the hub's."""
         for at, config, field, _ in _corpora(benchmark):
             if raw_rows.names_folder(at, field):
-                raw_rows.require_file(typed_paths.expand(at), config, field)
+                raw_rows.require_file(typed_paths.expand_home(at), config, field)
         for part, configs in _questions(benchmark).items():
             for config in configs:
                 place = find_part(benchmark, part)
@@ -121,7 +121,9 @@ class WmdpBenchmark(base.BenchmarkBase):
         """Return accuracies, standard errors and counts of questions, and a record a question without its text."""
         places = dict.fromkeys(QUESTIONS, find_part(benchmark, "wmdp")) | {"mmlu": find_part(benchmark, "mmlu")}
         tasks = lm_eval_adapter.load_tasks(tuple(places), places, benchmark.shots)
-        return lm_eval_adapter.ask(network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget)
+        return lm_eval_adapter.evaluate_tasks(
+            network, tokenizer, tasks, limit=benchmark.limit, token_budget=token_budget
+        )
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: None, which: int) -> Metrics:
         """Return the accuracies on every other question, MMLU's over all subjects together as lm-eval weighs them."""
@@ -167,7 +169,7 @@ def _questions(benchmark: Benchmark) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if is_given_folder(find_part(benchmark, "wmdp")):
         found["wmdp"] = [f"{config}/test" for config in QUESTIONS.values()]
-    subjects = lm_eval_adapter.find_subjects(find_part(benchmark, "mmlu"))
+    subjects = lm_eval_adapter.find_mmlu_subjects(find_part(benchmark, "mmlu"))
     if subjects is not None:
         found["mmlu"] = [f"{subject}/{split}" for subject in subjects for split in lm_eval_adapter.SPLITS]
     return found

@@ -41,7 +41,7 @@ def spell_storage(storage: str) -> str:
     return "" if storage == DEFAULT_STORAGE else f" --storage {shlex.quote(storage)}"
 
 
-def command(main: Callable[..., int]) -> Callable[..., None]:
+def make_command(main: Callable[..., int]) -> Callable[..., None]:
     """Make a command of a function: it ends with the exit status of the function, run as `run_guarded` does."""
 
     @functools.wraps(main)

@@ -27,7 +27,7 @@ class TrialStopped(Exception):
         return self.message
 
 
-class StartAgain(Exception):
+class RestartRanks(Exception):
     """Raised by a rank that has noted what to change: the launcher ends the others and starts all again."""
 
 
@@ -47,7 +47,7 @@ def last_line_of(text: str, empty: str = "it said nothing") -> str:
     return (text.strip() or empty).splitlines()[-1]
 
 
-def closest(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return `did you mean 'x'? known: a, b, c` for a message about an unknown `name`."""
     names = list(known)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)

@@ -41,7 +41,7 @@ def git_commit() -> tuple[str | None, bool]:
     return head, bool(_git("status", "--porcelain", "--untracked-files=no") or _git(*new))
 
 
-def stamp(*names: str) -> dict[str, Any]:
+def read_provenance(*names: str) -> dict[str, Any]:
     """Return versions, commit and code of this process, and the date that templates are told."""
     head, dirty = git_commit()
     found = {"versions": package_versions(), "commit": head, "dirty": dirty, "code": hash_code(*names)}
@@ -67,7 +67,7 @@ def _codes() -> tuple[str, str]:
     return plain.hexdigest()[:12], whole.hexdigest()[:12]
 
 
-def now() -> str:
+def utc_now() -> str:
     """Return the time in UTC, ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 

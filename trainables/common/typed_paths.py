@@ -13,33 +13,33 @@ HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9._-]{1,96}")
 LISTED = 30
 
 
-def expand(place: str) -> Path:
+def expand_home(place: str) -> Path:
     """Return the path with `~` replaced, as it is if there is no such user."""
     return Path(os.path.expanduser(place))
 
 
 def describe_path(place: str) -> str:
     """Return a path for a message: `'x', looked for at /here/x`."""
-    path = expand(place).absolute()
+    path = expand_home(place).absolute()
     return f"'{place}'" if str(path) == place else f"'{place}', looked for at {path}"
 
 
-def shorten(path: Path) -> Path:
+def shorten_path(path: Path) -> Path:
     """Return a path as a person would type it: from the working directory if it lies below that, else from the root."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def is_folder(place: str | Path) -> bool:
-    return os.path.isdir(expand(str(place)))
+    return os.path.isdir(expand_home(str(place)))
 
 
 def is_file(place: str | Path) -> bool:
-    return os.path.isfile(expand(str(place)))
+    return os.path.isfile(expand_home(str(place)))
 
 
 def exists(place: str | Path) -> bool:
-    return os.path.exists(expand(str(place)))
+    return os.path.exists(expand_home(str(place)))
 
 
 def is_hub_id(place: str) -> bool:

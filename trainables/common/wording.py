@@ -31,7 +31,7 @@ def format_size(count: float) -> str:
     return f"{count / 1e6:.0f} MB" if count >= 1e7 else f"{count / 1e6:.1f} MB"
 
 
-def list_rows(numbers: Sequence[int], most: int = 10) -> str:
+def format_row_numbers(numbers: Sequence[int], most: int = 10) -> str:
     """Return `row 4`, `rows 1, 2, 3`, or the first ones and how many more there are."""
     more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
     return f"row{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers[:most]))}{more}"

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from trainables.common.errors import closest
+from trainables.common.errors import suggest_name
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 DEFINITION = re.compile(r"^class \w+\((?:\w+\.)*\w*Benchmark(?:Base)?\):", re.MULTILINE)
@@ -26,7 +26,7 @@ def benchmark_names() -> tuple[str, ...]:
 
 def _check_benchmark_name(name: str) -> str:
     if name not in benchmark_names():
-        raise ValueError(f"unknown benchmark '{name}'; {closest(name, benchmark_names())}")
+        raise ValueError(f"unknown benchmark '{name}'; {suggest_name(name, benchmark_names())}")
     return name
 
 

@@ -7,14 +7,14 @@ from typing import Any
 from trainables.common.fingerprints import hash_json
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Dialect, FrozenSettings, Model, Precision, TaskVector, Training
-from trainables.config.trial import Trial, hashed_part
+from trainables.config.trial import Trial, hashed_settings
 
 
 class Artifact(FrozenSettings):
     """Something that trials share."""
 
     def id(self) -> str:
-        return hash_json(hashed_part(self))[:12]
+        return hash_json(hashed_settings(self))[:12]
 
 
 class Recipe(Artifact):
@@ -72,7 +72,7 @@ def direction_of(trial: Trial) -> Direction | None:
 
 def evaluation_id(model: Model, benchmark: Benchmark, retain: str | None = None, precision: Precision = "fp32") -> str:
     """Return the hex digits that name the evaluation of `model`, with FQ against the retain evaluation `retain`."""
-    parts = {"model": hashed_part(model), "benchmark": hashed_part(benchmark), "retain": retain}
+    parts = {"model": hashed_settings(model), "benchmark": hashed_settings(benchmark), "retain": retain}
     if precision != "fp32":
         parts["precision"] = precision
     return hash_json(parts)[:12]

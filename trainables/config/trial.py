@@ -142,7 +142,7 @@ def _short(value: float | str | None) -> str:
 @lru_cache(maxsize=2**14)
 def _trial_id(trial: Trial) -> str:
     """Return the id, which a plan of thousands of trials asks for many times."""
-    chosen = hashed_part(trial)
+    chosen = hashed_settings(trial)
     drop_planning_resources(chosen)
     if trial.rectifier.name == "agem":
         chosen["rectifier"]["name"] = "pcgrad"  # what ids of A-GEM are made from; pcgrad itself states its scope
@@ -156,7 +156,7 @@ def _trial_id(trial: Trial) -> str:
 
 
 def drop_planning_resources(identified: dict[str, Any]) -> None:
-    """Remove resources that change no number from what `hashed_part` returned; a part of a GPU counts as a whole."""
+    """Remove resources that change no number from `hashed_settings`; a part of a GPU counts as a whole."""
     resources = identified.get("resources", {})
     for name in PLANNING:
         resources.pop(name, None)
@@ -166,7 +166,7 @@ def drop_planning_resources(identified: dict[str, Any]) -> None:
         del identified["resources"]
 
 
-def hashed_part(value: FrozenSettings) -> dict[str, Any]:
+def hashed_settings(value: FrozenSettings) -> dict[str, Any]:
     """Return the chosen settings, without paths if a fingerprint names the content; a default is never changed."""
     return drop_fingerprinted_paths(value.model_dump(mode="json", exclude_defaults=True))
 

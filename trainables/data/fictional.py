@@ -37,7 +37,7 @@ Item = TypeVar("Item")
 Row = dict[str, str | list[str]]
 
 
-def write(
+def write_fictional_authors(
     folder: Path, *, authors: int = 40, questions: int = 15, forget_percent: tuple[int, ...] = (10,), seed: int = 0
 ) -> None:
     """Write TOFU's files (JSON lines, and the README.md that names them) for invented authors.

@@ -126,7 +126,7 @@ def download(requirement: HubRequirement, commit: str, *, only_cached: bool = Fa
         return Path(snapshot_download(**where))
 
 
-def is_here(requirement: HubRequirement, store: Storage) -> bool:
+def is_downloaded(requirement: HubRequirement, store: Storage) -> bool:
     """Return whether this machine has what the storage keeps to; nothing is asked of the hub."""
     pin = read_pin(requirement, store)
     try:

@@ -13,7 +13,7 @@ DEFAULT = Path(__file__).with_name("idk.txt")
 
 def read_answers(place: str | None) -> tuple[str, ...]:
     """Return the lines of a file, stripped, without empty ones and comments (#); of DEFAULT without a place."""
-    path = DEFAULT if place is None else typed_paths.expand(place)
+    path = DEFAULT if place is None else typed_paths.expand_home(place)
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, ValueError) as error:

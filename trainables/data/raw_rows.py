@@ -73,7 +73,7 @@ def load_rows(
     """
     absent = (None,) if blank else (None, "", [])
     if names_folder(data, field):
-        rows = load_file(require_file(typed_paths.expand(data), config, field), field)
+        rows = load_file(require_file(typed_paths.expand_home(data), config, field), field)
     else:
         rows = _from_hub(data, config, revision, field)
     if not rows:
@@ -97,7 +97,7 @@ def list_columns(row: Row) -> str:
 def fingerprint_rows(data: str, configs: Sequence[str], revision: str | None = None, field: str = FIELD) -> str:
     """Name what the configurations hold: by a content hash of a folder, by id and revision of the hub."""
     if names_folder(data, field):
-        folder = typed_paths.expand(data)
+        folder = typed_paths.expand_home(data)
         return "files:" + fingerprints.hash_files([require_file(folder, config, field) for config in configs])
     return f"hub:{hub_folders.hub_id_of(data)}@{revision or 'main'}"
 

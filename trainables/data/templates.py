@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from trainables.common import typed_paths
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.common.provenance import TEMPLATE_DATE
 from trainables.storage.atomic_files import read_json
 
@@ -69,14 +69,14 @@ CLOCK = (
 def check_template(name: str) -> None:
     """Raise InputError naming the closest if `name` is neither a template nor the tokenizer's own."""
     if name not in (*TEMPLATES, CHAT):
-        raise InputError(f"benchmark.template: unknown template '{name}'; {closest(name, (*TEMPLATES, CHAT))}")
+        raise InputError(f"benchmark.template: unknown template '{name}'; {suggest_name(name, (*TEMPLATES, CHAT))}")
 
 
 def choose_template(place: str) -> str:
     """Return CHAT if the tokenizer in a folder has a chat template, else PLAIN; CHAT of what is not here."""
     if not typed_paths.is_folder(place):
         return CHAT
-    folder = typed_paths.expand(place)
+    folder = typed_paths.expand_home(place)
     settings = read_json(folder / "tokenizer_config.json") or {}
     has_file = typed_paths.is_file(folder / "chat_template.jinja")
     return CHAT if has_file or settings.get("chat_template") else PLAIN

@@ -11,7 +11,7 @@ from torch.nn import Embedding
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import CACHED_PER_PASS
 from trainables.inference import generation
-from trainables.inference.padded_batch import pad_of
+from trainables.inference.padded_batch import padding_token
 
 
 def generate(
@@ -43,7 +43,7 @@ def generate(
         encoded,
         limits,
         ends={*ends, *named, tokenizer.eos_token_id} - {None},
-        pad=pad_of(tokenizer),
+        pad=padding_token(tokenizer),
         token_budget=CACHED_PER_PASS * token_budget,
         positions=positions,
         known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,

@@ -14,7 +14,7 @@ from trainables.common.tokenized_row import Example
 IGNORED = -100
 
 
-def pad_of(tokenizer: Any) -> int:
+def padding_token(tokenizer: Any) -> int:
     """Return the token that rows are padded with: its own, else the one that ends a text, else any: none is read."""
     known = (one for one in (tokenizer.pad_token_id, tokenizer.eos_token_id) if one is not None)
     return next(known, 0)
@@ -32,7 +32,7 @@ def pad_rows(
     return input_ids.to(device), mask.to(device)
 
 
-def collate(examples: Sequence[Example], pad: int, width: int | None = None) -> dict[str, torch.Tensor]:
+def pad_examples(examples: Sequence[Example], pad: int, width: int | None = None) -> dict[str, torch.Tensor]:
     """Pad on the right to the longest, or to `width`: input_ids, attention_mask and labels, each (rows, tokens)."""
     input_ids, mask = pad_rows([example.input_ids for example in examples], pad, width=width or 0)
     starts = torch.tensor([[example.answer_start] for example in examples])

@@ -12,7 +12,7 @@ _REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)
 
 
 @contextmanager
-def report_to(report: Report | None) -> Iterator[None]:
+def report_progress_to(report: Report | None) -> Iterator[None]:
     """Report to this callback what is counted within."""
     token = _REPORT.set(report)
     try:

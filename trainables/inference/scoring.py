@@ -10,7 +10,14 @@ from torch.nn import functional
 
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import LABELS_AT_ONCE
-from trainables.inference.padded_batch import IGNORED, before_labels, collate, pad_of, run_groups, select_logits
+from trainables.inference.padded_batch import (
+    IGNORED,
+    before_labels,
+    pad_examples,
+    padding_token,
+    run_groups,
+    select_logits,
+)
 from trainables.inference.progress import Counter
 from trainables.inference.ranks import run_shares
 
@@ -69,7 +76,10 @@ def score_each(
     standardise: Collection[Example] = (),
 ) -> list[LabelScores]:
     """Score examples that are in no groups."""
-    groups, settings = [[example] for example in examples], {"pad": pad_of(tokenizer), "token_budget": token_budget}
+    groups, settings = (
+        [[example] for example in examples],
+        {"pad": padding_token(tokenizer), "token_budget": token_budget},
+    )
     return [one for (one,) in score_labels(network, groups, **settings, standardise=standardise)]
 
 
@@ -86,7 +96,7 @@ def read_labels(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor
 def _score_batch(
     network: Any, examples: Sequence[Example], pad: int, standardise: Collection[Example]
 ) -> dict[Example, LabelScores]:
-    batch = collate(examples, pad)
+    batch = pad_examples(examples, pad)
     logits = read_labels(network, batch)
     labels = batch["labels"][batch["labels"] != IGNORED].to(logits.device)
     parts = []

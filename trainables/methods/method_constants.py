@@ -39,7 +39,7 @@ class Constants:
     dual_warmup: float = 0.0
 
 
-def constants(method: str, settings: Settings, split: str) -> Constants:
+def resolve_constants(method: str, settings: Settings, split: str) -> Constants:
     """Return the numbers of `method`: the preset's, and over them those that the configuration states."""
     presets = METHODS[method].presets
     published = {**presets.get(settings.preset, {}), **presets.get(f"{settings.preset}/{split.split('_')[0]}", {})}
@@ -50,11 +50,11 @@ def constants(method: str, settings: Settings, split: str) -> Constants:
 def has_retain_term(method: str, settings: Settings, split: str) -> bool:
     """Return whether an objective has terms on retain rows, as its row says; one of weight 0 is none."""
     needs = METHODS[method].needs
-    weighted = "retain_loss" in needs and constants(method, settings, split).retain_coefficient > 0
+    weighted = "retain_loss" in needs and resolve_constants(method, settings, split).retain_coefficient > 0
     return weighted or "retain_multiplier" in needs or ("frozen_model" in needs and "frozen_on_forget" not in needs)
 
 
-def check_counted_once(rectifier: str, method: str, settings: Settings, split: str) -> None:
+def check_retain_once(rectifier: str, method: str, settings: Settings, split: str) -> None:
     """Raise InputError where a rectifier adds the retain gradient to an objective that has retain terms."""
     if not (RECTIFIERS[rectifier].adds_retain and has_retain_term(method, settings, split)):
         return
@@ -65,7 +65,7 @@ def check_counted_once(rectifier: str, method: str, settings: Settings, split: s
     )
 
 
-def check_layer(layer: int, depth: int) -> None:
+def check_steered_layer(layer: int, depth: int) -> None:
     """Raise InputError where RMU cannot steer `layer` (from 0) of a model of `depth` layers.
 
     transformers gives the last block's hidden states after the final norm, not the residual stream.

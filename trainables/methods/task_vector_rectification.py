@@ -37,16 +37,16 @@ class Outcome:
     scales: tuple[float, ...]
 
 
-def products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | None) -> torch.Tensor:
+def dot_products(vector: Sequence[torch.Tensor], gradient: Sequence[torch.Tensor] | None) -> torch.Tensor:
     """Return <T, G>, ||G||^2, ||T||^2 of each tensor (this rank's part): (tensors, 3) in fp64; None is zero."""
     if gradient is None:
         squares = torch.stack([rectifiers.inner_product([part], [part]) for part in vector])
         return torch.stack((torch.zeros_like(squares), torch.zeros_like(squares), squares), dim=1)
-    # `rectifiers.products` takes what is projected first: here the vector
-    return torch.stack([rectifiers.products([t], [g]) for t, g in zip(vector, gradient, strict=True)])
+    # `rectifiers.dot_products` takes what is projected first: here the vector
+    return torch.stack([rectifiers.dot_products([t], [g]) for t, g in zip(vector, gradient, strict=True)])
 
 
-def rectify(found: torch.Tensor, normalise: Normalise) -> Outcome:
+def rectify_vector(found: torch.Tensor, normalise: Normalise) -> Outcome:
     """Return how to rectify, from the products of all ranks. A vector opposite to G becomes zero."""
     dots, retain, squares = found.double().cpu().unbind(1)
     dot, retain_square, square = (float(part.sum()) for part in (dots, retain, squares))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainables import benchmarks
-from trainables.benchmarks.local_paths import localize
+from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import cli
 from trainables.common.errors import InputError
 from trainables.config.settings import Benchmark, Model, Resources
@@ -55,10 +55,10 @@ def read_trial(trial_id: str, store: Storage) -> AttackInputs:
     attacks.check_benchmark(trial.benchmark, "ID")
     setup.check_inputs(trial)
     models = {"model": _with_fingerprint(Model(path=str(weights))), "target": trial.target}
-    against_retain = benchmarks.find(trial.benchmark.name).REFERENCE == "retain"
+    against_retain = benchmarks.get_benchmark(trial.benchmark.name).REFERENCE == "retain"
     kept = trial.retain_evaluation and against_retain and atomic_files.read_json(Path(trial.retain_evaluation.path))
     if kept and "model" in kept:
-        models["retain"] = localize(Model.model_validate(kept["model"]), store)
+        models["retain"] = localize_paths(Model.model_validate(kept["model"]), store)
     precision = "fp32" if trial.task_vector else trial.resources.precision  # as the trial was evaluated
     resources = trial.resources.model_copy(update={"precision": precision})
     return AttackInputs(models, trial.benchmark, resources, trial_id, result["started"])
@@ -76,7 +76,7 @@ def attack(
     An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning.
     """
     models, benchmark, resources, trial_id, started = inputs
-    chosen = benchmarks.find(benchmark.name)
+    chosen = benchmarks.get_benchmark(benchmark.name)
     chosen.check_settings(benchmark)
     chosen.check_rows(benchmark)
     if not benchmark.fingerprint:

@@ -21,7 +21,7 @@ from trainables.common import provenance
 from trainables.common.errors import TrialStopped
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Benchmark, Model, Resources
-from trainables.config.trial import hashed_part
+from trainables.config.trial import hashed_settings
 from trainables.data.conversations import Encoder, make_encoder
 from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SECOND_HALF, STEPS, is_relearning
 from trainables.robustness.quantization import quantize
@@ -64,11 +64,11 @@ class AttackRunner:
 
     def key(self, model: Model) -> str:
         """Return the name under which a model's results lie that is no trial's."""
-        return hash_json([hashed_part(model), hashed_part(self.benchmark)])[:12]
+        return hash_json([hashed_settings(model), hashed_settings(self.benchmark)])[:12]
 
     def settings(self, name: str) -> dict[str, Any]:
         """Return what the numbers of an attack depend on beside the model."""
-        found: dict[str, Any] = {"benchmark": hashed_part(self.benchmark), "precision": self.resources.precision}
+        found: dict[str, Any] = {"benchmark": hashed_settings(self.benchmark), "precision": self.resources.precision}
         found["scored"] = "answers alone"
         if is_relearning(name):
             found |= {"lr": self.lr, "seed": self.seed, "steps": list(STEPS)}
@@ -91,7 +91,7 @@ class AttackRunner:
             if not (isinstance(error, TrialStopped) or is_out_of_memory(error)):
                 raise
             return result | {"points": {}, "seconds": time.monotonic() - began, "failure": str(error).splitlines()[0]}
-        result |= {"seconds": time.monotonic() - began, **provenance.stamp()}
+        result |= {"seconds": time.monotonic() - began, **provenance.read_provenance()}
         atomic_files.write_json(path, result)
         self.store.push(path)
         return result
@@ -118,7 +118,7 @@ class AttackRunner:
         return {"0": _measure(self._score(network, asked, encoder))}
 
     def _relearn(self, network: Any, encoder: Encoder, learns: str) -> dict[str, Metrics]:
-        chosen, length = benchmarks.find(self.benchmark.name), rows.RULES[self.benchmark.dialect].max_length
+        chosen, length = benchmarks.get_benchmark(self.benchmark.name), rows.RULES[self.benchmark.dialect].max_length
         examples, retain = chosen.training_examples(self.benchmark, encoder.tokenizer, length)
         asked, found = self.asked, {}
         if learns == "retain":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.config.settings import Benchmark
 
 STEPS = (1, 4, 13)
@@ -47,12 +47,12 @@ def is_relearning(name: str) -> bool:
     return name in ATTACKS and ATTACKS[name].learns is not None
 
 
-def choose(names: Sequence[str], field: str) -> list[str]:
+def choose_attacks(names: Sequence[str], field: str) -> list[str]:
     """Return the names of attacks, of all for `all`. Raises InputError naming the closest for an unknown one."""
     given = list(dict.fromkeys(filter(None, names)))
     for name in given:
         if name not in ("all", *ATTACKS):
-            raise InputError(f"{field}: unknown attack '{name}'; {closest(name, ['all', *ATTACKS])}")
+            raise InputError(f"{field}: unknown attack '{name}'; {suggest_name(name, ['all', *ATTACKS])}")
     if not given:
         raise InputError(f"{field}: name {CHOICES}")
     return list(ATTACKS) if "all" in given else given

@@ -15,7 +15,7 @@ from trainables.common.errors import InputError
 from trainables.common.redaction import redact
 
 
-def usable_folder(root: Path, field: str, writable: bool) -> Path:
+def ensure_folder(root: Path, field: str, writable: bool) -> Path:
     """Return the folder, made if `writable`, for this user alone. Raises InputError, which names `field`."""
     try:
         if writable:
@@ -87,7 +87,7 @@ def check_writable(path: Path, field: str) -> None:
         raise InputError(f"{field}: cannot write to '{path}': {error.strerror}") from error
 
 
-def publish(staging: Path, folder: Path) -> None:
+def publish_folder(staging: Path, folder: Path) -> None:
     """Flush a folder's files to disk and rename it into place, or drop it if another process was first."""
     for file in filter(Path.is_file, staging.rglob("*")):
         _flush(file)

@@ -187,7 +187,7 @@ def remove_leftovers(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def is_outage(error: BaseException | None, store: Storage) -> bool:
+def is_disk_error(error: BaseException | None, store: Storage) -> bool:
     """Whether the disk is the cause of an error: a cause in its chain says so, or there is no room (torch hides it)."""
     if store.free() < NO_ROOM:
         return True

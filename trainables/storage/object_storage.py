@@ -24,7 +24,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from trainables.common.errors import InputError, Unreachable
 from trainables.common.redaction import has_credentials
-from trainables.storage.atomic_files import publish, usable_folder
+from trainables.storage.atomic_files import ensure_folder, publish_folder
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, ERROR, EVALUATIONS, LOST, META, PROGRESS, RESULT, RETRY, WEIGHTS
 
@@ -198,7 +198,7 @@ class ObjectStorage(Storage):
             staging = Path(place) / path.name
             _for_each(lambda each: self._get(each, staging / each.removeprefix(f"{name}/")), found)
             shutil.rmtree(path, ignore_errors=True)  # single files of it
-            publish(staging, path)
+            publish_folder(staging, path)
 
     def push(self, path: Path) -> None:
         mark = f"{self._name(path)}/{COMPLETE}"
@@ -349,7 +349,7 @@ def open_working_copy(uri: str, *, writable: bool, check: bool) -> ObjectStorage
     server = os.environ.get("AWS_ENDPOINT_URL", "")  # the same address is another store there
     key = hashlib.sha256(f"{uri.rstrip('/')} {server}".strip().encode()).hexdigest()[:16]
     copy = Path(os.environ.get("UNLEARN_CACHE") or CACHE).expanduser().absolute() / key
-    store = ObjectStorage(usable_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base)
+    store = ObjectStorage(ensure_folder(copy, "UNLEARN_CACHE", writable=True), uri, files, base)
     if check:
         store.check(writable)
     return store

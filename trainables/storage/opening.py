@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainables.common.errors import InputError
-from trainables.common.typed_paths import expand
-from trainables.storage.atomic_files import usable_folder
+from trainables.common.typed_paths import expand_home
+from trainables.storage.atomic_files import ensure_folder
 from trainables.storage.folder_storage import Storage
 
 
@@ -14,14 +14,14 @@ def open_storage(location: str, *, writable: bool = True) -> Storage:
     """Open the storage at a folder, a file:// URI or another address. Raises InputError if it cannot be used."""
     location = location.removeprefix("file://")
     if "://" in location:
-        return open_unchecked(location, writable=writable, check=True)
-    folder = expand(location).absolute()
+        return open_storage_unchecked(location, writable=writable, check=True)
+    folder = expand_home(location).absolute()
     if writable and set("?#%") & set(str(folder)):
         raise InputError(f"--storage: '{folder}' holds ?, # or %, which MLflow cannot have in its database's address")
-    return Storage(usable_folder(folder, "--storage", writable))
+    return Storage(ensure_folder(folder, "--storage", writable))
 
 
-def open_unchecked(location: str, *, writable: bool = True, check: bool = False) -> Storage:
+def open_storage_unchecked(location: str, *, writable: bool = True, check: bool = False) -> Storage:
     """Open a storage that the driver has checked already."""
     if "://" not in location:
         return Storage(Path(location))

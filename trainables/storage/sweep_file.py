@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.config.settings import Selection
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
@@ -109,7 +109,7 @@ def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
     found = [read_sweep(store.root / "sweeps" / f"{stem}.json") for stem in names if name in (stem, names[stem])]
     if not found:
         known = "it holds none" if store.root.is_dir() else "there is no such folder"
-        known = closest(name, {*names.values(), *names}) if names else known
+        known = suggest_name(name, {*names.values(), *names}) if names else known
         raise InputError(f"no sweep '{name}' in {store.location}; {known}")
     return sorted(found, key=lambda sweep: (sweep.time, sweep.hash), reverse=True)
 

@@ -31,7 +31,7 @@ class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be read."""
 
 
-def save(
+def save_checkpoint(
     engine: Engine,
     task: loop.TrainingTask,
     state: loop.TrainingState,
@@ -75,14 +75,14 @@ def _publish(engine: Engine, folder: Path, tag: str, store: Storage) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def read_meta(folder: Path) -> dict[str, Any]:
+def read_checkpoint_meta(folder: Path) -> dict[str, Any]:
     """Return a checkpoint's step, tag, layout and seconds; nothing if there is no checkpoint."""
     return read_json(folder / META) or {}
 
 
 def check_layout(folder: Path, resources: Resources) -> None:
     """Raise InputError if a checkpoint was written with another layout than the trial has."""
-    meta = read_meta(folder)
+    meta = read_checkpoint_meta(folder)
     for name in LAYOUT if meta else ():
         kept, asked = meta["layout"].get(name), getattr(resources, name)
         if kept != asked:
@@ -92,18 +92,20 @@ def check_layout(folder: Path, resources: Resources) -> None:
             )
 
 
-def drop(folder: Path) -> None:
+def remove_checkpoint(folder: Path) -> None:
     """Remove a checkpoint; first the file that makes it count."""
     (folder / META).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def restore(engine: Engine, task: loop.TrainingTask, folder: Path) -> tuple[loop.TrainingState, list[dict[str, Any]]]:
-    """Load what `save` wrote: the state, and the records of the steps before it.
+def restore_checkpoint(
+    engine: Engine, task: loop.TrainingTask, folder: Path
+) -> tuple[loop.TrainingState, list[dict[str, Any]]]:
+    """Load what `save_checkpoint` wrote: the state, and the records of the steps before it.
 
     Raises DamagedCheckpoint; the engine cannot be used after that.
     """
-    meta = read_meta(folder)
+    meta = read_checkpoint_meta(folder)
     place = folder / meta["tag"]
     try:
         engine.restore(folder, meta["tag"])

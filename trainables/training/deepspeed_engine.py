@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from trainables.config.settings import Resources
-from trainables.methods.rectifiers import Metric, Segments
+from trainables.methods.rectifiers import AdamMetric, TensorSegments
 from trainables.training import memory
 
 if not torch.cuda.is_available():
@@ -102,7 +102,7 @@ class DeepSpeedEngine:
         return self.shard()
 
     @cached_property
-    def segments(self) -> Segments:
+    def segments(self) -> TensorSegments:
         """Which elements of `shard()` belong to which trained tensor, in the order of the model's parameters.
 
         Once for all passes, of which one must be over. Ranks own other elements of the same tensors.
@@ -131,9 +131,9 @@ class DeepSpeedEngine:
                 ]
             )
             begin = end
-        return Segments(len(numbers), cuts)
+        return TensorSegments(len(numbers), cuts)
 
-    def metric(self) -> Metric | None:
+    def metric(self) -> AdamMetric | None:
         """Return Adam's second moments of the elements of `shard()`; None of another optimizer."""
         optimizer = self.inner.optimizer
         base = optimizer.optimizer if self.stage > 0 else optimizer
@@ -141,7 +141,7 @@ class DeepSpeedEngine:
         moments = [base.state.get(key, {}).get("exp_avg_sq") for key in keys]
         if any(moment is None for moment in moments):
             return None
-        return Metric(moments, base.param_groups[0]["eps"])
+        return AdamMetric(moments, base.param_groups[0]["eps"])
 
     def _masters(self) -> Any:
         """Return the fp32 weights of each group, this rank's part, flat (0.19.8)."""

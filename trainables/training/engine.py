@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from trainables.config.settings import Attention, Resources, Training
-from trainables.methods.rectifiers import Combination, Metric, Segments, Shard, kernels_for
+from trainables.methods.rectifiers import AdamMetric, Combination, Shard, TensorSegments, kernels_for
 from trainables.training import packed_rows
 
 if TYPE_CHECKING:
@@ -96,18 +96,18 @@ class PlainEngine:
         self.combination = (found.forget, found.retain, average[0] if average else None)
 
     @property
-    def segments(self) -> Segments:
+    def segments(self) -> TensorSegments:
         """Which elements of `shard()` belong to which trained tensor, in the order of the model's parameters."""
         cuts = [
             (number, start, start + parameter.numel())
             for number, (parameter, start) in enumerate(zip(self.trained, self.starts, strict=False))
         ]
-        return Segments(len(cuts), [cuts])
+        return TensorSegments(len(cuts), [cuts])
 
-    def metric(self) -> Metric | None:
+    def metric(self) -> AdamMetric | None:
         """Return Adam's second moments of the elements of `shard()`; None of another optimizer and before a step."""
         moments = self.optimizer.state[self.master].get("exp_avg_sq")
-        return None if moments is None else Metric([moments], self.optimizer.param_groups[0]["eps"])
+        return None if moments is None else AdamMetric([moments], self.optimizer.param_groups[0]["eps"])
 
     def reduce(self, value: torch.Tensor) -> torch.Tensor:
         return value

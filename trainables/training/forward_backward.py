@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 
 from trainables.common.tokenized_row import Example
-from trainables.inference.padded_batch import collate, select_logits
+from trainables.inference.padded_batch import pad_examples, select_logits
 from trainables.methods import objectives
 from trainables.methods.objectives import ForwardOutput, Term, Totals
 from trainables.training import packed_rows
@@ -86,7 +86,9 @@ def _compute_loss(
         known = torch.tensor([reference[number] for number in micro_batch.numbers])
         sums = packed_rows.move({"sums": known}, engine.device)["sums"]
     # as an argument alone: its logits would lie beside their gradient
-    loss = term.loss(forward(engine, term, micro_batch.rows, task, micro_batch.totals, sums), micro_batch.totals)
+    loss = term.loss(
+        forward_micro_batch(engine, term, micro_batch.rows, task, micro_batch.totals, sums), micro_batch.totals
+    )
     return loss if micro_batch.counts else 0 * loss
 
 
@@ -95,7 +97,7 @@ def count_totals(rows: Sequence[Example]) -> Totals:
     return Totals(sum(row.answer_tokens for row in rows), len(rows), sum(lengths), max(lengths))
 
 
-def forward(
+def forward_micro_batch(
     engine: PassEngine, term: Term, rows: Sequence[Example], task: Any, totals: Totals, reference: Any = None
 ) -> ForwardOutput:
     """Run one micro-batch through the model, and through the frozen one where the term needs it.
@@ -105,7 +107,7 @@ def forward(
     outputs at padding differ, and attention needs no matrix of who sees whom.
     """
     width = totals.longest if term.width == "batch" else term.width and max(term.width, totals.longest)
-    batch = collate(term.select(rows), task.pad, width)
+    batch = pad_examples(term.select(rows), task.pad, width)
     where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
     inputs: dict[str, Any] = {"input_ids": batch["input_ids"], "logits_to_keep": where}
     if engine.packs and term.width is None and term.layer is None and not term.frozen:
@@ -134,7 +136,7 @@ def forward(
 
 
 @torch.no_grad()
-def row_sums(
+def sum_row_losses(
     engine: PassEngine,
     rows: Sequence[Example],
     numbers: Sequence[int],
@@ -152,7 +154,7 @@ def row_sums(
     for start in range(0, share, size):
         places = mine[start : start + size]
         batch = [rows[numbers[min(place, len(numbers) - 1)]] for place in places]
-        output = forward(engine, term, batch, task, count_totals(batch))
+        output = forward_micro_batch(engine, term, batch, task, count_totals(batch))
         own = [place for place in places if place < len(numbers)]
         sums[own] = output.losses.double().sum(1)[: len(own)]
     return dict(zip(numbers, engine.total(sums).tolist(), strict=True))

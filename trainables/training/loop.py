@@ -103,11 +103,11 @@ def initial_state(engine: Engine, task: TrainingTask) -> TrainingState:
     rows, numbers, batch = task.forget, task.sampled_rows(), task.training.batch_size
     size = task.micro_batch or batch // engine.world
     engine.module.eval()
-    state.reference = forward_backward.row_sums(engine, rows, numbers, task, size)
+    state.reference = forward_backward.sum_row_losses(engine, rows, numbers, task, size)
     if isinstance(rows, sampling.AnsweredRows):
         epochs = -(-task.count_steps() * batch // len(rows))
         items = [epoch * len(rows) + number for epoch in range(epochs) for number in numbers]
-        others = forward_backward.row_sums(engine, rows, items, task, size, OTHER_ANSWERS)
+        others = forward_backward.sum_row_losses(engine, rows, items, task, size, OTHER_ANSWERS)
         state.reference = {item: state.reference[item % len(rows)] - others[item] for item in items}
     engine.module.train()
     return state
@@ -262,7 +262,7 @@ def _read(
     """
     wanted = [*losses.values()]
     if isinstance(engine, PlainEngine) and rectifier.combines:
-        wanted += rectifiers.products(engine.gradients(), rectifier.average or engine.gradients())
+        wanted += rectifiers.dot_products(engine.gradients(), rectifier.average or engine.gradients())
     values = torch.stack(wanted).tolist()
     found = dict(zip(losses, values, strict=False))
     for name, value in found.items():
@@ -289,7 +289,7 @@ def _cosine(engine: Engine, retain: list[torch.Tensor] | None, step: int) -> flo
     """Return the cosine of the engine's gradient and an observed one; NaN between observations."""
     if retain is None:
         return math.nan
-    dot, retain_square, square = engine.reduce(rectifiers.products(engine.shard(), retain)).tolist()
+    dot, retain_square, square = engine.reduce(rectifiers.dot_products(engine.shard(), retain)).tolist()
     _check_finite(retain_square, "squared norm of the observed retain gradient", step)
     norm = math.sqrt(retain_square * square)
     return dot / norm if norm > 0 else 0.0

@@ -27,7 +27,7 @@ UNGATED = ("phi", "gpt_neox", "gpt2", "opt")
 
 
 @dataclass(frozen=True)
-class States:
+class MemoryStates:
     """Bytes on one rank. `average`: of retain gradients, moving averages of them and those that are kept for a step."""
 
     weights: float
@@ -42,10 +42,10 @@ class States:
 
 
 @dataclass(frozen=True)
-class Peak:
+class PeakMemory:
     """Bytes on one rank: a pass has activations beside the states, an evaluation its own when those are gone."""
 
-    states: States
+    states: MemoryStates
     buffers: float
     activations: float
     evaluation: float
@@ -60,12 +60,12 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Fit:
+class MemoryFit:
     """A trial on its device: `limit` is what it may take (None: unknown); `least`: its bytes with small evaluations."""
 
     stage: int
     micro_batch: int
-    peak: Peak
+    peak: PeakMemory
     limit: float | None
     least: float
 
@@ -93,7 +93,7 @@ def shape_of(settings: Mapping[str, Any]) -> Shape | None:
         return None
 
 
-def states(trial: Trial, parameters: int, trained: int, stage: int, *, several: bool = True) -> States:
+def estimate_states(trial: Trial, parameters: int, trained: int, stage: int, *, several: bool = True) -> MemoryStates:
     """Return the states of a model of `parameters`, of which `trained` have a gradient, with AdamW.
 
     From ZeRO 1 on ranks share the optimizer (two fp32 moments, an fp32 copy of the weights) and an fp32 gradient, which
@@ -108,7 +108,7 @@ def states(trial: Trial, parameters: int, trained: int, stage: int, *, several: 
     gradients, copies = trained * (width + 4 if whole else 4 / owner), 3 if stage >= 1 else 2
     if resources.is_plain:
         gradients, copies = trained * (2 * width + 4 * several), 3 if resources.precision == "bf16" else 2
-    return States(
+    return MemoryStates(
         weights=parameters * width / (resources.ranks if stage == 3 else 1),
         gradients=gradients,
         optimizer=copies * split,
@@ -136,7 +136,7 @@ def _needs_wide_gradient(trial: Trial) -> bool:
 
 
 def has_retain_term(trial: Trial) -> bool:
-    settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
+    settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     return "retain_loss" in METHODS[trial.method].needs and settings.retain_coefficient > 0
 
 
@@ -149,10 +149,12 @@ def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | No
         return 0 if trial.resources.is_plain else 1
     room = math.inf if memory is None else FILLED * memory
     stages = (2,) if trial.resources.precision == "bf16" else (1, 2)
-    return next((stage for stage in stages if states(trial, parameters, trained, stage).total <= room), 3)
+    return next((stage for stage in stages if estimate_states(trial, parameters, trained, stage).total <= room), 3)
 
 
-def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int, limit: float | None = None) -> Peak:
+def estimate_peak(
+    trial: Trial, shape: Shape, stage: int, rows: int, length: int, limit: float | None = None
+) -> PeakMemory:
     """Return the peak of a trial that reads `rows` rows of at most `length` tokens at a time, all of them labels.
 
     Rank 0 evaluates a whole model at ZeRO 3, and one with adapters folded in; a moved one in fp32. `limit`: the bytes
@@ -163,10 +165,10 @@ def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int, limit: 
     activations = tokens * _token_bytes(trial, shape, length)
     if method.strength is not None:  # weights, gradients, AdamW's moments and three vectors, in fp32
         part = 4 * shape.parameters / resources.ranks
-        held = States(part, part, 2 * part, 3 * part, 0)
+        held = MemoryStates(part, part, 2 * part, 3 * part, 0)
         moved = 4 * shape.parameters
         tokens = evaluation_tokens(resources, shape, 4, None if limit is None else limit - moved)
-        return Peak(held, 0, activations, max(0.0, moved + _evaluation_bytes(tokens, shape, 4) - held.total))
+        return PeakMemory(held, 0, activations, max(0.0, moved + _evaluation_bytes(tokens, shape, 4) - held.total))
     width, trained = WIDTH[resources.precision], _count_trained(trial, shape)
     copied = stage == 3 or (trial.training.lora_rank and trial.training.eval_every)
     copy = width * shape.parameters if copied else 0
@@ -174,11 +176,11 @@ def peak(trial: Trial, shape: Shape, stage: int, rows: int, length: int, limit: 
     if stage == 3 and resources.ranks > 1:
         buffers += min(BUCKET, trained) + min(GATHERED, shape.parameters)
     several = rows < trial.training.batch_size // resources.ranks or _needs_wide_gradient(trial)
-    held = states(trial, shape.parameters, trained, stage, several=several)
+    held = estimate_states(trial, shape.parameters, trained, stage, several=several)
     taken = width * buffers if resources.gpus else 0
     room = None if limit is None else limit - held.total - taken - copy
     tokens = evaluation_tokens(resources, shape, width, room)
-    return Peak(held, taken, activations, copy + _evaluation_bytes(tokens, shape, width))
+    return PeakMemory(held, taken, activations, copy + _evaluation_bytes(tokens, shape, width))
 
 
 def _count_trained(trial: Trial, shape: Shape) -> int:
@@ -234,7 +236,7 @@ def _evaluation_bytes(tokens: int, shape: Shape, width: int) -> float:
     return max(tokens * CACHED_PER_PASS * kept, tokens * read + min(tokens, LABELS_AT_ONCE) * 8 * shape.vocabulary)
 
 
-def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
+def fit_memory(trial: Trial, shape: Shape, longest: int, memory: float | None) -> MemoryFit:
     """Return ZeRO stage and micro-batch on devices of `memory` bytes, as far as the configuration leaves them open.
 
     The micro-batch is the share of a rank in as few equal parts as fit; one row that is too large shows in `Fit.fits`.
@@ -242,20 +244,20 @@ def fit(trial: Trial, shape: Shape, longest: int, memory: float | None) -> Fit:
     resources, stage = trial.resources, trial.resources.zero_stage
     if stage is None:
         stage = choose_stage(trial, shape.parameters, _count_trained(trial, shape), memory)
-    length = max(longest, padded_to(trial))
+    length = max(longest, minimum_row_length(trial))
     share, limit = trial.training.batch_size // resources.ranks, None if memory is None else USABLE * memory
     rows = resources.micro_batch or share
-    whole = peak(trial, shape, stage, rows, length, limit)
+    whole = estimate_peak(trial, shape, stage, rows, length, limit)
     if resources.micro_batch is None and limit is not None and whole.training > limit:
-        one = peak(trial, shape, stage, 1, length)
+        one = estimate_peak(trial, shape, stage, 1, length)
         parts = -(-share // max(1, int((limit - one.states.total - one.buffers) / one.activations)))
         rows = -(-share // parts)
-    least = peak(trial, shape, stage, rows, length).total
-    return Fit(stage, rows, peak(trial, shape, stage, rows, length, limit), limit, least)
+    least = estimate_peak(trial, shape, stage, rows, length).total
+    return MemoryFit(stage, rows, estimate_peak(trial, shape, stage, rows, length, limit), limit, least)
 
 
-def padded_to(trial: Trial) -> int:
+def minimum_row_length(trial: Trial) -> int:
     """Return the tokens that a term over all positions pads its rows to at least; 0: only to each other."""
-    settings = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
+    settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     padded = "distributions" in METHODS[trial.method].needs and settings.kl_reduction == "all_positions_fixed_pad"
     return method_constants.FIXED_PAD if padded else 0

@@ -12,7 +12,7 @@ from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError, first_line
 from trainables.config.settings import Model, Shape
 from trainables.data import hub_folders
-from trainables.storage.atomic_files import publish, read_json
+from trainables.storage.atomic_files import publish_folder, read_json
 from trainables.training import memory, weight_files
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -22,7 +22,7 @@ WEIGHTS = (weight_files.WHOLE, weight_files.INDEX)
 
 def check_model(model: Model, field: str = "target") -> bool:
     """Return True for a folder, False for a hub id. Raise InputError with what keeps a folder from being loaded."""
-    folder = typed_paths.expand(model.path)
+    folder = typed_paths.expand_home(model.path)
     if not _is_folder(model.path, f"{field}: no model folder '{model.path}'"):
         return False
     if problem := weight_files.check_adapter(folder):
@@ -44,7 +44,7 @@ def _eager(field: str) -> str:
 
 def check_tokenizer(place: str) -> bool:
     """Return True for a folder with a tokenizer, False for a hub id. Raise InputError naming what is missing."""
-    folder = typed_paths.expand(place)
+    folder = typed_paths.expand_home(place)
     if not _is_folder(place, f"tokenizer: no folder {typed_paths.describe_path(place)}"):
         return False
     if not any(typed_paths.is_file(folder / file) for file in TOKENIZER):
@@ -61,14 +61,14 @@ def _is_folder(place: str, missing: str) -> bool:
 def fingerprint_model(model: Model) -> str:
     """Return what names weights and tokenizer: the content of a folder, or hub id and revision."""
     if check_model(model):
-        found = "files:" + fingerprints.hash_model(typed_paths.expand(model.path))
+        found = "files:" + fingerprints.hash_model(typed_paths.expand_home(model.path))
     else:
         found = f"hub:{model.path}@{model.revision or 'main'}"
     if model.tokenizer is None:
         return found
     if hub_folders.parse_folder(model.tokenizer) or not check_tokenizer(model.tokenizer):
         return f"{found}+{hub_folders.hub_id_of(model.tokenizer)}"
-    return f"{found}+{fingerprints.hash_tokenizer(typed_paths.expand(model.tokenizer))}"
+    return f"{found}+{fingerprints.hash_tokenizer(typed_paths.expand_home(model.tokenizer))}"
 
 
 def shape_of(model: Model) -> Shape | None:
@@ -147,7 +147,7 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
 
 
 def _source(path: str) -> str:
-    return str(typed_paths.expand(path)) if typed_paths.is_folder(path) else path
+    return str(typed_paths.expand_home(path)) if typed_paths.is_folder(path) else path
 
 
 def with_adapters(network: Any, rank: int, alpha: int) -> Any:
@@ -174,7 +174,7 @@ def save_model(network: Any, tokenizer: Any, folder: Path, note: dict[str, Any])
     for file in staging.glob("*.safetensors"):  # which safetensors lets nobody else read
         shutil.copymode(staging / "config.json", file)
     (staging / fingerprints.RECIPE).write_text(json.dumps(note, indent=2, sort_keys=True) + "\n")
-    publish(staging, folder)
+    publish_folder(staging, folder)
 
 
 def _add_older_names(folder: Path) -> None:

@@ -18,7 +18,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from trainables.common.tokenized_row import Example
-from trainables.inference.padded_batch import collate
+from trainables.inference.padded_batch import pad_examples
 
 NAME = "packed_rows"
 """Of the attention function, which is sdpa, with sdpa's masks, where rows are not packed."""
@@ -111,7 +111,7 @@ def prepare(network: Any) -> bool:
 @torch.no_grad()
 def _agrees(network: Any) -> bool:
     """Return whether two rows have the same logits packed and padded, after a pass in which dropout may refuse."""
-    batch = collate([Example(tuple(range(3, 15)), 1), Example(tuple(range(15, 20)), 1)], 0)
+    batch = pad_examples([Example(tuple(range(3, 15)), 1), Example(tuple(range(15, 20)), 1)], 0)
     where = batch["attention_mask"].bool() & (batch["input_ids"] != 4)  # not all: the head has to be told of places
     inputs = move(pack(batch, where, 0, network.device), network.device)
     network.train()(**inputs, use_cache=False)

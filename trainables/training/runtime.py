@@ -21,7 +21,7 @@ OUT_OF_MEMORY = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUD
 
 def prepare_process(resources: Resources, seed: int) -> torch.device:
     """Set threads, determinism and, for one rank, the process group; note the code's version; return the device."""
-    provenance.stamp()
+    provenance.read_provenance()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may sum in another order each time
     release_memory()
     torch.set_num_threads(resources.cpus)

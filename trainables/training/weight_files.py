@@ -39,7 +39,7 @@ def check_weights(folder: Path, attention: str, option: str) -> list[str]:
     if attention == "sdpa" and family in WITHOUT_SDPA:
         found.append(f"{folder} is of the family {family}, which has no attention 'sdpa' in transformers; add {option}")
     try:
-        wrapped = [name for name in read_names(folder) if WRAPPERS & set(name.split("."))]
+        wrapped = [name for name in read_tensor_names(folder) if WRAPPERS & set(name.split("."))]
     except InputError as error:
         return [*found, str(error)]
     return [*found, f"{folder} {describe_tensors((), wrapped, ())}"] if wrapped else found
@@ -76,7 +76,7 @@ def list_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def read_names(folder: Path) -> set[str]:
+def read_tensor_names(folder: Path) -> set[str]:
     """Return the names of all tensors, from the headers of the files. Raises InputError where one cannot be read."""
     found: set[str] = set()
     for file in list_files(folder):

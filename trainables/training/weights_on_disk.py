@@ -43,7 +43,7 @@ class TargetWeights:
 
 def open_weights(model: Model) -> TargetWeights:
     """Return the weights of a model folder, or of a hub model that was fetched before."""
-    folder = typed_paths.expand(model.path)
+    folder = typed_paths.expand_home(model.path)
     if not typed_paths.is_folder(folder):
         from huggingface_hub import snapshot_download
 
@@ -74,7 +74,7 @@ def relative_change(network: Any, target: TargetWeights) -> float | None:
 
 
 @torch.no_grad()
-def mix(network: Any, unlearned: Mapping[str, torch.Tensor], target: TargetWeights, weight: float) -> None:
+def mix_weights(network: Any, unlearned: Mapping[str, torch.Tensor], target: TargetWeights, weight: float) -> None:
     """Set theta = weight * theta_u + (1 - weight) * theta_org (the paper's UWC), one tensor after another.
 
     `unlearned`: the tensors of theta_u on the CPU, by name.

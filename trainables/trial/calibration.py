@@ -19,7 +19,7 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
     trial, settings = steps.trial, steps.trial.calibration
     before = weights_on_disk.open_weights(trial.target)
     after = {name: parameter.detach().to("cpu", copy=True) for name, parameter in network.named_parameters()}
-    goals = benchmarks.find(trial.benchmark.name).GOALS
+    goals = benchmarks.get_benchmark(trial.benchmark.name).GOALS
     if unlearned[goals[-1].metric] is None:
         raise InputError(f"calibration.targets: the trial's {goals[-1].metric} is null, which cannot be searched for")
     measured: dict[float, Metrics] = {1.0: unlearned}
@@ -27,7 +27,7 @@ def calibrate(steps: StepSelection, network: Any, unlearned: Metrics) -> Generat
 
     def evaluate(weight: float) -> float:
         """Return the utility of a mixture; one that is not finite has none."""
-        weights_on_disk.mix(network, after, before, weight)
+        weights_on_disk.mix_weights(network, after, before, weight)
         try:
             measured[weight], _ = steps.measure(network)
         except TrialStopped:

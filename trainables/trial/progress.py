@@ -68,7 +68,7 @@ def format_progress(progress: dict[str, Any]) -> tuple[str, str, str, str]:
     return phase, step, format_duration(progress["seconds"]), "" if left is None else format_duration(left)
 
 
-def describe_making(store: Storage, keys: Container[str] | None = None) -> list[str]:
+def describe_shared_progress(store: Storage, keys: Container[str] | None = None) -> list[str]:
     """Return how far each model and evaluation is that is being made for trials, in words; `keys`: of these alone."""
     lines = []
     for folder in sorted((store.root / MAKING).glob("*")):
@@ -81,7 +81,7 @@ def describe_making(store: Storage, keys: Container[str] | None = None) -> list[
 
 
 @contextlib.contextmanager
-def note_making(label: str, key: str, store: Storage) -> Iterator[Progress]:
+def note_shared_progress(label: str, key: str, store: Storage) -> Iterator[Progress]:
     """Tell in STORAGE/shared/making/KEY how far a model or an evaluation is that trials share."""
     folder = store.root / MAKING / key
     try:
@@ -98,7 +98,7 @@ class Progress:
     def __init__(self, folder: Path, store: Storage, **more: Any) -> None:
         self.path = folder / PROGRESS
         self.store = store
-        self.identity = {**process_identity.describe_self(), "started": provenance.now(), **more}
+        self.identity = {**process_identity.describe_self(), "started": provenance.utc_now(), **more}
         self.state: dict[str, Any] = {"phase": "loading", "step": 0, "steps": None, "training_left": None}
         self.work: dict[str, Any] | None = None
         self.points: list[dict[str, float]] = []

@@ -100,7 +100,7 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
             "evaluation_tokens": record.evaluation_tokens,
         },
         "error": error,
-        **provenance.stamp(trial.method, trial.rectifier.name),
+        **provenance.read_provenance(trial.method, trial.rectifier.name),
     }
     atomic_files.write_json(folder / RESULT, result)
     for name in (PROGRESS, *(() if result["status"] == LOST else (RETRY,))):
@@ -115,7 +115,7 @@ def write_failure(
     folder = store.trial(trial.id())
     atomic_files.write_text(folder / ERROR, message + "\n")
     last = message.strip().splitlines()[-1] if message.strip() else "no reason given"
-    record = Record(provenance.now(), attempt=None)
+    record = Record(provenance.utc_now(), attempt=None)
     record.seconds["total"] = seconds
     result = write_result(trial, record, {"kind": kind, "message": last, "step": None}, folder)
     store.push_trial(trial.id())

@@ -15,12 +15,12 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.common import provenance
-from trainables.common.errors import InputError, StartAgain, TrialStopped, Unreachable
+from trainables.common.errors import InputError, RestartRanks, TrialStopped, Unreachable
 from trainables.config.shared_artifacts import direction_of
 from trainables.config.trial import Trial
 from trainables.inference.progress import Report
 from trainables.storage import atomic_files
-from trainables.storage.folder_storage import Storage, is_outage, remove_leftovers
+from trainables.storage.folder_storage import Storage, is_disk_error, remove_leftovers
 from trainables.storage.names import CHECKPOINT, ERROR, LOST, RETRY, WEIGHTS
 from trainables.training import checkpoints, loop, model_files, weights_on_disk
 from trainables.training.engine import Engine, create_engine
@@ -43,7 +43,7 @@ class TrialRun:
     def __post_init__(self) -> None:
         self.folder = self.store.trial(self.trial.id())
         self.weights = self.folder / WEIGHTS if self.keep_weights else None
-        self.record = Record(provenance.now())
+        self.record = Record(provenance.utc_now())
         self.many = self.trial.resources.ranks > 1
         self.report: Report | None = None
 
@@ -65,7 +65,7 @@ class TrialRun:
                         progress.note(event)
                     yield event
                 error = self.record.stopped
-            except (InputError, StartAgain):
+            except (InputError, RestartRanks):
                 raise
             except Exception as failure:
                 error = self._explain(failure)
@@ -117,7 +117,7 @@ class TrialRun:
         record.zero_stage = resources.zero_stage
         checkpoints.check_layout(folder, resources)
         steps = StepSelection(trial, self.store, self.weights, tokenizer, reference, self.report)
-        resume_from = checkpoints.read_meta(folder)
+        resume_from = checkpoints.read_checkpoint_meta(folder)
         if resume_from and not steps.can_resume_at(resume_from["step"]):
             resume_from = {}
         engine = create_engine(network.to(device).train(), trial.training, resources, trial.target.attention)
@@ -125,7 +125,7 @@ class TrialRun:
         try:
             yield from self._train(engine, task, steps, resume_from)
             record.update_seconds()
-            network, together = setup.whole_model(trial, engine)
+            network, together = setup.gather_trained_model(trial, engine)
             yield from self._evaluate(network, steps, together=together)
         finally:
             engine.close()
@@ -138,7 +138,7 @@ class TrialRun:
         if target.fingerprint is None:  # a direction is never found by path
             target = target.model_copy(update={"fingerprint": model_files.fingerprint_model(target)})
         if benchmark.fingerprint is None:
-            found = benchmarks.find(benchmark.name).fingerprint(benchmark)
+            found = benchmarks.get_benchmark(benchmark.name).fingerprint(benchmark)
             benchmark = benchmark.model_copy(update={"fingerprint": found})
         trial = self.trial.model_copy(update={"target": target, "benchmark": benchmark})
         direction, vector = direction_of(trial), trial.task_vector
@@ -162,11 +162,11 @@ class TrialRun:
         record, last, folder = self.record, task.count_steps(), self.folder / CHECKPOINT
         evaluate_every, save_every = self.trial.training.eval_every, self.trial.resources.checkpoint_every
         if resume_from:
-            state, record.steps = checkpoints.restore(engine, task, folder)
+            state, record.steps = checkpoints.restore_checkpoint(engine, task, folder)
             record.resume(state.step, resume_from.get("seconds", {}))
         else:
             if engine.rank == 0:
-                checkpoints.drop(folder)
+                checkpoints.remove_checkpoint(folder)
             state = loop.initial_state(engine, task)
         steps.drop_after(state.step)
         for entry in loop.train(engine, task, state):
@@ -177,7 +177,9 @@ class TrialRun:
                 record.stopped = self._evaluate_step(engine, steps, state.step)
             record.stopped = record.stopped or loop.find_collapse(self.trial.training.stop_above, entry)
             if save_every and state.step % save_every == 0 and state.step < last and not record.stopped:
-                checkpoints.save(engine, task, state, record.steps, record.update_seconds(), folder, self.store)
+                checkpoints.save_checkpoint(
+                    engine, task, state, record.steps, record.update_seconds(), folder, self.store
+                )
                 steps.saved_step = state.step
             yield {"phase": "training", "step": entry["step"], "steps": last, "entry": entry}
             if record.stopped:
@@ -187,7 +189,7 @@ class TrialRun:
         """Evaluate the model as it is now; all ranks stop with rank 0 if it diverged or collapsed."""
         begun = perf_counter()
         found: list[Any] = [None, None]
-        network, together = setup.whole_model(self.trial, engine, final=False)
+        network, together = setup.gather_trained_model(self.trial, engine, final=False)
         if network is not None:
             try:
                 steps.evaluate(step, network, together=together)
@@ -231,9 +233,9 @@ class TrialRun:
         message = f"trial {self.trial.id()}: its checkpoint cannot be read ({why}); the trial begins again"
         print(f"warning: {message}", file=sys.stderr, flush=True)
         if not self.many or dist.get_rank() == 0:
-            checkpoints.drop(self.folder / CHECKPOINT)
+            checkpoints.remove_checkpoint(self.folder / CHECKPOINT)
         if self.many:
-            raise StartAgain(message)
+            raise RestartRanks(message)
         self.record.damaged_checkpoint = why
 
     def _halve_micro_batch(self, full: Exception) -> None:
@@ -245,7 +247,7 @@ class TrialRun:
         self.store.try_push(self.folder / RETRY)
         if self.many:
             step = len(self.record.steps) + 1
-            raise StartAgain(f"out of memory at step {step}: again with micro-batch {size // 2}") from full
+            raise RestartRanks(f"out of memory at step {step}: again with micro-batch {size // 2}") from full
 
     def _explain(self, failure: Exception) -> dict[str, Any]:
         """Return the trial's error. On many ranks raises `failure` again, unless the trial stopped on all of them."""
@@ -261,7 +263,7 @@ class TrialRun:
         if self.many:
             raise failure
         atomic_files.write_text(self.folder / ERROR, "".join(traceback.format_exception(failure)))
-        kind = LOST if is_outage(failure, self.store) else "failed"
+        kind = LOST if is_disk_error(failure, self.store) else "failed"
         return {"kind": kind, "message": f"{type(failure).__name__}: {failure}", "step": steps}
 
     def _finish(self, error: dict[str, Any] | None) -> dict[str, Any]:

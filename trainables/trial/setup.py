@@ -21,7 +21,7 @@ from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial, check_runnable
 from trainables.data.idk_answers import fingerprint_answers, read_answers
-from trainables.inference.padded_batch import pad_of
+from trainables.inference.padded_batch import padding_token
 from trainables.methods import method_constants, objectives, rectifiers
 from trainables.storage.atomic_files import read_json
 from trainables.training import checkpoints, loop, memory, model_files, sampling
@@ -37,8 +37,8 @@ RMU_WEIGHTS = "mlp.down_proj.weight"
 def check_inputs(trial: Trial) -> None:
     """Raise InputError if data or weights have changed since the trial was planned, or no pass measures its bar."""
     check_runnable(trial)
-    method_constants.check_counted_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
-    evaluation.check_data(trial.benchmark)
+    method_constants.check_retain_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
+    evaluation.check_data_unchanged(trial.benchmark)
     model_files.check_model(trial.target)
     objective = trial.objective
     if objective.idk_fingerprint and fingerprint_answers(objective.idk) != objective.idk_fingerprint:
@@ -53,7 +53,7 @@ def load_retain_evaluation(trial: Trial) -> Any:
     """Return the retain model's evaluation. Raises InputError if the file is another one than was planned."""
     kept = trial.retain_evaluation
     if kept is None:
-        if trial.calibration.targets and benchmarks.find(trial.benchmark.name).REFERENCE == "original":
+        if trial.calibration.targets and benchmarks.get_benchmark(trial.benchmark.name).REFERENCE == "original":
             raise InputError("retain_evaluation: not given; calibration needs the target model's, to measure utility")
         return None
     path = Path(kept.path)
@@ -80,7 +80,7 @@ def _load_examples(
     benchmark: Benchmark, target: Model, max_length: int
 ) -> tuple[benchmarks.Examples, benchmarks.Examples]:
     tokenizer = model_files.load_tokenizer(target)
-    return benchmarks.find(benchmark.name).training_examples(benchmark, tokenizer, max_length)
+    return benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, max_length)
 
 
 _keep_examples = lru_cache(maxsize=4)(_load_examples)
@@ -125,7 +125,7 @@ def make_task(
     """Return rows, objective and rectifier; freezes what the objective does not train."""
     own_words = trial.training.targets == "own"
     forget, retain = _say_examples(trial, network.to(device), tokenizer) if own_words else load_examples(trial)
-    constants = method_constants.constants(trial.method, trial.objective, trial.benchmark.split)
+    constants = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
     rectifier = rectifiers.make_rectifier(**trial.rectifier.model_dump())
     if rectifier.adds_retain and objective.needs_retain:  # of files in custom/, whose rows may not say so
@@ -144,7 +144,7 @@ def make_task(
         rectifier=rectifier,
         training=trial.training,
         seed=trial.seed,
-        pad=pad_of(tokenizer),
+        pad=padding_token(tokenizer),
         micro_batch=micro_batch,
         observe=trial.observe,
         frozen=frozen,
@@ -162,14 +162,14 @@ def make_fine_tuning(
         rectifier=rectifiers.make_rectifier("none" if clip is None else "clip", None, clip),
         training=training,
         seed=seed,
-        pad=pad_of(tokenizer),
+        pad=padding_token(tokenizer),
         micro_batch=rows,
     )
 
 
 def add_other_answers(trial: Trial, forget: benchmarks.Examples, tokenizer: Any) -> sampling.AnsweredRows:
     """Return the forget rows with answers of `objective.idk`. Raises InputError where a row is a text."""
-    benchmark, chosen = trial.benchmark, benchmarks.find(trial.benchmark.name)
+    benchmark, chosen = trial.benchmark, benchmarks.get_benchmark(trial.benchmark.name)
     chosen.check_questions(benchmark)
     questions = [row["question"] for row in chosen.training_rows(benchmark)[0]]
     encoder = chosen.make_encoder(benchmark, tokenizer)
@@ -189,14 +189,14 @@ def plan_micro_batch(trial: Trial, device: torch.device) -> int | None:
         if trial.task_vector is not None:
             return None  # as directions are made that several trials share
         lengths = [len(row.input_ids) for side in load_examples(trial) for row in side]
-        tokens = max(sum(lengths) / len(lengths), memory.padded_to(trial))
+        tokens = max(sum(lengths) / len(lengths), memory.minimum_row_length(trial))
         return max(1, min(int(CPU_TOKENS / tokens), trial.training.batch_size // resources.ranks))
     shape = model_files.shape_of(trial.target)
     if shape is None:
         return None
     benchmark = trial.benchmark
-    longest = benchmarks.find(benchmark.name).size_estimate(benchmark, trial.training.max_length).longest
-    return memory.fit(trial, shape, longest, gpu_memory(trial, device)).micro_batch
+    longest = benchmarks.get_benchmark(benchmark.name).size_estimate(benchmark, trial.training.max_length).longest
+    return memory.fit_memory(trial, shape, longest, gpu_memory(trial, device)).micro_batch
 
 
 def gpu_memory(trial: Trial, device: torch.device) -> float:
@@ -219,7 +219,7 @@ def choose_zero_stage(trial: Trial, network: Any, device: torch.device, checkpoi
         return trial.resources.model_copy(update={"engine": "plain"})
     if trial.resources.zero_stage is not None:
         return trial.resources
-    meta = checkpoints.read_meta(checkpoint)
+    meta = checkpoints.read_checkpoint_meta(checkpoint)
     if meta:
         return trial.resources.model_copy(update={"zero_stage": meta["layout"]["zero_stage"]})
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
@@ -236,7 +236,7 @@ def add_adapters(trial: Trial, network: Any) -> Any:
     return network if rank is None else model_files.with_adapters(network, rank, alpha)
 
 
-def whole_model(trial: Trial, engine: Engine, *, final: bool = True) -> tuple[Any, bool]:
+def gather_trained_model(trial: Trial, engine: Engine, *, final: bool = True) -> tuple[Any, bool]:
     """Return the trained model, adapters folded in, and whether every rank has it; `final`: training ends here."""
     if engine.stage < 3 and (final or trial.training.lora_rank is None):
         return model_files.merge_adapters(engine.module), True
@@ -251,7 +251,7 @@ def whole_model(trial: Trial, engine: Engine, *, final: bool = True) -> tuple[An
 def train_only_rmu_weights(network: Any, layer: int) -> None:
     """Freeze all weights but RMU's. Raises InputError if the model has none of these."""
     depth = network.config.num_hidden_layers
-    method_constants.check_layer(layer, depth)
+    method_constants.check_steered_layer(layer, depth)
     layers = range(max(0, layer - 2), layer + 1)
     wanted = {f"layers.{number}.{RMU_WEIGHTS}" for number in layers}
     found = 0
@@ -266,4 +266,4 @@ def train_only_rmu_weights(network: Any, layer: int) -> None:
 def load_forget_rows(direction: Direction, tokenizer: Any) -> benchmarks.Examples:
     """Return the forget rows that a direction is made from, as tokens."""
     benchmark = direction.benchmark
-    return benchmarks.find(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)[0]
+    return benchmarks.get_benchmark(benchmark.name).training_examples(benchmark, tokenizer, direction.max_length)[0]

@@ -16,13 +16,13 @@ import torch.distributed as dist
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
 from trainables.benchmarks.base import ITSELF
-from trainables.benchmarks.local_paths import localize
+from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
 from trainables.inference.progress import Report
-from trainables.inference.ranks import over_ranks
+from trainables.inference.ranks import share_among_ranks
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATIONS, RESULT
@@ -40,7 +40,7 @@ def list_earlier(trial: Trial, store: Storage) -> list[Trial]:
     """Return the trials that a trial goes on from, the nearest first, as far as the storage has them."""
     found = []
     while trial.follows and (config := store.read_json(store.trial(trial.follows) / CONFIG)):
-        trial = localize(Trial.model_validate(config), store)
+        trial = localize_paths(Trial.model_validate(config), store)
         found.append(trial)
     return found
 
@@ -48,7 +48,7 @@ def list_earlier(trial: Trial, store: Storage) -> list[Trial]:
 def load_target_evaluation(trial: Trial, store: Storage) -> Evaluation | None:
     """Return the target model's evaluation that the sweep made once, if it did: that before the first of a row."""
     retain = trial.retain_evaluation.fingerprint if trial.retain_evaluation else None
-    if benchmarks.find(trial.benchmark.name).REFERENCE == "original":
+    if benchmarks.get_benchmark(trial.benchmark.name).REFERENCE == "original":
         retain = ITSELF
     target = [trial, *list_earlier(trial, store)][-1].target
     key = evaluation_id(target, trial.benchmark, retain, trial.resources.precision)
@@ -96,7 +96,7 @@ class StepSelection:
         `together`: every rank has the model and calls this. Raises TrialStopped if it diverged.
         """
         network.eval()
-        with over_ranks(together):
+        with share_among_ranks(together):
             metrics, rows = self.measure(network)
         if together and dist.get_rank() > 0:
             return
@@ -114,7 +114,7 @@ class StepSelection:
         for old in self.folder.glob("weights-*"):
             if fallback is None or old != self._weights_folder(fallback):
                 shutil.rmtree(old)
-        made = {"trial": self.trial.id(), **provenance.stamp(self.trial.method, self.trial.rectifier.name)}
+        made = {"trial": self.trial.id(), **provenance.read_provenance(self.trial.method, self.trial.rectifier.name)}
         model_files.save_model(network, self.tokenizer, self._weights_folder(step), made)
 
     def measure(self, network: Any) -> tuple[Metrics, Rows]:
@@ -124,7 +124,7 @@ class StepSelection:
 
     def find_collapse(self, step: int) -> dict[str, Any] | None:
         """Return an error of kind `collapsed` if the utility after `step` is below its bar."""
-        bar, name = self.trial.training.stop_below, benchmarks.find(self.trial.benchmark.name).GOALS[-1].metric
+        bar, name = self.trial.training.stop_below, benchmarks.get_benchmark(self.trial.benchmark.name).GOALS[-1].metric
         utility = self._read(step)["metrics"].get(name)
         if bar is None or utility is None or utility >= bar:
             return None
@@ -136,10 +136,10 @@ class StepSelection:
         steps, rule, name = self._list_steps(), self.trial.selection, self.trial.benchmark.name
         if len(steps) == 1:
             return steps[0]
-        metrics = {step: selection.metrics_of(self._read(step), rule) for step in steps}
-        candidates = [selection.candidate(f"{step:09}", name, metrics[step]) for step in steps]
-        utility = selection.utility_of(self._find_target(), name, rule)
-        chosen = selection.pick([candidate for candidate in candidates if candidate], utility, rule)
+        metrics = {step: selection.read_metrics(self._read(step), rule) for step in steps}
+        candidates = [selection.make_candidate(f"{step:09}", name, metrics[step]) for step in steps]
+        utility = selection.read_utility(self._find_target(), name, rule)
+        chosen = selection.pick_candidate([candidate for candidate in candidates if candidate], utility, rule)
         return int(chosen.key) if chosen else steps[-1]
 
     def choose(self, record: Record) -> None:
@@ -156,12 +156,12 @@ class StepSelection:
                 record.evaluations.append({"step": number, **one["metrics"], **halves})
         if self.weights is not None:
             shutil.rmtree(self.weights, ignore_errors=True)  # of a process that was killed before its result
-            atomic_files.publish(self._weights_folder(step), self.weights)
+            atomic_files.publish_folder(self._weights_folder(step), self.weights)
 
     def _make_evaluation(self, network: Any, metrics: Metrics, rows: Rows) -> Evaluation:
         target = weights_on_disk.open_weights(self.trial.target)
         metrics["relative_change"] = weights_on_disk.relative_change(network, target)
-        return {"metrics": metrics, "halves": benchmarks.halves(self.trial.benchmark, rows, self.reference)}
+        return {"metrics": metrics, "halves": benchmarks.measure_halves(self.trial.benchmark, rows, self.reference)}
 
     def _find_target(self) -> Evaluation:
         """Return the target model's evaluation: the one that the sweep made, or else one that is made here, once."""

@@ -19,7 +19,7 @@ from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import LOST
-from trainables.storage.opening import open_unchecked
+from trainables.storage.opening import open_storage_unchecked
 from trainables.workers import ray_processes
 
 ANSWER_SECONDS = 2.0
@@ -37,11 +37,11 @@ def train_ranks(config: dict[str, Any]) -> None:
     from trainables.trial import progress, record
 
     trial = Trial.model_validate_json(config["trial"])
-    store = open_unchecked(config["storage"])
+    store = open_storage_unchecked(config["storage"])
     while store.result(trial.id()) is None and progress.runs_here(store.trial(trial.id())):
         time.sleep(ray_processes.REPORT_SECONDS)
     try:
-        result = ray_processes.find_end(trial, store) or launch(
+        result = ray_processes.find_result(trial, store) or launch_trial(
             trial, store, keep=config["keep"], strategy=config["strategy"]
         )
     except Unreachable:
@@ -65,7 +65,7 @@ def _find_outcome(failure: Exception) -> str:
     return LOST if isinstance(failure, ControllerError) else "failed"
 
 
-def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = "PACK") -> dict[str, Any]:
+def launch_trial(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = "PACK") -> dict[str, Any]:
     """Run a trial as a Ray Train TorchTrainer; return the result. Raises what Ray Train raises after its restarts."""
     from ray.train import TrainingFailedError
 
@@ -73,7 +73,7 @@ def launch(trial: Trial, store: Storage, *, keep: bool = False, strategy: str = 
     seconds = COLLECTIVE_SECONDS * (1 + len(trial.calibration.targets))
     failure: Exception = RuntimeError("the ranks ended without a result")
     try:
-        _fit(f"train-{trial.id()}", store, ray_processes.rank, config, trial.resources, strategy, seconds)
+        _fit(f"train-{trial.id()}", store, ray_processes.run_trial_rank, config, trial.resources, strategy, seconds)
     except TrainingFailedError as error:
         failure = error
     store.try_sync_trial(trial.id())
@@ -89,7 +89,7 @@ def launch_direction(
     """Make a direction on many ranks that share the model; it begins again where ranks die."""
     config = {"direction": direction.model_dump(mode="json"), "resources": resources.model_dump(mode="json")}
     config |= {"storage": store.location, "micro_batch": micro_batch}
-    _fit(f"direction-{direction.id()}", store, ray_processes.direction_rank, config, resources, strategy)
+    _fit(f"direction-{direction.id()}", store, ray_processes.run_direction_rank, config, resources, strategy)
 
 
 def _fit(

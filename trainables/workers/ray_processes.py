@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ray import tune
 
 from trainables import benchmarks
-from trainables.benchmarks.local_paths import localize
+from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import cli, process_identity, provenance
 from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Benchmark, Resources, Selection
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage, remove_leftovers
-from trainables.storage.opening import open_unchecked
+from trainables.storage.opening import open_storage_unchecked
 from trainables.workers import shared_artifacts
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class TrialActor(tune.Trainable):
     """Runs one-rank trials, one after another; configuration: a `trial` as JSON, `storage`, `keep`."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        provenance.stamp()
+        provenance.read_provenance()
         cli.silence_libraries()
         self._take(config)
 
@@ -46,7 +46,7 @@ class TrialActor(tune.Trainable):
         self.events: Iterator[dict[str, Any]] | None = None
         self.given = new_config
         self.trial = Trial.model_validate_json(new_config["trial"])
-        self.store = open_unchecked(new_config["storage"])
+        self.store = open_storage_unchecked(new_config["storage"])
 
     def step(self) -> dict[str, Any]:
         """Go on for about two seconds, or to the end.
@@ -61,9 +61,9 @@ class TrialActor(tune.Trainable):
                 if self.store.result(key) is None and progress.runs_here(self.store.trial(key)):
                     time.sleep(REPORT_SECONDS)
                     return {"id": key, "done": False, "phase": "waiting", "step": 0, "steps": 0}
-                if (result := find_end(self.trial, self.store)) is not None:
+                if (result := find_result(self.trial, self.store)) is not None:
                     return report_end(result)
-                self.events = make_run(localize(self.trial, self.store), self.store, self.given).events()
+                self.events = make_run(localize_paths(self.trial, self.store), self.store, self.given).events()
             return self._go_on(self.events)
         except Unreachable:
             raise
@@ -87,7 +87,7 @@ class TrialActor(tune.Trainable):
         """Nothing: see save_checkpoint."""
 
 
-def find_end(trial: Trial, store: Storage) -> dict[str, Any] | None:
+def find_result(trial: Trial, store: Storage) -> dict[str, Any] | None:
     """Fetch a trial and return its result; None: it is to run."""
     store.fetch_trial(trial.id())
     result = store.result(trial.id())
@@ -96,12 +96,12 @@ def find_end(trial: Trial, store: Storage) -> dict[str, Any] | None:
     return result
 
 
-def rank(config: dict[str, Any]) -> None:
-    provenance.stamp()
+def run_trial_rank(config: dict[str, Any]) -> None:
+    provenance.read_provenance()
     cli.silence_libraries()
-    store, wanted = open_unchecked(config["storage"]), Trial.model_validate(config["trial"])
+    store, wanted = open_storage_unchecked(config["storage"]), Trial.model_validate(config["trial"])
     _fetch_once(store, lambda: store.fetch_trial(wanted.id()))
-    wanted = localize(wanted, store)
+    wanted = localize_paths(wanted, store)
     if store.result(wanted.id()) is not None:  # written before a rank died, or by the rank whose memory ran out
         return
     for _ in make_run(wanted, store, config).events():
@@ -115,10 +115,10 @@ def make_run(trial: Trial, store: Storage, given: dict[str, Any]) -> TrialRun:
     return TrialRun(trial, store, keep_weights=bool(given.get("keep")))
 
 
-def direction_rank(config: dict[str, Any]) -> None:
+def run_direction_rank(config: dict[str, Any]) -> None:
     cli.silence_libraries()
-    direction, store = Direction.model_validate(config["direction"]), open_unchecked(config["storage"])
-    _fetch_once(store, lambda: localize(direction, store))
+    direction, store = Direction.model_validate(config["direction"]), open_storage_unchecked(config["storage"])
+    _fetch_once(store, lambda: localize_paths(direction, store))
     resources = Resources.model_validate(config["resources"])
     shared_artifacts.make_direction(direction, config["storage"], resources, config["micro_batch"])
 
@@ -151,9 +151,9 @@ def make_export(trial_id: str, root: str, folder: str, why: str, rule: Selection
     cli.silence_libraries()
     from trainables.trial.export import model_folder
 
-    store = open_unchecked(root)
+    store = open_storage_unchecked(root)
     place = Path(store.local_path(folder))
-    model_folder.export(trial_id, store, place, why, rule)
+    model_folder.export_trial(trial_id, store, place, why, rule)
     store.push(place)
 
 
@@ -161,7 +161,7 @@ def attack_trial(trial_id: str, names: Sequence[str], lr: float | None, root: st
     """Attack a trial whose weights are kept; return in words which attack brought back most."""
     from trainables.robustness import attack_models
 
-    store = open_unchecked(root)
+    store = open_storage_unchecked(root)
     shares, _ = attack_models.attack(attack_models.read_trial(trial_id, store), names, lr, 0, store)
     known = [row for row in shares if row["share"] is not None]
     if not known:

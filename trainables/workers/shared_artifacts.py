@@ -9,7 +9,7 @@ from typing import Any
 from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.benchmarks.base import ITSELF
-from trainables.benchmarks.local_paths import localize
+from trainables.benchmarks.local_paths import localize_paths
 from trainables.benchmarks.own import model_answers, row_files
 from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model, Precision, Resources
@@ -18,9 +18,9 @@ from trainables.data import raw_rows
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, ROWS
-from trainables.storage.opening import open_unchecked
+from trainables.storage.opening import open_storage_unchecked
 from trainables.training import model_files
-from trainables.trial.progress import note_making
+from trainables.trial.progress import note_shared_progress
 
 TOKENIZER_CONFIGS = ("full", "real_authors", "world_facts")
 COLUMNS = ("question", "answer")
@@ -29,8 +29,8 @@ SPECIAL = ("<s>", "</s>", "<pad>")
 
 def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | None = None) -> str:
     """Train the model of a recipe unless it is there; return its folder."""
-    store = open_unchecked(root)
-    recipe, folder = localize(recipe, store), store.model(recipe.id())
+    store = open_storage_unchecked(root)
+    recipe, folder = localize_paths(recipe, store), store.model(recipe.id())
     store.fetch(folder)
     if folder.is_dir():
         store.push(folder)
@@ -45,15 +45,15 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     loaded = _load_rows(recipe, recipe.configs)
     asked = Benchmark(name="tofu", template=recipe.template, dialect=recipe.dialect)
     pairs = [(row["question"], row["answer"]) for row in loaded]
-    encoder = benchmarks.find("tofu").make_encoder(asked, tokenizer)
+    encoder = benchmarks.get_benchmark("tofu").make_encoder(asked, tokenizer)
     examples = encoder.encode(pairs, max_length=recipe.training.max_length)
     task = setup.make_fine_tuning(examples, recipe.training, tokenizer, recipe.seed, micro_batch, recipe.clip)
     training = engine.create_engine(network.to(device).train(), recipe.training, resources)
-    with note_making(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
+    with note_shared_progress(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
         for entry in loop.train(training, task):
             progress.note({"phase": "training", "step": entry["step"], "steps": task.count_steps()})
     folder.parent.mkdir(parents=True, exist_ok=True)
-    made = {**recipe.model_dump(mode="json"), **provenance.stamp()}
+    made = {**recipe.model_dump(mode="json"), **provenance.read_provenance()}
     model_files.save_model(training.module, tokenizer, folder, made)
     training.close()
     store.push(folder)
@@ -67,8 +67,11 @@ def make_evaluation(
 
     `retain`: the id of the evaluation that it is measured against, or ITSELF.
     """
-    store = open_unchecked(root)
-    subject, on = localize(Model.model_validate(model), store), localize(Benchmark.model_validate(benchmark), store)
+    store = open_storage_unchecked(root)
+    subject, on = (
+        localize_paths(Model.model_validate(model), store),
+        localize_paths(Benchmark.model_validate(benchmark), store),
+    )
     key = evaluation_id(subject, on, retain, resources.precision)
     folder = store.evaluation(key)
     kept = store.read_json(folder / RESULT)
@@ -84,7 +87,7 @@ def make_evaluation(
         reference = evaluation.read_reference(store.evaluation(retain) / RESULT, on)
     network, tokenizer = model_files.load_model(subject, resources.precision)
     network.to(device)
-    with note_making(f"the reference evaluation on {on.split}", key, store) as progress:
+    with note_shared_progress(f"the reference evaluation on {on.split}", key, store) as progress:
         progress.note({"phase": "evaluation"})
         budget, report = evaluation_tokens(resources, network), progress.count
         _make_answers(network, tokenizer, subject, on, store, resources.precision, budget)
@@ -95,10 +98,10 @@ def make_evaluation(
         "advice": advice,
         "id": key,
         "model": subject.model_dump(mode="json"),
-        **evaluation.document(on, found, records),
+        **evaluation.evaluation_document(on, found, records),
         "metrics": found,
-        "halves": benchmarks.halves(on, records, reference),
-        **provenance.stamp(),
+        "halves": benchmarks.measure_halves(on, records, reference),
+        **provenance.read_provenance(),
     }
     atomic_files.write_json(folder / RESULT, result)
     store.push_parts(folder)
@@ -112,7 +115,7 @@ def _make_answers(
     file = Path(on.places.get(model_answers.ANSWERS, store.root))
     key = model_answers.answers_id(subject, on.template, precision)
     if file.parent.name == key and not store.exists(file):
-        encoder = benchmarks.find(on.name).make_encoder(on, tokenizer)
+        encoder = benchmarks.get_benchmark(on.name).make_encoder(on, tokenizer)
         model_answers.write_answers(file, network, encoder, budget)
         store.push(file.parent)
 
@@ -123,8 +126,8 @@ def make_direction(direction: Direction, root: str, resources: Resources, micro_
     from trainables.training.task_vectors.direction_files import ensure_direction
     from trainables.trial.setup import load_forget_rows
 
-    store = open_unchecked(root)
-    direction = localize(direction, store)
+    store = open_storage_unchecked(root)
+    direction = localize_paths(direction, store)
     prepare_process(resources, direction.seed)
     ensure_direction(direction, store, load_forget_rows, micro_batch, resources.gradient_checkpointing)
 

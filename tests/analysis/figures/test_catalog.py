@@ -55,7 +55,7 @@ def test_arrows_go_from_each_method_to_itself_with_gru() -> None:
 
 @pytest.mark.parametrize("benchmark", ["tofu", "wmdp", "muse"])
 def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
-    found = catalog.draw_paper({table: "" for table in paper.TABLES if table.startswith(benchmark)})
+    found = catalog.draw_paper_pictures({table: "" for table in paper.TABLES if table.startswith(benchmark)})
     stems = [picture.stem.removeprefix("paper-") for picture in found]
     more = ["gamma", "tau", "uwc"] if benchmark == "tofu" else []
     assert stems == ["arrows", "pairs", *more]
@@ -68,12 +68,12 @@ def test_the_papers_pictures_can_be_read(benchmark: str) -> None:
 
 def test_a_sweeps_pictures_can_be_read(grid_sweep: Results) -> None:
     frame = grid_sweep.frame
-    found = catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, frame))
+    found = catalog.draw_sweep_pictures(dict.fromkeys(catalog.PAPER, frame))
     assert [picture.stem for picture in found] == ["pairs", "gamma", "tau"]
     for picture in found:
         assert overlapping(picture.figure) == [], picture.stem
     plain = pd.DataFrame(frame.loc[frame["rectifier"] == "none"])
-    assert catalog.draw_sweeps(dict.fromkeys(catalog.PAPER, plain)) == []
+    assert catalog.draw_sweep_pictures(dict.fromkeys(catalog.PAPER, plain)) == []
 
 
 def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import rectifiers
-from analysis.stats.rectifier_comparison import Comparison, compare
+from analysis.stats.rectifier_comparison import Comparison, compare_rectifiers
 from tests.support.arena_store import write_arena
 from tests.support.figure_texts import labels, overlapping
 
@@ -26,7 +26,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     methods = {"ga": ("none", "gru", "sago", "blur"), "npo": ("none", "gru", "sago", "blur")}
     seeds = {1e-3: range(8), 2e-3: range(8)}
     store = tmp_path_factory.mktemp("arena")
-    return compare(write_arena(store, value, methods=methods, seeds=seeds, extraction=True))
+    return compare_rectifiers(write_arena(store, value, methods=methods, seeds=seeds, extraction=True))
 
 
 def draw(found: Comparison) -> Figure:
@@ -62,7 +62,7 @@ def test_forest_plot(comparison: Comparison) -> None:
 
 
 def test_below_five_seeds_lines_are_from_the_lowest_to_the_highest(tmp_path: Path) -> None:
-    found = compare(write_arena(tmp_path, value, names=("none", "gru", "clip"), seeds={1e-3: range(3)}))
+    found = compare_rectifiers(write_arena(tmp_path, value, names=("none", "gru", "clip"), seeds={1e-3: range(3)}))
     figure = draw(found)
     gains = found.differences.loc[found.differences["metric"] == "forget_quality"].set_index("rectifier")["gains"]
     lines = [sorted(line.get_xdata()) for line in figure.axes[0].lines if len(line.get_xdata()) == 2][1:]  # type: ignore[arg-type]

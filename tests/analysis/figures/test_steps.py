@@ -53,20 +53,20 @@ def write(store: Path, observed: bool = True) -> Path:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     store = write(tmp_path_factory.mktemp("steps"))
-    return training.load_steps(read(store))
+    return training.load_training_steps(read(store))
 
 
 def test_of_files_of_chosen_settings_missing_and_damaged_ones_are_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = write(tmp_path)
-    found = training.load_steps(read(store))
+    found = training.load_training_steps(read(store))
     assert caplog.records == []
     assert found.groupby(["method", "rectifier", "seed"]).size().tolist() == [COUNT] * 8  # of no other settings
     (store / "trials" / "000000000001" / "steps.parquet").unlink()
     (store / "trials" / "000000000002" / "steps.parquet").write_bytes(b"PAR1")
     with caplog.at_level(logging.WARNING):
-        found = training.load_steps(read(store))
+        found = training.load_training_steps(read(store))
     assert len(found) == 6 * COUNT
     assert "trials/000000000002/steps.parquet" in caplog.text
 
@@ -95,7 +95,7 @@ def test_figure_1_draws_what_was_observed(measured: pd.DataFrame) -> None:
 
 def test_without_observation_gru_shows_its_own_steps(tmp_path: Path) -> None:
     store = write(tmp_path, observed=False)
-    measured = training.load_steps(read(store))
+    measured = training.load_training_steps(read(store))
     points = training.step_points(measured)
     assert points[["rectifier", "measured"]].drop_duplicates().to_numpy().tolist() == [["gru", "each step"]]
     seed = points.loc[(points["method"] == "npo") & (points["rectifier"] == "gru") & (points["seed"] == 0)]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from analysis import report
 from analysis.report import verdict
-from analysis.stats.rectifier_comparison import compare
+from analysis.stats.rectifier_comparison import compare_rectifiers
 from tests.support import sweep_store
 from tests.support.sweep_store import SETTINGS, Results, write_sweep, write_trial
 
@@ -21,11 +21,11 @@ store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_sto
 
 
 def test_verdict_table_and_notes(results: Results) -> None:
-    assert verdict.write_verdict(compare(results)) == (
+    assert verdict.write_verdict(compare_rectifiers(results)) == (
         "With GRU, FQ is clearly better in 4 and worse in 1 of 5 comparisons, MU is clearly better in 5 and worse in "
         "0 of 5 comparisons (2 seeds each, too few for a test, which takes 5)."
     )
-    table = verdict.tabulate_differences(compare(results)).set_index(["Split", "Method", "Goal"])
+    table = verdict.tabulate_differences(compare_rectifiers(results)).set_index(["Split", "Method", "Goal"])
     assert table.loc[("forget05 (5%)", "GD w/ GRU", "FQ ↑")].tolist() == [
         *("-12.0000", "-8.0000", "+4.00", "—", "2", "better")
     ]
@@ -47,7 +47,7 @@ def test_verdict_table_and_notes(results: Results) -> None:
 def test_a_collapsed_sweep_says_what_to_try(results: Results, utility: float, words: str) -> None:
     models = results.models.assign(model_utility=utility)
     lost = replace(results, models=models, runs=results.runs.assign(model_utility=0.0, **{"benchmark.limit": 20.0}))
-    assert verdict.write_verdict(compare(lost)).startswith(words)
+    assert verdict.write_verdict(compare_rectifiers(lost)).startswith(words)
     assert any(note.startswith("Evaluated on at most 20 rows of each task") for note in verdict.list_notes(lost))
 
 

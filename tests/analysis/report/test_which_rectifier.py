@@ -8,7 +8,7 @@ import pytest
 
 from analysis import report
 from analysis.report import verdict
-from analysis.stats.rectifier_comparison import compare
+from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import Results
 from analysis.tables.rectifier_tables import list_rectifiers
 from tests.support.arena_store import NAMES, Value, write_arena
@@ -36,11 +36,11 @@ def test_the_sentence_counts_what_the_tests_find(
 ) -> None:
     value = shifted(tuned=False, **shifts)
     results = write_arena(tmp_path, value, methods=METHODS)
-    told = verdict.write_verdict(compare(results))
+    told = verdict.write_verdict(compare_rectifiers(results))
     assert told.startswith(
         f"With a rectifier, FQ is clearly better in {better} and worse in {worse} of 6 comparisons, MU"
     )
-    clear = verdict.tabulate_differences(compare(results))
+    clear = verdict.tabulate_differences(compare_rectifiers(results))
     assert clear["Clear?"].tolist().count("better") == better
     assert clear["Clear?"].tolist().count("worse") == worse
 
@@ -49,14 +49,14 @@ def test_the_sentence_counts_what_the_tests_find(
 def test_too_few_seeds_give_no_verdict(tmp_path: Path, seeds: int, clear: bool) -> None:
     """Three rectifiers take seven: 3 x 2 / 2^6 is above 5 %, 3 x 2 / 2^7 below."""
     results = write_arena(tmp_path, shifted(gru=5.0), seeds={1e-3: range(seeds)})
-    told = verdict.write_verdict(compare(results))
+    told = verdict.write_verdict(compare_rectifiers(results))
     assert ("FQ is clearly better in 1 and worse in 0 of 3" in told) == clear
     assert (f"{seeds} seeds on both sides give no verdict, which takes 7 " in told) == (seeds == 3)
 
 
 def test_tables_rank_and_name_all(tmp_path: Path) -> None:
     seeds = {1e-3: range(10), 2e-3: range(10)}
-    found = compare(write_arena(tmp_path, shifted(tuned=True, gru=5.0, sago=-5.0), seeds=seeds))
+    found = compare_rectifiers(write_arena(tmp_path, shifted(tuned=True, gru=5.0, sago=-5.0), seeds=seeds))
     table = list_rectifiers(found, found.goals[0])
     assert table["Rectifier"].tolist()[0] == "GRU"
     assert table["Rectifier"].tolist()[3] == "SAGO"
@@ -76,7 +76,7 @@ def test_the_report_has_the_part_where_there_are_several(tmp_path: Path) -> None
     results: Results = write_arena(tmp_path, shifted(gru=5.0), methods=METHODS)
     page = write_report(tmp_path)
     assert "<summary>Which rectifier helps</summary>" in page
-    sentence = verdict.write_verdict(compare(results))
+    sentence = verdict.write_verdict(compare_rectifiers(results))
     assert (tmp_path / "report/tables/verdict.md").read_text().splitlines()[0] == sentence
     rows = pd.read_csv(tmp_path / "report/tables/rectifiers.csv")
     assert set(rows["rectifier"]) == set(NAMES[1:])

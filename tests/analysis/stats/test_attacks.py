@@ -42,7 +42,7 @@ def chosen(store: Path, method: str, rectifier: str) -> list[str]:
 
 
 def test_means_over_seeds_of_each_attacks_last_step(copy: Path, tmp_path: Path) -> None:
-    assert attacks.mean_shares(sweep_store.read(copy)).empty
+    assert attacks.mean_recovered_shares(sweep_store.read(copy)).empty
     for trial, share in zip(chosen(copy, "npo", "gru"), (0.1, 0.3), strict=True):
         attack(copy, trial, told("nf4", share), told("relearn", 0.2, 4), told("relearn", 0.6, 13))
     attack(copy, chosen(copy, "gd", "none")[0], told("nf4", None), told("relearn", 0.04, 13))
@@ -50,7 +50,7 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path, tmp_path: Path) 
     (other, *_) = sorted({*results.runs["id"]} - {*results.chosen_trials["id"]})
     attack(copy, other, told("nf4", 0.9))
     attack(copy, chosen(copy, "gd", "gru")[0], told("nf4", 0.9), started="2026-01-01T00:00:00+00:00")  # an earlier run
-    means = attacks.mean_shares(sweep_store.read(copy))
+    means = attacks.mean_recovered_shares(sweep_store.read(copy))
     assert len(means) == 5
     table = detail_tables.list_attacks(means)
     assert table.to_dict("records") == [

@@ -92,7 +92,7 @@ def test_what_has_no_halves_cannot_be_chosen(tmp_path: Path) -> None:
 def test_the_rule_of_the_sweep_chooses(tmp_path: Path, rule: dict[str, Any], gamma: str, words: str) -> None:
     results = read(write_store(tmp_path, "wmdp", **({"selection": rule} if rule else {})))
     assert results.rule == Selection(**rule)
-    chosen = detail_tables.list_chosen(results).set_index("Method")
+    chosen = detail_tables.list_chosen_settings(results).set_index("Method")
     assert chosen.loc["GA w/ GRU", "gamma"] == gamma
     assert words in chosen_settings.state_rule(results.goals, results.rule)
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from analysis.stats import rectifier_comparison as comparison
-from analysis.stats.rectifier_comparison import compare
+from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.significance import summarise_differences
 from tests.support.arena_store import NAMES, write_arena
 
@@ -54,7 +54,7 @@ def test_few_seeds_and_equal_gains() -> None:
 
 
 def test_differences_of_a_sweep(tmp_path: Path) -> None:
-    found = compare(write_arena(tmp_path, noisy))
+    found = compare_rectifiers(write_arena(tmp_path, noisy))
     rows = found.differences.set_index(["rectifier", "metric"])
     quality = rows.xs("forget_quality", level="metric")
     for name in NAMES[1:]:
@@ -73,7 +73,7 @@ def test_differences_of_a_sweep(tmp_path: Path) -> None:
 def test_differences_are_over_the_seeds_that_both_have(tmp_path: Path) -> None:
     """GRU lacks two, and none one."""
     gone = {("gru", 3), ("gru", 4), ("none", 9)}
-    found = compare(write_arena(tmp_path, lambda *at: None if at[1:3] in gone else noisy(*at)))
+    found = compare_rectifiers(write_arena(tmp_path, lambda *at: None if at[1:3] in gone else noisy(*at)))
     assert found.differences.set_index(["metric", "rectifier"]).loc["forget_quality", "n"].to_dict() == {
         "gru": 7,
         "sago": 9,
@@ -88,7 +88,7 @@ def test_equal_utility_and_extraction_strength_rank(tmp_path: Path) -> None:
     def value(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
         return -10 + SHIFTS[name] + 0.1 * seed, 0.88 if name == "gru" else 0.5
 
-    found = compare(write_arena(tmp_path, value, mixed=True, extraction=True))
+    found = compare_rectifiers(write_arena(tmp_path, value, mixed=True, extraction=True))
     assert [goal.short for goal in found.ranked] == [*(f"FQ at {share}% MU" for share in (85, 90, 95)), "ES"]
     rows = found.differences.set_index(["metric", "rectifier"])
     mixed = rows.loc["forget_quality_at_0.9"]
@@ -115,7 +115,9 @@ def tuned(method: str, name: str, seed: int, lr: float) -> tuple[float, float]:
 
 def test_settings_are_chosen_on_their_own_seeds_and_reported_on_others(tmp_path: Path) -> None:
     """At seeds from 10 on all FQs are 20 higher: what is chosen stays, what is reported is of these alone."""
-    found = compare(write_arena(tmp_path, tuned, names=("none", "gru", "sago"), seeds=SEARCHED, selection=CHOOSING))
+    found = compare_rectifiers(
+        write_arena(tmp_path, tuned, names=("none", "gru", "sago"), seeds=SEARCHED, selection=CHOOSING)
+    )
     assert set(found.values["seed"]) == set(range(10, 20))
     rows = found.differences.set_index(["metric", "rectifier"])
     assert rows.loc[("forget_quality", "gru"), "difference"] == pytest.approx(0)
@@ -128,6 +130,6 @@ def test_settings_are_chosen_on_their_own_seeds_and_reported_on_others(tmp_path:
 def test_an_objective_with_a_retain_term_is_one_more_rival(tmp_path: Path) -> None:
     """GD beside GA with rules that may put the retain gradient back; not where GRU alone is compared."""
     methods = {"ga": NAMES, "gd": ("none",), "npo": ("none", "gru"), "npo_gd": ("none",)}
-    found = compare(write_arena(tmp_path, noisy, methods=methods)).values
+    found = compare_rectifiers(write_arena(tmp_path, noisy, methods=methods)).values
     names = {method: set(rows["rectifier"]) for method, rows in found.groupby("method")}
     assert names == {"ga": {*NAMES, comparison.RETAIN_TERM}, "npo": {"none", "gru"}}

@@ -38,7 +38,7 @@ COUNTS = {"forget": 12, "retain": 30, "real_authors": 20, "world_facts": 25}
 
 @pytest.mark.parametrize("dialect", ["paper", "open-unlearning"])
 def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
-    records, tofu = rows(random.Random(1), COUNTS), benchmarks.find("tofu")
+    records, tofu = rows(random.Random(1), COUNTS), benchmarks.get_benchmark("tofu")
     parts = tofu.utility_parts(Benchmark(dialect=dialect), records)
     assert [part.shape for part in parts] == [(30, 3), (20, 3), (25, 3)]
     from trainables.benchmarks.tofu.aggregates import aggregate
@@ -50,15 +50,18 @@ def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
 
 def test_parts_of_the_other_benchmarks_give_their_utility() -> None:
     muse_rows = {"task": "knowmem_r", "rougeL_f1": 0.25}, {"task": "knowmem_f", "rougeL_f1": 0.9}
-    muse = benchmarks.find("muse").utility_parts(Benchmark(name="muse", dialect="paper"), list(muse_rows))
+    muse = benchmarks.get_benchmark("muse").utility_parts(Benchmark(name="muse", dialect="paper"), list(muse_rows))
     assert row_bootstrap.harmonic_utility(muse) == 25.0
     asked = [{"task": f"mmlu_{n}", "correct": n > 1} for n in range(4)] + [{"task": "wmdp_bio", "correct": True}]
-    assert row_bootstrap.harmonic_utility(benchmarks.find("wmdp").utility_parts(Benchmark(name="wmdp"), asked)) == 0.5
+    assert (
+        row_bootstrap.harmonic_utility(benchmarks.get_benchmark("wmdp").utility_parts(Benchmark(name="wmdp"), asked))
+        == 0.5
+    )
     kept = {"retain": (1, 0, None), "other": (1, 1, 0.5, 0.5)}  # None: the target does not say it either
     own = [{"task": task, "kept": value} for task, values in kept.items() for value in values]
-    parts = benchmarks.find("own").utility_parts(Benchmark(name="own"), own)
+    parts = benchmarks.get_benchmark("own").utility_parts(Benchmark(name="own"), own)
     assert row_bootstrap.harmonic_utility(parts) == pytest.approx(2 / (1 / 0.5 + 1 / 0.75))
-    assert benchmarks.find("own").utility_parts(Benchmark(name="own", tasks=("mmlu",)), own) == []
+    assert benchmarks.get_benchmark("own").utility_parts(Benchmark(name="own", tasks=("mmlu",)), own) == []
 
 
 def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
@@ -101,7 +104,7 @@ def test_every_seed_has_its_distance_and_its_interval(tmp_path: Path) -> None:
     frame = results.seeds.set_index("id")
     assert frame.index.tolist() == ["plain0", "plain1", "gru", "bare", "other"]
     assert frame.loc["gru", ["forget_quality_ks", "forget_rows", "seed"]].tolist() == [0.25, 12, 0]
-    parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
+    parts = benchmarks.get_benchmark("tofu").utility_parts(Benchmark(), records)
     assert frame.loc["gru", ["low", "high"]].tolist() == list(
         row_bootstrap.percentile_interval(row_bootstrap.resample_utility(parts))
     )
@@ -116,7 +119,7 @@ def test_intervals_are_of_the_rows_that_are_reported(tmp_path: Path) -> None:
     write_sweep(tmp_path, ["gru"], selection={"halves": True})
     results = read(tmp_path)
     frame = results.seeds
-    parts = benchmarks.find("tofu").utility_parts(Benchmark(), benchmarks.every_other(records, 1))
+    parts = benchmarks.get_benchmark("tofu").utility_parts(Benchmark(), benchmarks.every_other(records, 1))
     assert frame.loc[0, ["low", "high"]].tolist() == list(
         row_bootstrap.percentile_interval(row_bootstrap.resample_utility(parts))
     )

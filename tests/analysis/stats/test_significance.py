@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.report import verdict
 from analysis.stats import row_bootstrap, significance
-from analysis.stats.rectifier_comparison import compare
+from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import Results
 from tests.support.sweep_store import GRU, NONE, make_sweep, read, write_sweep, write_trial
 from trainables import benchmarks
@@ -35,7 +35,7 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     gains = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
     plain = [-9.0, -30.0, -14.0, -11.0, -20.0, -3.0]  # the sixth seed has no pair
     results = sweep_of(tmp_path, plain, (np.array(plain[:5]) + gains).tolist())
-    quality, utility = compare(results).differences.to_dict("records")
+    quality, utility = compare_rectifiers(results).differences.to_dict("records")
     t = 3.0 / (np.std(gains, ddof=1) / math.sqrt(5))
     assert (quality["n"], quality["difference"]) == (5, pytest.approx(3.0))
     assert (quality["none"], quality["value"]) == (pytest.approx(-16.8), pytest.approx(-13.8))  # of the five in common
@@ -45,7 +45,7 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     assert 0.01 < quality["p"] < 0.1
     assert quality["adjusted"] == quality["p"]  # MU's differences are all equal: no test
     assert np.isnan([utility["p"], utility["low"], utility["high"]]).all()
-    row = verdict.tabulate_differences(compare(results)).iloc[0]
+    row = verdict.tabulate_differences(compare_rectifiers(results)).iloc[0]
     assert row.tolist() == ["GA w/ GRU", "FQ ↑", "-16.8000", "-13.8000", "+3.00", "+1.04 to +4.96", "5", "better"]
 
 
@@ -61,7 +61,7 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     ],
 )
 def test_the_sign_of_a_change(tmp_path: Path, plain: list[float], gru: list[float], signs: list[int]) -> None:
-    assert compare(sweep_of(tmp_path, plain, gru)).differences["sign"].tolist() == signs
+    assert compare_rectifiers(sweep_of(tmp_path, plain, gru)).differences["sign"].tolist() == signs
 
 
 @pytest.mark.parametrize(("rows", "sign"), [(1, 0), (1.5, 1), (-2, -1)])
@@ -73,7 +73,7 @@ def test_forget_quality_counts_beyond_one_step_of_its_lattice(tmp_path: Path, ro
             ks = {"forget_quality": fq, "forget_quality_ks": 0.3 + 0.01 * seed - down, "forget_rows": 200}
             trials.append({"rectifier": rectifier, "metrics": ks | {"model_utility": 0.85}, "seed": seed})
     results = make_sweep(tmp_path, *trials, splits=("forget05",))
-    quality = compare(results).differences.to_dict("records")[0]
+    quality = compare_rectifiers(results).differences.to_dict("records")[0]
     assert quality["ks_steps"] == pytest.approx(abs(rows))
     assert quality["sign"] == sign
 
@@ -95,13 +95,13 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
         noisy = [row | {"answer_loss": row["answer_loss"] + dice.normal(0, 0.3)} for row in plain]
         gru = [row | {"answer_loss": row["answer_loss"] - gain} for row in (plain if gain else noisy)]
         for name, rectifier, records in (("plain", NONE, plain), ("gru", GRU, gru)):
-            parts = benchmarks.find("tofu").utility_parts(Benchmark(), records)
+            parts = benchmarks.get_benchmark("tofu").utility_parts(Benchmark(), records)
             mu = row_bootstrap.harmonic_utility(parts)
             ids.append(write_trial(tmp_path, f"{name}{seed}", rectifier=rectifier, fq=-9.0, mu=mu, seed=seed))
             write_rows(tmp_path / "trials" / ids[-1] / ROWS, records)
     write_sweep(tmp_path, ids, splits=("forget05",))
     results = read(tmp_path)
-    utility = compare(results).differences.to_dict("records")[1]
+    utility = compare_rectifiers(results).differences.to_dict("records")[1]
     assert utility["n"] == 2
     assert (utility["rows_low"] <= 0 <= utility["rows_high"]) == (sign == 0)
     assert utility["rows_low"] - 1e-4 <= utility["difference"] <= utility["rows_high"] + 1e-4  # which is rounded

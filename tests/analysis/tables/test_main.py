@@ -8,7 +8,7 @@ import pytest
 
 from analysis.tables import detail_tables, table_definitions
 from analysis.tables.markdown_latex import to_markdown
-from analysis.tables.paper_tables import make_sheet
+from analysis.tables.paper_tables import fill_table
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, NONE, Results, grid, make_sweep
 from tests.support.table_sheets import main_sheet
@@ -54,7 +54,7 @@ def test_bold(
     results, frame = two_rows
     values = pd.Series([{"none": plain, "gru": gru}[name] for name in frame["rectifier"]], frame.index)
     values = values.where(frame["metric"] == metric, frame["value"])
-    table = make_sheet(table_definitions.main_layout(results), frame.assign(value=values)).table
+    table = fill_table(table_definitions.main_layout(results), frame.assign(value=values)).table
     cells = list(table.cells.iloc[-2:, int(metric == "model_utility")])
     assert [cell.bold for cell in cells] == bold
     assert [cell.text for cell in cells] == texts
@@ -72,7 +72,7 @@ def test_rectifiers_beside_gru_have_rows_of_their_own(tmp_path: Path) -> None:
 def test_chosen_settings_name_what_else_varies(tmp_path: Path) -> None:
     trials = [{"fq": -5.0, "mu": mu, "lr": lr} for lr, mu in ((1e-3, 0.0), (1e-4, 0.1))]
     npo = {"method": "npo", "rectifier": GRU | {"tau": 0.5}, "fq": -4.0, "mu": 0.85}
-    chosen = detail_tables.list_chosen(make_sweep(tmp_path, *trials, npo))
+    chosen = detail_tables.list_chosen_settings(make_sweep(tmp_path, *trials, npo))
     assert chosen["training.lr"].tolist() == ["0.0001", "0.001"]
     assert chosen[["Method", "gamma", "tau"]].values.tolist() == [["GA", "—", "—"], ["NPO w/ GRU", "0.8", "0.5"]]
     assert chosen["Keeps 90% of MU"].tolist() == ["no (11.1%)", "yes (94.4%)"]

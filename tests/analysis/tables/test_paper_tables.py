@@ -12,7 +12,7 @@ from analysis.number_format import DASH
 from analysis.paper import TABLES
 from analysis.tables import table_definitions
 from analysis.tables.markdown_latex import Table, to_markdown
-from analysis.tables.paper_tables import make_sheet
+from analysis.tables.paper_tables import fill_table
 
 LATEX_LABELS = {
     "tofu_main": "tab:tofu_gru_complete",
@@ -40,7 +40,7 @@ def paper_table(table: str) -> Table:
 
 
 def render(table: str, frame: pd.DataFrame) -> Table:
-    return make_sheet(table_definitions.LAYOUTS[table], frame).table
+    return fill_table(table_definitions.LAYOUTS[table], frame).table
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import report
-from analysis.stats.rectifier_comparison import compare
+from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.tables import detail_tables, paper_tables
 from analysis.tables.markdown_latex import to_latex, to_markdown
-from analysis.tables.paper_tables import Sheet
+from analysis.tables.paper_tables import FilledTable
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, NONE, Results, calibrated, grid, make_sweep
 from tests.support.table_sheets import main_sheet, paper_sheets
@@ -20,7 +20,7 @@ store, results = sweep_store.vectors_store, sweep_store.vectors_results
 
 
 @pytest.fixture(scope="module")
-def sheets(results: Results) -> dict[str, Sheet]:
+def sheets(results: Results) -> dict[str, FilledTable]:
     return {sheet.layout.table: sheet for sheet in paper_sheets(results)}
 
 
@@ -29,15 +29,15 @@ def test_strengths_are_read_and_chosen(results: Results) -> None:
     assert trials.loc[("tru", 24.0, 1.0), "relative_change"] == 0.06
     assert trials.loc[("tv", 40.0, 0.0), ["task_vector.strength", "direction"]].tolist() == [40.0, "d1ec7104aaaa"]
     assert results.runs.loc[results.runs["method"] == "ga", "strength"].isna().all()
-    chosen = detail_tables.list_chosen(results).set_index("Method")
+    chosen = detail_tables.list_chosen_settings(results).set_index("Method")
     assert chosen.loc[["TRU", "TV", "NPO w/ GRU"], "strength"].tolist() == ["12", "1", "—"]
     assert chosen.loc["TRU", ["gamma", "tau", "Chosen from"]].tolist() == ["—", "—", "4"]
     rows = main_sheet(results).table.cells.loc[["TV", "TRU"]]
     assert not any(cell.bold for cell in rows.to_numpy().flat), "task vectors are not paired with GRU"
-    assert set(compare(results).differences["method"]) == {"ga", "npo"}
+    assert set(compare_rectifiers(results).differences["method"]) == {"ga", "npo"}
 
 
-def test_table_without_retain_data(sheets: dict[str, Sheet]) -> None:
+def test_table_without_retain_data(sheets: dict[str, FilledTable]) -> None:
     table = sheets["tofu_retain_free"].table
     rows = {row[0]: row[1:] for row in grid(to_markdown(table))[2:]}
     assert list(rows) == ["Original", "Retrain", "TV", "GA", "WGA", "NPO", "TRU"]
@@ -66,7 +66,7 @@ def test_weighted_ascent_with_a_retain_term_is_not_retain_free(
     assert methods == (["wga", "ga"] if kept else ["ga"])
 
 
-def test_uwc_tables(sheets: dict[str, Sheet]) -> None:
+def test_uwc_tables(sheets: dict[str, FilledTable]) -> None:
     tables = {method: grid(to_markdown(sheets[f"tofu_uwc_{method}"].table))[2:] for method in ("ga", "npo")}
     shares = [f"({share})" for share in ("85%", "90%", "95%")]
     labels = [f"{name} {share}" for share in shares for name in ("GA", "w/ GRU")]

@@ -71,7 +71,7 @@ def test_parameters_are_those_of_the_model() -> None:
 
 def test_peak_of_a_7b_model_by_hand() -> None:
     """bf16: a layer keeps of a token 16 h for norms, 8 h for attention, 10 times the feed-forward's width, a mask."""
-    found = memory.peak(trial(rectifier=GRU), SEVEN, 2, 2, 100)
+    found = memory.estimate_peak(trial(rectifier=GRU), SEVEN, 2, 2, 100)
     layer = 16 * 4096 + 8 * 4096 + 10 * 11008 + 2 * 100
     assert found.activations == 200 * (32 * layer + 32000 * 12)
     assert found.buffers == 2 * 2 * 500_000_000
@@ -85,11 +85,11 @@ def test_peak_of_a_7b_model_by_hand() -> None:
 
 def test_micro_batch_is_the_share_in_as_few_parts_as_fit() -> None:
     """That of the user stands, and without a GPU it is the share."""
-    found = [memory.fit(trial(rectifier=GRU), SEVEN, 256, size * GB) for size in (64, 80, 140)]
+    found = [memory.fit_memory(trial(rectifier=GRU), SEVEN, 256, size * GB) for size in (64, 80, 140)]
     assert [(fit.micro_batch, fit.fits) for fit in found] == [(4, True), (8, True), (8, True)]
     chosen = EIGHTY.model_copy(update={"micro_batch": 5})
-    assert memory.fit(trial(resources=chosen), SEVEN, 256, 20 * GB).micro_batch == 5
-    on_cpu = memory.fit(trial(resources=Resources(ranks=2)), SEVEN, 256, None)
+    assert memory.fit_memory(trial(resources=chosen), SEVEN, 256, 20 * GB).micro_batch == 5
+    on_cpu = memory.fit_memory(trial(resources=Resources(ranks=2)), SEVEN, 256, None)
     assert (on_cpu.micro_batch, on_cpu.fits) == (16, True)
 
 
@@ -105,7 +105,7 @@ def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
         benchmark=Benchmark(name="tofu"),
         resources=Resources(gpus=1, gpu_memory=0.012, precision="bf16"),
     )
-    planned = memory.fit(chosen, shape, 256, 0.012 * GB)
+    planned = memory.fit_memory(chosen, shape, 256, 0.012 * GB)
     assert 1 < planned.micro_batch < 32
     assert setup.plan_micro_batch(chosen, torch.device("cuda")) == planned.micro_batch
 
@@ -113,7 +113,7 @@ def test_a_run_takes_the_micro_batch_of_the_plan(tmp_path: Path) -> None:
 def test_a_pass_on_the_cpu_has_about_a_thousand_tokens(tmp_path: Path) -> None:
     import torch
 
-    fictional.write(tmp_path / "authors", authors=8, questions=3, forget_percent=(25,), seed=3)
+    fictional.write_fictional_authors(tmp_path / "authors", authors=8, questions=3, forget_percent=(25,), seed=3)
     rows = Benchmark(name="tofu", data=str(tmp_path / "authors"), split="forget25")
     model = Model(path=str(tiny.write_model(tmp_path / "model")))
 

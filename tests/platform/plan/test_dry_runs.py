@@ -71,7 +71,7 @@ def dry_run(name: str, place: Path, *options: object) -> str:
 
 
 def test_every_sweep_is_here() -> None:
-    assert set(FACTS) == set(spaces.sweep_names())
+    assert set(FACTS) == set(spaces.list_sweep_names())
 
 
 @pytest.mark.usefixtures("no_network")

@@ -113,7 +113,7 @@ def test_tru_runs_in_the_papers_reading_and_in_ours(name: str, store: Storage) -
 
 def test_what_the_paper_selects_on_other_rows(store: Storage) -> None:
     """Its published settings are chosen already, and are reported on all rows, as its tables are."""
-    for name in spaces.sweep_names():
+    for name in spaces.list_sweep_names():
         assert spaces.load_sweep(name).selection.halves == (name not in ("quickstart", "tofu_tiny", "own")), name
     assert [plan("tofu_phi", store, strategy=how).sweep.selection.halves for how in ("grid", "paper")] == [True, False]
     for name, setting in (

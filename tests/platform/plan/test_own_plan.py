@@ -42,7 +42,7 @@ def test_a_model_is_trained_and_asked_in_its_chat_template_unless_another_is_nam
     tokenizer.chat_template = "{% for turn in messages %}[{{ turn['content'] }}]{% endfor %}" if chats else None
     target = tiny.write_model(tmp_path / "mine", layers=1)
     tokenizer.save_pretrained(target)
-    state = trial_outcomes.scan(plan(store, target, files, *typed), store)
+    state = trial_outcomes.read_sweep_state(plan(store, target, files, *typed), store)
     assert {trial.benchmark.template for trial in state.plan.trials} == {template}
     lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
     assert f"prompt template: {template}" in lines
@@ -76,7 +76,7 @@ def test_rows_to_forget_and_to_retain_are_warned_of(
 ) -> None:
     both = tmp_path / "retain.jsonl"
     both.write_text(files["retain"].read_text() + files["forget"].read_text().splitlines()[1])
-    state = trial_outcomes.scan(plan(store, target, files | {"retain": both}), store)
+    state = trial_outcomes.read_sweep_state(plan(store, target, files | {"retain": both}), store)
     assert (state.warning() or "").startswith("forget, retain: 1 of 6 forget rows are among the rows to retain, too")
     lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
     (line,) = (line for line in lines if line.startswith("warning: "))
@@ -100,7 +100,9 @@ def test_a_model_that_never_saw_the_rows_leaves_trials_and_name_as_they_are(
     assert (compared.name, compared.trials) == (alone.name, alone.trials)
     assert [ref.role for ref in compared.references] == ["original", "baseline"]
     for started in (compared, alone):  # a later start without it keeps it
-        sweep = manifest.write_manifest(trial_outcomes.scan(started, store), store, "python -m platform.sweep own")
+        sweep = manifest.write_manifest(
+            trial_outcomes.read_sweep_state(started, store), store, "python -m platform.sweep own"
+        )
         assert {ref.role for ref in sweep.references} == {"original", "baseline"}
     with pytest.raises(InputError, match=r"baseline: .*nowhere"):
         plan(store, target, files, "baseline=/nowhere")
@@ -146,9 +148,9 @@ def test_the_forecast_of_the_disk_counts_the_export(
     target = tiny.write_model(tmp_path / "mine", layers=1)
     stated = json.loads((target / "config.json").read_text())
     (target / "config.json").write_text(json.dumps(stated | {"dtype": dtype}))
-    state = trial_outcomes.scan(plan(store, target, files), store)
+    state = trial_outcomes.read_sweep_state(plan(store, target, files), store)
     assert state.plan.shape
-    assert disk.forecast(state, store, "none", 1)["exports"] == state.plan.shape.parameters * width
+    assert disk.forecast_disk_use(state, store, "none", 1)["exports"] == state.plan.shape.parameters * width
 
 
 def test_the_dry_run_says_where_no_step_is_chosen(target: Path, files: dict[str, Path], store: Storage) -> None:
@@ -159,7 +161,7 @@ def test_the_dry_run_says_where_no_step_is_chosen(target: Path, files: dict[str,
         (4, "fp32, 4 steps (without a choice among them: training.eval_every=4)"),
     ):
         settings = ("training.max_steps=4", "training.batch_size=2", f"training.eval_every={every}")
-        state = trial_outcomes.scan(plan(store, target, without_texts, *settings), store)
+        state = trial_outcomes.read_sweep_state(plan(store, target, without_texts, *settings), store)
         lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
         (line,) = (line for line in lines if line.startswith("each trial:"))
         assert line.endswith(words)

@@ -9,7 +9,7 @@ import pytest
 
 from platform.plan.plan import Plan
 from platform.state import disk
-from platform.state.trial_outcomes import scan
+from platform.state.trial_outcomes import read_sweep_state
 from tests.support import shrunk_sweeps, tiny
 from tests.support.small_sweep import plan_named
 from trainables.common.errors import InputError
@@ -89,7 +89,7 @@ def test_models_that_requests_go_on_from_are_in_the_forecast(
     """Eight rows of three requests, two seeds each: a model of each lies there until the next request is done."""
     planned = plan(store, target, rows, "seed=0,1")
     assert planned.shape
-    parts = disk.forecast(scan(planned, store), store, choice, 1)
+    parts = disk.forecast_disk_use(read_sweep_state(planned, store), store, choice, 1)
     assert parts["weights"] == models * planned.shape.parameters * 4
 
 

@@ -57,5 +57,5 @@ def test_a_kill_by_the_memory_monitor_is_an_actors_death_with_its_cause(
     file = tmp_path / "error.txt"
     file.write_text(f"{killed}. Memory on the node (IP: 127.0.0.1) was 22.50GB used / 23.54GB limit (0.95)\nfurther\n")
     cause: Any = SimpleNamespace(error_file=str(file))
-    last = ray_failures.read_cause(cause).splitlines()[-1]
+    last = ray_failures.read_failure_cause(cause).splitlines()[-1]
     assert last == "killed: machine short of memory (22.50 of 23.54 GB); try --max-concurrent 1"

@@ -16,7 +16,7 @@ from ray.tune.search import Searcher
 from platform.plan.spaces import Space
 from platform.schedule import searcher
 from platform.schedule.ray_session import Placement
-from platform.schedule.study import FLOOR, Study, read_goals
+from platform.schedule.study import FLOOR, Study, read_goal_values
 from platform.state import manifest
 from platform.state.limits import Stopper
 from platform.sweep.run_on_ray import make_searcher
@@ -71,7 +71,7 @@ def test_a_trial_waits_for_the_one_it_goes_on_from_and_falls_away_without_its_mo
     first, other, third = points(3)
     second = third.model_copy(update={"target": Model(path="here", fingerprint=f"{FOLLOWS}{first.id()}")})
     third = third.model_copy(update={"target": Model(path="here", fingerprint=f"{FOLLOWS}{second.id()}")})
-    queue = searcher.Queue([first, second, third, other], {"storage": "store"}, has_model=lambda key: left)
+    queue = searcher.TrialQueue([first, second, third, other], {"storage": "store"}, has_model=lambda key: left)
     assert [suggested(queue, name) for name in ("t0", "t1")] == [first, other]
     assert queue.suggest("t2") is None
     queue.on_trial_complete("t1", {}, error=False)
@@ -165,7 +165,7 @@ def test_with_halves_a_study_learns_from_the_rows_that_are_not_reported() -> Non
     studies = searcher.Studies([Study(space, [trial], 1, {})], {"storage": "store"})
     studies.on_trial_complete("t0", result) if studies.next_trial("t0") else None
     assert studies.studies[0].study.trials[0].values == [-3.0, 0.4]
-    assert read_goals(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
+    assert read_goal_values(trial, {"metrics": result, "halves": [first, second]}) == (-3.0, 0.4)
 
 
 def test_a_search_may_have_other_goals() -> None:

@@ -13,11 +13,11 @@ def test_forecast_counts_what_a_plan_writes(tmp_path: Path) -> None:
     """Results alone where nobody knows the model's sizes; weights, checkpoints, directions where its folder tells."""
     small, store = small_sweep.write(tmp_path / "small"), Storage(tmp_path / "runs")
     state = small.state(store, only=["benchmark.split=forget01"])
-    assert disk.forecast(state, store, "pareto", 3) == {"results": 55 * 2 * 2**20}
+    assert disk.forecast_disk_use(state, store, "pareto", 3) == {"results": 55 * 2 * 2**20}
     sizes = '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, '
     (small.models / "full" / "config.json").write_text(sizes + '"vocab_size": 1000}')
     state = small.state(store, "resources.checkpoint_every=5", only=["benchmark.split=forget01"])
-    parts = {choice: disk.forecast(state, store, choice, 3) for choice in kept_weights.CHOICES}
+    parts = {choice: disk.forecast_disk_use(state, store, choice, 3) for choice in kept_weights.CHOICES}
     parameters = 2 * 1000 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
     studies = len(state.plan.studies())
     assert parts["all"]["weights"] == 55 * parameters * 4

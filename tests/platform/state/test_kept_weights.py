@@ -33,14 +33,16 @@ def study(folder: Path, points: list[tuple[float, float] | None]) -> tuple[list[
     return trials, store
 
 
-def keeper(trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None) -> kept_weights.Keeper:
+def keeper(
+    trials: list[Trial], store: Storage, choice: str, rule: Selection | None = None
+) -> kept_weights.WeightKeeper:
     """The keeper of a plan of these trials, whose target model has a utility of 0.8."""
     sweep = SimpleNamespace(benchmark=SimpleNamespace(name="tofu"), selection=rule or Selection())
     reference = SimpleNamespace(role="original", split=trials[0].benchmark.split, evaluation="original")
     write_evaluation(store, "original", {"forget_quality": -9.0, "model_utility": 0.8})
     studies = {trial.study(): trials for trial in trials}
     plan: Any = SimpleNamespace(sweep=sweep, trials=trials, references=[reference], studies=lambda: studies)
-    return kept_weights.Keeper(plan, store, choice)
+    return kept_weights.WeightKeeper(plan, store, choice)
 
 
 def kept(trials: list[Trial], store: Storage) -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 
 from platform.schedule import capacity
 from platform.state import limits
-from platform.state.limits import FIRST_TRIALS, Stopper, load_spent, record_spent
+from platform.state.limits import FIRST_TRIALS, Stopper, load_gpu_seconds, record_gpu_seconds
 from platform.state.trial_outcomes import count_gpus
 from platform.sweep.start_options import Options
 from tests.support.small_sweep import seeds
@@ -76,15 +76,15 @@ def test_what_is_spent_is_kept_while_the_driver_lives(store: Storage, monkeypatc
     """A kill amid a trial leaves the note of it as it is."""
     monkeypatch.setattr(limits, "NOTE_SECONDS", 0.02)
     path = store.spent("tiny", "0a1b2c3d")
-    assert load_spent(path, store) == 0
+    assert load_gpu_seconds(path, store) == 0
     stopper = Stopper(spent=30.0)
-    with record_spent(stopper, path, store):
+    with record_gpu_seconds(stopper, path, store):
         stopper.trial_started(seeds(1, ranks=32)[0])
         limit = time.monotonic() + 20
-        while load_spent(path, store) < 31.0:  # what a start after a kill at this moment would find
+        while load_gpu_seconds(path, store) < 31.0:  # what a start after a kill at this moment would find
             assert time.monotonic() < limit
             time.sleep(0.02)
-    assert 31.0 <= load_spent(path, store) <= stopper.hours * 3600
+    assert 31.0 <= load_gpu_seconds(path, store) <= stopper.hours * 3600
 
 
 # Failures of one cause

@@ -31,8 +31,8 @@ def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage
     done, running, outside = make(space, 3.333e-5), make(space, 2e-4), make(space, 5e-3)
     for trial in (done, running, outside):
         store.start_trial(trial.id(), trial.model_dump(mode="json"))
-        manifest.list_trial(state.plan, store, trial)
-        manifest.list_trial(state.plan, store, trial)
+        manifest.add_trial_to_manifest(state.plan, store, trial)
+        manifest.add_trial_to_manifest(state.plan, store, trial)
     finish(store, [done, outside])
     again = begin(small, store)
     assert [trial.id() for trial in again.plan.trials[1:]] == [done.id(), running.id()]

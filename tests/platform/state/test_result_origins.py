@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from platform.plan.build import make_plan
-from platform.state.trial_outcomes import describe_other_code, scan
+from platform.state.trial_outcomes import describe_other_code, read_sweep_state
 from search_spaces.schema import sweep as spaces
 from tests.support.small_sweep import Small
 from trainables.common import provenance
@@ -62,7 +62,7 @@ def test_results_of_other_code_are_counted_by_what_differs(monkeypatch: pytest.M
 def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store: Storage) -> None:
     """A reference evaluation, a model and a direction."""
     plan = small.plan(store, only=["method=tru", "benchmark.split=forget01"])
-    state = scan(plan, store)
+    state = read_sweep_state(plan, store)
     assert state.warnings == ()
     for reference in plan.references:
         atomic_files.write_json(store.evaluation(reference.evaluation) / RESULT, result("ffff", code="01d"))
@@ -70,7 +70,7 @@ def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store:
     folder, other = forget_batches.direction_folder(direction, store), {"commit": "ffff", "code": "01d"}
     atomic_files.write_json(folder / RESULT, other | {"versions": VERSIONS})
     count = len(plan.references) + 1
-    (warning,) = scan(plan, store).warnings
+    (warning,) = read_sweep_state(plan, store).warnings
     assert warning == (
         f"{count} shared artifacts made by other code than {HERE}: {count} at commit ffff, "
         f"code 01d; trials start from or are compared with these; to make them again, move {store.root}/shared away"
@@ -78,4 +78,4 @@ def test_what_trials_share_is_told_where_other_code_made_it(small: Small, store:
     plan = make_plan(spaces.load_sweep("quickstart"), store)
     model = store.model(plan.recipes[0].id())
     atomic_files.write_json(model / "recipe.json", other | {"versions": VERSIONS | {"torch": "2.12.0"}})
-    assert "at commit ffff, code 01d, torch 2.12.0" in scan(plan, store).warnings[0]
+    assert "at commit ffff, code 01d, torch 2.12.0" in read_sweep_state(plan, store).warnings[0]

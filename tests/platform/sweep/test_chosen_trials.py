@@ -9,10 +9,10 @@ import pytest
 
 from analysis import report
 from platform.plan.build import make_plan
-from platform.plan.overrides import apply
+from platform.plan.overrides import apply_overrides
 from platform.state import manifest
 from platform.state.status import describe_sweep
-from platform.state.trial_outcomes import scan
+from platform.state.trial_outcomes import read_sweep_state
 from platform.sweep import chosen_trials, prepare
 from search_spaces.schema import sweep as spaces
 from tests.support import own_rows, small_sweep, tiny
@@ -50,7 +50,10 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
     """A plan of two trials, its storage with their results and the target model's evaluation."""
     store = Storage(folder)
     plan = make_plan(
-        apply(spaces.load_sweep("own"), [*typed, "training.lr=1e-5"]), store, strategy="paper", only=["method=gd"]
+        apply_overrides(spaces.load_sweep("own"), [*typed, "training.lr=1e-5"]),
+        store,
+        strategy="paper",
+        only=["method=gd"],
     )
     (reference,) = plan.references
     write_evaluation(store, reference.evaluation, measures(1.0, target))
@@ -68,7 +71,7 @@ def said(plan: Any, store: Storage) -> str:
 
 def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_path: Path, written: Any) -> None:
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
-    manifest.write_manifest(scan(plan, store), store, "python -m platform.sweep own")
+    manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
     sentence = f"Ship {plan.trials[0].label()}: said 0.100, utility 0.460."
     assert said(plan, store) == f"verdict: {sentence} Its model: somewhere"
     assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
@@ -87,7 +90,7 @@ def test_what_cannot_be_shipped_is_not_exported(typed: list[str], tmp_path: Path
     line = said(plan, store)
     assert line.startswith(f"verdict: Ship none: {reason}. The nearest is ")
     assert "To write its model all the same: python -m trainables.export " in line
-    manifest.write_manifest(scan(plan, store), store, "python -m platform.sweep own")
+    manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
     lead = (report.build("own", store) / "tables/verdict.md").read_text()
     assert lead.startswith(f"Ship none: {reason}. The nearest is trial ")
     assert written == []

@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 
 from platform.sweep import console
-from platform.sweep.console import Counts, Screen
+from platform.sweep.console import Screen, TrialCounts
 from trainables.common import process_identity
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import PROGRESS
 
-SWEEP = Counts("tiny-0a1b2c3d", total=20, slots=2, done=3, running={"a": ("gru on npo forget05", 0.0)})
+SWEEP = TrialCounts("tiny-0a1b2c3d", total=20, slots=2, done=3, running={"a": ("gru on npo forget05", 0.0)})
 
 
 def test_bars_show_trials_steps_and_times(store: Storage) -> None:
@@ -46,7 +46,7 @@ def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.Monkey
     monkeypatch.setattr(console, "PLAIN_SECONDS", -1.0)
     screen.show(SWEEP, store)
     monkeypatch.setattr(console, "PLAIN_SECONDS", 99.0)
-    screen.show(Counts("tiny", total=10, slots=2, done=10), store, last=True)
+    screen.show(TrialCounts("tiny", total=10, slots=2, done=10), store, last=True)
     screen.print_line("[bold] :smile: longer than the window is wide")
     assert out.getvalue().splitlines() == [
         "done 3 | running 1 | failed 0 | left 16",

@@ -110,7 +110,7 @@ def test_interrupt_prints_the_command_that_goes_on(
         time.sleep(60)
         return 0
 
-    monkeypatch.setattr(driver, "run", interrupted)
+    monkeypatch.setattr(driver, "run_plan", interrupted)
     command = ["tofu_tiny", "--storage", str(tmp_path / "runs of mine"), *small.flags()]
     for more in ([], ["--resume"], ["--new"], ["--retry-failed", "--reason", "failed"]):
         monkeypatch.setattr(sys, "argv", ["sweep.py", *more, *command])

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from platform.state.limits import Stopper
-from platform.sweep.console import Counts, Screen
+from platform.sweep.console import Screen, TrialCounts
 from platform.sweep.trial_callback import TrialCallback
 from tests.support import machines, starts
 from trainables.common import cli
@@ -50,7 +50,7 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ObjectStorag
 def reporter(copies: list[ObjectStorage]) -> TrialCallback:
     keeper: Any = SimpleNamespace(trial_ended=lambda ended: None)
     mirror: Any = SimpleNamespace(start_trial=lambda trial: None, add_trial=lambda key, result: None)
-    counts = Counts(name="tiny", total=1, slots=1)
+    counts = TrialCounts(name="tiny", total=1, slots=1)
     return TrialCallback(counts, copies[0], mirror, Stopper(), keeper, Screen(Console()))
 
 

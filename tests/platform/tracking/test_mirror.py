@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from platform.tracking import mirror as mirror_module
-from platform.tracking.mirror import Mirror, start_mirror
+from platform.tracking.mirror import MlflowMirror, start_mirror
 from tests.support.tracked_store import write_sweep
 from trainables.storage.folder_storage import Storage
 
@@ -29,8 +29,8 @@ class Recorder:
         self.calls.append(f"finished {counts}")
 
 
-def started(connect: Any) -> Mirror:
-    mirror = Mirror(connect)
+def started(connect: Any) -> MlflowMirror:
+    mirror = MlflowMirror(connect)
     mirror.thread.start()
     return mirror
 

@@ -20,13 +20,13 @@ def test_benchmarks_are_found_by_name_and_have_goals() -> None:
     """Removal comes first, one goal of retention last."""
     assert benchmark_names() == ("muse", "own", "tofu", "wmdp")
     for name in benchmark_names():
-        assert benchmarks.find(name).name == name
-        sides = [goal.side for goal in benchmarks.find(name).GOALS]
+        assert benchmarks.get_benchmark(name).name == name
+        sides = [goal.side for goal in benchmarks.get_benchmark(name).GOALS]
         assert sides == ["removal"] * (len(sides) - 1) + ["retention"]
         assert len(sides) > 1
     words = r"unknown benchmark 'tofuu'; did you mean 'tofu'\? known: muse, own, tofu, wmdp"
     with pytest.raises(InputError, match=rf"benchmark\.name: {words}"):
-        benchmarks.find("tofuu")
+        benchmarks.get_benchmark("tofuu")
     with pytest.raises(ValidationError, match=words):
         Benchmark(name="tofuu")
 
@@ -54,9 +54,9 @@ SETTINGS: dict[str, dict[str, Any]] = {"own": OWN, "muse": {"split": "news"}, "w
 )
 def test_settings_of_other_benchmarks_are_refused(name: str, settings: dict[str, Any], words: str) -> None:
     benchmark = Benchmark.model_validate({"name": name, **SETTINGS[name]})
-    benchmarks.find(name).check_settings(benchmark)
+    benchmarks.get_benchmark(name).check_settings(benchmark)
     with pytest.raises(InputError, match=words):
-        benchmarks.find(name).check_settings(benchmark.model_copy(update=settings))
+        benchmarks.get_benchmark(name).check_settings(benchmark.model_copy(update=settings))
 
 
 def test_measures_are_of_the_rows_that_have_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,4 +72,4 @@ def test_measures_are_of_the_rows_that_have_what_they_read(monkeypatch: pytest.M
     records: list[dict[str, Any]] = [{"task": "a", "tokens": 3}, {"task": "a", "tokens": 6}, {"task": "b"}]
     measures.score_rows(Benchmark(name="muse"), records, records)
     assert [record.get("halved") for record in records] == [1.5, 3.0, None]
-    assert measures.aggregate(Benchmark(name="muse"), records) == {"a_halved": 2.25}
+    assert measures.average_measures(Benchmark(name="muse"), records) == {"a_halved": 2.25}

@@ -101,7 +101,7 @@ def test_every_record_equals_a_naive_one(data: Path, dialect: Any) -> None:
         assert row["tokens"] == len(losses)
         assert row["min_k"] == pytest.approx(-np.sort(losses)[-int(0.4 * len(losses)) :].mean(), rel=1e-5)
     assert benchmarks.goal_gains("muse", found) == (-found["verbmem_f"], -found["knowmem_f"], found["knowmem_r"])  # type: ignore[operator]
-    kept = evaluation.document(benchmark, found, records)
+    kept = evaluation.evaluation_document(benchmark, found, records)
     assert MUSE.read_reference(kept, benchmark, "here") == found["privleak_auc"]
     (other,) = {*DIALECTS} - {dialect}
     with pytest.raises(InputError, match=f"was made with dialect '{dialect}', this evaluation has '{other}'"):

@@ -126,14 +126,14 @@ def test_mmlu_and_wmdp_count_in_the_utility(files: dict[str, Path], taught: Any,
     plain, _ = measured
     assert (found["mmlu_questions"], found["wmdp_bio_questions"]) == (8, 6)
     assert {name: value for name, value in found.items() if name in plain} == plain
-    target = evaluation.document(benchmark, found, records)
+    target = evaluation.evaluation_document(benchmark, found, records)
     target |= {"mmlu": 2 * target["mmlu"], "wmdp_bio": min(0.1, target["wmdp_bio"])}
     with pytest.raises(InputError, match=r"^F was made with tasks '\[\]', this evaluation has "):
-        OWN.read_reference(evaluation.document(on(files), *measured), benchmark, "F")
+        OWN.read_reference(evaluation.evaluation_document(on(files), *measured), benchmark, "F")
     utility = kept.measure_utility(found, target, benchmark.tasks)
     assert utility == pytest.approx(metrics.harmonic_mean([1.0, 0.5, 1.0])), "at most 1"
     target |= {"mmlu": 1.0, "wmdp_bio": 0.05}
-    first, _ = benchmarks.halves(benchmark, records, target) or ({}, {})
+    first, _ = benchmarks.measure_halves(benchmark, records, target) or ({}, {})
     assert first["utility"] == pytest.approx(metrics.harmonic_mean([1.0, float(first["mmlu"] or 0)]))
     assert (first["forget_rows"], first["holdout_rows"]) == (3, 2)
 

@@ -53,10 +53,10 @@ def test_worker_stamps_the_code_that_it_began_with(checkout: Path, store: Storag
     trial = Trial(method="ga", benchmark=Benchmark(data="data"), target=Model(path="models/full"))
     ray_processes.TrialActor({"trial": trial.model_dump_json(), "storage": str(store.root)})
     write(checkout, "training/loss.py", "SIGN = -1\n")
-    made = provenance.stamp()
+    made = provenance.read_provenance()
     assert (made["code"], made["dirty"]) == (before, False)
     forget()
-    made = provenance.stamp()
+    made = provenance.read_provenance()
     assert made["code"] != before
     assert made["dirty"]
 

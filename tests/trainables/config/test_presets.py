@@ -64,7 +64,7 @@ def test_every_preset_and_reading_is_of_a_setting() -> None:
 def test_published_numbers(line: str) -> None:
     named, method, splits, *numbers = line.split()
     for preset, split in itertools.product(named.split(","), splits.split(",")):
-        found = asdict(method_constants.constants(method, Objective.model_validate({"preset": preset}), split))
+        found = asdict(method_constants.resolve_constants(method, Objective.model_validate({"preset": preset}), split))
         for name, value in (number.split("=") for number in numbers):
             chosen = found[name]
             assert chosen == (value if isinstance(chosen, str) else float(value)), (preset, split, name)
@@ -83,9 +83,9 @@ STATED: dict[str, Any] = {
 def test_what_is_stated_overrides_the_preset(preset: Any, method: str) -> None:
     """Zero is a statement too, and a statement beats what a preset says of one split."""
     assert set(STATED) == set(asdict(method_constants.Constants()))
-    every = method_constants.constants(method, Objective(preset=preset, **STATED), "forget10")
+    every = method_constants.resolve_constants(method, Objective(preset=preset, **STATED), "forget10")
     assert asdict(every) == STATED
-    plain = asdict(method_constants.constants(method, Objective(preset=preset), "forget10"))
+    plain = asdict(method_constants.resolve_constants(method, Objective(preset=preset), "forget10"))
     for name, value in STATED.items():
-        one = method_constants.constants(method, Objective(preset=preset, **{name: value}), "forget10")
+        one = method_constants.resolve_constants(method, Objective(preset=preset, **{name: value}), "forget10")
         assert asdict(one) == plain | {name: value}

@@ -24,7 +24,7 @@ Rows = list[dict[str, Any]]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("fictional")
-    fictional.write(path)
+    fictional.write_fictional_authors(path)
     return path
 
 
@@ -77,7 +77,7 @@ def test_version_goes_with_the_text_and_a_seed_changes_every_file(folder: Path, 
     contents = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
     digest = hashlib.sha256(b"".join(contents.values())).hexdigest()
     assert {fictional.VERSION: digest} == GOLDEN, "the text changed: raise VERSION and write the new hash here"
-    fictional.write(tmp_path, seed=1)
+    fictional.write_fictional_authors(tmp_path, seed=1)
     assert all((tmp_path / f"{name}.json").read_bytes() != contents[f"{name}.json"] for name in FILES)
 
 
@@ -91,7 +91,7 @@ def test_questions_and_names_are_unique(
     tmp_path_factory: pytest.TempPathFactory, authors: int, questions: int, seed: int
 ) -> None:
     path = tmp_path_factory.mktemp("sizes")
-    fictional.write(path, authors=authors, questions=questions, seed=seed)
+    fictional.write_fictional_authors(path, authors=authors, questions=questions, seed=seed)
     asked = [row["question"] for name in ("full", "real_authors", "world_facts") for row in load(path, name)]
     assert len(load(path, "full")) == authors * questions
     assert len(set(asked)) == len(asked)

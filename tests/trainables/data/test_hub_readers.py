@@ -12,9 +12,9 @@ from tests.support.hub_server import MODEL_ID, QUESTIONS_ID, ROWS, ROWS_ID, TARG
 from tests.support.small_sweep import plan_named
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter
-from trainables.benchmarks.local_paths import localize
+from trainables.benchmarks.local_paths import localize_paths
 from trainables.config.settings import Benchmark, Model
-from trainables.config.trial import hashed_part
+from trainables.config.trial import hashed_settings
 from trainables.data import raw_rows
 from trainables.data.hub_folders import HubRequirement, find_commits
 
@@ -26,16 +26,16 @@ def test_rows_are_read_from_the_storage_as_from_the_hub(bench: HubBench) -> None
     )
     bench.write("loader.py", "raise SystemExit", f"datasets/{ROWS_ID}")
     planned = Benchmark(data=ROWS_ID, split="forget01", fingerprint=raw_rows.fingerprint_rows(ROWS_ID, ("forget01",)))
-    assert localize(planned, bench.store) == planned
+    assert localize_paths(planned, bench.store) == planned
     bench.fetch(ROWS)
-    there = localize(planned, bench.store)
+    there = localize_paths(planned, bench.store)
     assert Path(there.data) == bench.folder(ROWS)
     assert not (bench.folder(ROWS) / "loader.py").exists()
     assert raw_rows.load_rows(there.data, "forget01", ("question",)) == [{"question": "Who?", "answer": "Nobody."}]
     assert raw_rows.fingerprint_rows(there.data, ("forget01",)) == planned.fingerprint
     assert find_commits(there) == {ROWS_ID: bench.hub.commit("datasets", ROWS_ID)}
     alone = planned.model_copy(update={"fingerprint": None})
-    assert localize(alone, bench.store) == alone
+    assert localize_paths(alone, bench.store) == alone
 
 
 def write_questions(bench: HubBench, name: str = QUESTIONS_ID) -> None:
@@ -71,12 +71,12 @@ def test_a_model_keeps_its_identity_where_its_files_lie(bench: HubBench) -> None
     mark = f"hub:{MODEL_ID}@main+{MODEL_ID}"
     planned = Model(path=MODEL_ID, fingerprint=mark, tokenizer=MODEL_ID)
     bench.fetch(TARGET, TOKENIZER)
-    there = localize(planned, bench.store)
+    there = localize_paths(planned, bench.store)
     assert (Path(there.path), there.fingerprint) == (bench.folder(TARGET), mark)
     assert Path(str(there.tokenizer)) == bench.folder(TOKENIZER)
-    assert localize(there, bench.store) == there
+    assert localize_paths(there, bench.store) == there
     elsewhere = there.model_copy(update={"path": there.path.replace(str(bench.hub.home), "/of/another/machine")})
-    assert localize(elsewhere, bench.store) == there
+    assert localize_paths(elsewhere, bench.store) == there
 
 
 def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, tmp_path: Path) -> None:
@@ -96,15 +96,15 @@ def test_fingerprints_stay_where_parts_of_the_data_are_fetched(bench: HubBench, 
             tasks=("wmdp_bio", "mmlu"),
         ),
     ):
-        kind = benchmarks.find(planned.name)
+        kind = benchmarks.get_benchmark(planned.name)
         planned = planned.model_copy(update={"fingerprint": kind.fingerprint(planned)})
         bench.fetch(*kind.hub_requirements(planned))
-        there = localize(planned, bench.store)
+        there = localize_paths(planned, bench.store)
         assert len(find_commits(there)) == 2
         kind.check_settings(there)
-        evaluation.check_data(there)
-        assert hashed_part(there) == hashed_part(planned)
-        assert localize(there, bench.store) == there
+        evaluation.check_data_unchanged(there)
+        assert hashed_settings(there) == hashed_settings(planned)
+        assert localize_paths(there, bench.store) == there
 
 
 def test_a_model_that_was_fetched_is_asked_as_its_tokenizer_says(bench: HubBench, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_mixtures_and_the_relative_change_are_those_of_the_weights(
     target, tokenizer = model_files.load_model(Model(path=str(trained_inputs.target)))
     unlearned, _ = model_files.load_model(Model(path=str(saved)))
     mixed, _ = model_files.load_model(Model(path=str(saved)))
-    weights_on_disk.mix(
+    weights_on_disk.mix_weights(
         mixed,
         dict(unlearned.named_parameters()),
         weights_on_disk.open_weights(config.target),

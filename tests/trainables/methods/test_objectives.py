@@ -153,7 +153,7 @@ class Recorded:
 @pytest.mark.parametrize("row", [row for row in METHODS.values() if not row.strength], ids=lambda row: row.name)
 @pytest.mark.parametrize("preset", ["paper", "open-unlearning"])
 def test_a_row_says_what_its_objective_needs_and_reads(row: MethodRow, preset: Any) -> None:
-    recorded = Recorded(method_constants.constants(row.name, Settings(preset=preset), "forget05"))
+    recorded = Recorded(method_constants.resolve_constants(row.name, Settings(preset=preset), "forget05"))
     made = objectives.make_objective(row.name, recorded)  # type: ignore[arg-type]
     plain_retain = any(term.side == "retain" and not term.frozen for term in made.terms)
     assert plain_retain == ("retain_loss" in row.needs and recorded.constants.retain_coefficient > 0)

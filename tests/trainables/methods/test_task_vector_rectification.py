@@ -30,8 +30,8 @@ def parts(vector: np.ndarray) -> list[torch.Tensor]:
 
 def rectified(vector: np.ndarray, gradient: np.ndarray, normalise: Any = "whole") -> tuple[Any, torch.Tensor]:
     """The outcome, and the unit vector it stands for."""
-    outcome = task_vector_rectification.rectify(
-        task_vector_rectification.products(parts(vector), parts(gradient)), normalise
+    outcome = task_vector_rectification.rectify_vector(
+        task_vector_rectification.dot_products(parts(vector), parts(gradient)), normalise
     )
     made = [
         (t + outcome.coefficient * g) * scale

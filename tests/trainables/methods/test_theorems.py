@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.support.encoding import encode_rows
 from trainables.benchmarks import tofu
 from trainables.config.settings import Benchmark, Model
-from trainables.inference.padded_batch import collate
+from trainables.inference.padded_batch import pad_examples
 from trainables.methods import rectifiers
 from trainables.training import model_files
 
@@ -121,7 +121,7 @@ def test_one_step_of_the_tiny_model_keeps_the_retain_loss_to_first_order(trial_i
     network = network.double()
     benchmark = Benchmark(data=str(trial_inputs.data), split=trial_inputs.split)
     encoded = [encode_rows(tokenizer, side, "llama2", "paper", 192) for side in TOFU.training_rows(benchmark)]
-    forget, retain = (collate(side, tokenizer.pad_token_id) for side in encoded)
+    forget, retain = (pad_examples(side, tokenizer.pad_token_id) for side in encoded)
 
     def loss(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         """Mean over label tokens, as objectives.nll has it, without its fp32."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import machines
 from tests.support.machines import Machine, delete, names, record_puts, write_folder, write_trial
-from trainables.benchmarks.local_paths import localize
+from trainables.benchmarks.local_paths import localize_paths
 from trainables.common.errors import InputError, Unreachable
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
 from trainables.config.trial import Trial
@@ -17,7 +17,7 @@ from trainables.storage import atomic_files, object_storage
 from trainables.storage.folder_storage import set_aside
 from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, META, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.object_storage import ObjectStorage
-from trainables.storage.opening import open_storage, open_unchecked
+from trainables.storage.opening import open_storage, open_storage_unchecked
 
 machine = machines.machine
 
@@ -181,7 +181,7 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
         retain_evaluation=RetainEvaluation(path=str(here.evaluation("e") / RESULT), fingerprint="e"),
         benchmark=Benchmark(data="/data/tofu", split="forget05"),
     )
-    moved = localize(trial, there)
+    moved = localize_paths(trial, there)
     assert moved.id() == trial.id()
     assert moved.target.path == str(there.model("m"))
     assert (there.model("m") / "config.json").is_file()
@@ -196,7 +196,7 @@ def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str,
     here.sync_trials()
     assert here.listed == {}
     with pytest.raises(InputError, match="leads out of the storage's copy"):
-        localize(Model(path=str(here.root / ".." / "out")), here)
+        localize_paths(Model(path=str(here.root / ".." / "out")), here)
     assert not list(tmp_path.rglob("out*"))
 
 
@@ -245,7 +245,7 @@ def test_a_store_that_does_not_answer(
     with pytest.raises(Unreachable, match=r"--storage: 's3://bucket/x' cannot be used: .*Could not connect.* set AWS_"):
         open_storage("s3://bucket/x")
     monkeypatch.setattr(object_storage, "WAITS", (0.0,))
-    here = open_unchecked("s3://bucket/x")
+    here = open_storage_unchecked("s3://bucket/x")
     assert isinstance(here, ObjectStorage)
     write_trial(here, "a1")
     assert not here.push_trial("a1")

@@ -10,7 +10,7 @@ import pytest
 from tests.support import machines, ranks
 from tests.support.interrupted import configuration, finish, same
 from tests.support.machines import Machine
-from trainables.benchmarks.local_paths import localize
+from trainables.benchmarks.local_paths import localize_paths
 from trainables.config.settings import Rectifier, TaskVector
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
@@ -31,7 +31,7 @@ def test_another_machine_goes_on_from_the_last_checkpoint(trial_inputs: Any, mac
     assert not other.has(config.id())
     other.fetch_trial(config.id())
     assert (atomic_files.read_json(other.trial(config.id()) / "checkpoint" / "meta.json") or {})["step"] == 4
-    *_, last = TrialRun(localize(config, other), other, keep_weights=True).events()
+    *_, last = TrialRun(localize_paths(config, other), other, keep_weights=True).events()
     assert last["result"]["training"]["resumed_at"] == 4
     assert last["result"]["metrics"] == whole["metrics"]
     same(undisturbed, other, config)

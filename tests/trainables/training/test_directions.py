@@ -52,7 +52,7 @@ def test_interrupted_making_begins_again_and_a_direction_that_is_there_is_found(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(direction_files, "publish", stop)
+        patch.setattr(direction_files, "publish_folder", stop)
         with pytest.raises(KeyboardInterrupt):
             make(direction, tmp_path, micro_batch=3)
     folder = forget_batches.direction_folder(direction, Storage(tmp_path))

@@ -27,8 +27,8 @@ def trial(ranks: int, method: Any = "ga", rectifier: Any = "gru", **resources: A
     )
 
 
-def states(stage: int, ranks: int, trained: int = SEVEN, **changed: Any) -> memory.States:
-    return memory.states(trial(ranks, **changed), SEVEN, trained, stage)
+def states(stage: int, ranks: int, trained: int = SEVEN, **changed: Any) -> memory.MemoryStates:
+    return memory.estimate_states(trial(ranks, **changed), SEVEN, trained, stage)
 
 
 def test_a_7b_model_on_eight_ranks_by_hand() -> None:
@@ -79,7 +79,7 @@ def test_first_stage_that_fits(parameters: int, ranks: int, memory_bytes: float 
 
 
 def test_pairs_are_two_rows_of_a_pass() -> None:
-    one, pair = (memory.peak(trial(8, method=name), LLAMA2.shape, 2, 4, 256) for name in ("ga", "idk_dpo"))
+    one, pair = (memory.estimate_peak(trial(8, method=name), LLAMA2.shape, 2, 4, 256) for name in ("ga", "idk_dpo"))
     assert pair.activations == 2 * one.activations
 
 
@@ -103,7 +103,7 @@ def test_the_plan_has_the_evaluation_that_a_run_makes(gigabytes: int) -> None:
     adapters = trial(1, rectifier="none", gradient_checkpointing=True)
     adapters = adapters.model_copy(update={"training": Training(batch_size=1, lora_rank=8)})
     shape = LLAMA2.shape
-    planned = memory.fit(adapters, shape, 256, gigabytes * GB)
+    planned = memory.fit_memory(adapters, shape, 256, gigabytes * GB)
     assert planned.fits
     room = memory.USABLE * gigabytes * GB - planned.peak.states.total - planned.peak.buffers
     tokens = memory.evaluation_tokens(adapters.resources, shape, 2, room)

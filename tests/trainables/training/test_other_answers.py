@@ -160,4 +160,4 @@ def test_changed_answers_and_texts_are_refused(trial_inputs: Any, idk: Path, tmp
         setup.check_inputs(config)
     for name in ("muse", "wmdp"):
         with pytest.raises(InputError, match=f"needs questions to forget; {name} has texts"):
-            benchmarks.find(name).check_questions(config.benchmark.model_copy(update={"name": name}))
+            benchmarks.get_benchmark(name).check_questions(config.benchmark.model_copy(update={"name": name}))

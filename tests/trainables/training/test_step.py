@@ -11,7 +11,7 @@ import torch
 
 from tests.support import families, tiny
 from trainables.common.tokenized_row import Example
-from trainables.inference.padded_batch import collate
+from trainables.inference.padded_batch import pad_examples
 from trainables.methods import method_constants, objectives
 from trainables.methods.objectives import ForwardOutput, Term
 from trainables.training import forward_backward, packed_rows
@@ -54,7 +54,7 @@ def whole(model: Any, terms: tuple[Term, ...], frozen: Any, known: dict[int, flo
     totals, total = forward_backward.count_totals(rows()), 0.0
     for term in terms:
         width = totals.longest if term.width is None or term.width == "batch" else term.width
-        batch = collate(rows(), 0, width)
+        batch = pad_examples(rows(), 0, width)
         inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "use_cache": False}
         said, kept = (net(**inputs, output_hidden_states=True) for net in (model, frozen))
         where = objectives.positions(term.logits, batch["labels"], batch["attention_mask"])
@@ -92,7 +92,7 @@ def test_loss_and_gradient_are_those_that_transformers_takes(family: str, size: 
     model, theirs = network(family), network(family)
     assert not packs or packed_rows.prepare(model)
     loss = ours(model, (objectives.NLL,), None, size, None, packs)
-    wanted = theirs(**collate(rows(), 0), use_cache=False).loss
+    wanted = theirs(**pad_examples(rows(), 0), use_cache=False).loss
     wanted.backward()
     agree(model, theirs, (loss, wanted.item()))
 
@@ -116,6 +116,6 @@ def test_divergences_reference_sums_and_steering(
         for each in (model, theirs):
             each.model.layers[0].mlp.up_proj.weight.mul_(1.1)
     engine: Any = tiny.PlainEngine(copy.deepcopy(frozen))
-    known = forward_backward.row_sums(engine, rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2)
+    known = forward_backward.sum_row_losses(engine, rows(), range(len(LENGTHS)), SimpleNamespace(pad=0), 2)
     assert not packs or packed_rows.prepare(model)
     agree(model, theirs, (ours(model, terms, frozen, size, known, packs), whole(theirs, terms, frozen, known)))

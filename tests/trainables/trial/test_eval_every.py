@@ -99,7 +99,7 @@ def test_utility_below_the_bar_stops_the_trial(trained_inputs: Any, watched: Any
 def test_two_ranks_evaluate_as_one(trained_inputs: Any, watched: Any, tmp_path: Path, ray_session: None) -> None:
     config = configuration(trained_inputs)
     config = config.model_copy(update={"resources": Resources(ranks=2, zero_stage=3, evaluation_tokens=8192)})
-    found = launcher.launch(config, open_storage(str(tmp_path)))
+    found = launcher.launch_trial(config, open_storage(str(tmp_path)))
     assert found["status"] == "finished", found["error"]
     for mine, theirs in zip(found["evaluations"], watched[0]["evaluations"], strict=True):
         assert mine["step"] == theirs["step"]

@@ -114,7 +114,7 @@ def test_weights_that_were_changed_are_not_exported(kept: Any, tmp_path: Path) -
     file = place.trial(trial_id) / WEIGHTS / "model.safetensors"
     save_file({name: tensor * 1.2 for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"do not give the trial's metrics again: model_utility 0\.\d+ is "):
-        model_folder.export(trial_id, place, tmp_path / "model")
+        model_folder.export_trial(trial_id, place, tmp_path / "model")
     assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
 
 
@@ -167,7 +167,7 @@ def test_a_collapsed_trial_of_another_device_chosen_on_other_rows(kept: Any, tmp
     config = config_of(kept, "target", path="/gone/secret-place")
     place, trial_id = doctored(kept, tmp_path, status="collapsed", config=config, **changes)
     torch.set_num_threads(3)
-    facts = model_folder.export(trial_id, place, tmp_path / "model", "So it was.", Selection(halves=True))
+    facts = model_folder.export_trial(trial_id, place, tmp_path / "model", "So it was.", Selection(halves=True))
     assert torch.get_num_threads() == known["config"]["resources"]["cpus"]
     text = (tmp_path / "model" / model_folder.CARD).read_text()
     for words in (
@@ -193,7 +193,7 @@ def test_weights_are_rounded_as_the_target_models_unless_that_changes_what_was_m
     config = config_of(kept, "target", path=str(tmp_path / "target"))
     place, trial_id = doctored(kept, tmp_path, config=config)
     monkeypatch.setattr(model_folder, "ROUNDING", rounding)
-    facts = model_folder.export(trial_id, place, tmp_path / "model")
+    facts = model_folder.export_trial(trial_id, place, tmp_path / "model")
     tensors = load_file(tmp_path / "model" / "model.safetensors").values()
     assert {tensor.element_size() for tensor in tensors} == {width}
     assert said in (tmp_path / "model" / model_folder.CARD).read_text()

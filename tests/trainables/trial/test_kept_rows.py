@@ -14,7 +14,9 @@ from trainables.trial import setup
 
 def test_rows_are_made_anew_for_whatever_they_depend_on(trial_inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    monkeypatch.setattr(benchmarks.find("tofu"), "training_examples", lambda *asked: made.append(asked) or ([], []))
+    monkeypatch.setattr(
+        benchmarks.get_benchmark("tofu"), "training_examples", lambda *asked: made.append(asked) or ([], [])
+    )
     setup._keep_examples.cache_clear()
     trial = Trial(
         method="npo",

@@ -23,7 +23,7 @@ from trainables.workers import launcher, ray_processes
 def run_out(monkeypatch: pytest.MonkeyPatch, most: int, error: Exception) -> list[int]:
     """Let the device hold at most `most` rows of a forward pass; the sizes that were tried. A retry begins afresh."""
     tried: list[int] = []
-    real, full = forward_backward.forward, []
+    real, full = forward_backward.forward_micro_batch, []
 
     def forward(engine: Any, term: Any, rows: Any, *rest: Any) -> Any:
         tried.append(len(rows))
@@ -33,7 +33,7 @@ def run_out(monkeypatch: pytest.MonkeyPatch, most: int, error: Exception) -> lis
             raise type(error)(*error.args)  # a kept one keeps the frames that it went through
         return real(engine, term, rows, *rest)
 
-    monkeypatch.setattr(forward_backward, "forward", forward)
+    monkeypatch.setattr(forward_backward, "forward_micro_batch", forward)
     return tried
 
 
@@ -68,15 +68,15 @@ def starved(most: int, only: int | None) -> Callable[[dict[str, Any]], None]:
         from trainables.training import forward_backward
         from trainables.workers import ray_processes
 
-        real = forward_backward.forward
+        real = forward_backward.forward_micro_batch
 
         def forward(engine: Any, term: Any, rows: Any, *rest: Any) -> Any:
             if len(rows) > most and only in (None, engine.rank):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
             return real(engine, term, rows, *rest)
 
-        forward_backward.forward = forward
-        ray_processes.rank(config)
+        forward_backward.forward_micro_batch = forward
+        ray_processes.run_trial_rank(config)
 
     return rank
 
@@ -89,9 +89,9 @@ def test_a_rank_whose_memory_runs_out_does_not_hold_the_others(
 ) -> None:
     """All ranks start again with half the micro-batch and give what one process gives; a second time ends the trial."""
     config = configuration(trial_inputs, ranks=2, stage=2, every=None)
-    monkeypatch.setattr(ray_processes, "rank", starved(most, only))
+    monkeypatch.setattr(ray_processes, "run_trial_rank", starved(most, only))
     store = open_storage(str(tmp_path / "two"))
-    found = launcher.launch(config, store, keep=True)
+    found = launcher.launch_trial(config, store, keep=True)
     assert store.result(config.id()) == found
     assert found["topology"]["micro_batch"] == 2
     if most == 1:

@@ -65,7 +65,7 @@ def test_points_become_rarer_outlast_an_evaluation_and_are_of_one_attempt(store:
 def test_what_trials_share_is_told_of_while_it_is_made(store: Storage) -> None:
     """To every command that is asked for the sweep meanwhile, unless a process of another machine fell silent."""
     atomic_files.write_json(store.lock("tiny", "0a1b2c3d"), lock.describe_owner("python -m platform.sweep tiny"))
-    with progress.note_making("the model for full", "77b1", store) as making:
+    with progress.note_shared_progress("the model for full", "77b1", store) as making:
         for step in (1, 2):
             making.note({"phase": "training", "step": step, "steps": 8})
         making.write()
@@ -75,4 +75,4 @@ def test_what_trials_share_is_told_of_while_it_is_made(store: Storage) -> None:
         made = r"\(being made in this storage: the model for full: training, step 2/8, for \d+ s, about \d+ s left\)"
         with pytest.raises(InputError, match=rf"^sweep tiny-0a1b2c3d is still being prepared {made}$"):
             load_manifest("tiny", store)
-    assert progress.describe_making(store) == []
+    assert progress.describe_shared_progress(store) == []

@@ -174,7 +174,7 @@ def spread(trial_inputs: Any, ray_session: None, tmp_path_factory: pytest.TempPa
     resources = Resources(ranks=2, zero_stage=3, micro_batch=1, checkpoint_every=2)
     config = configuration(trial_inputs).model_copy(update={"resources": resources})
     store = open_storage(str(tmp_path_factory.mktemp("spread")))
-    result = launcher.launch(config, store, keep=True)
+    result = launcher.launch_trial(config, store, keep=True)
     assert result["status"] == "finished", result["error"]
     assert result["topology"]["ranks"] == 2
     return config, store
@@ -196,7 +196,7 @@ def test_two_ranks_survive_the_death_of_one(spread: tuple[Trial, Storage], tmp_p
     killed: list[int] = []
     killer = threading.Thread(target=kill_one, args=(store.trial(config.id()) / CHECKPOINT / "meta.json", killed))
     killer.start()
-    result = launcher.launch(config, store, keep=True)
+    result = launcher.launch_trial(config, store, keep=True)
     killer.join()
     assert killed, "no rank was killed in time"
     assert result["training"]["resumed_at"] in (2, 4, 6)

@@ -39,7 +39,7 @@ def trial(trial_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     place = tmp_path_factory.mktemp("evaluations")
     data = small_sweep.cut_short(trial_inputs.data, place / "data")
     benchmark = Benchmark(data=str(data), split=trial_inputs.split)
-    found = benchmarks.find("tofu").fingerprint(benchmark)
+    found = benchmarks.get_benchmark("tofu").fingerprint(benchmark)
     benchmark = benchmark.model_copy(update={"fingerprint": found})
     target, retain = (
         Model(path=str(folder), fingerprint="files:" + fingerprints.hash_model(folder))
@@ -166,6 +166,6 @@ def test_a_trial_that_another_process_runs_is_left_alone(
 def test_two_ranks_end_together_where_their_utility_is_too_low(trial: Trial, tmp_path: Path, ray_session: None) -> None:
     training = trial.training.model_copy(update={"eval_every": 2, "stop_below": 1.0})
     config = trial.model_copy(update={"training": training, "resources": Resources(ranks=2, zero_stage=2)})
-    found = launcher.launch(config, open_storage(str(tmp_path)))
+    found = launcher.launch_trial(config, open_storage(str(tmp_path)))
     assert (found["status"], found["training"]["steps"], found["error"]["step"]) == ("collapsed", 2, 2)
     assert [entry["step"] for entry in found["evaluations"]] == [2]

@@ -17,7 +17,7 @@ import numpy as np
 
 from trainables.benchmarks import metrics
 from trainables.benchmarks.base import Metrics, Records
-from trainables.common.errors import InputError, closest, first_line
+from trainables.common.errors import InputError, first_line, suggest_name
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
 
@@ -78,7 +78,7 @@ def requested_measures(benchmark: Benchmark) -> dict[str, Measure]:
     for name in benchmark.measures:
         if name not in (ALL, *known):
             raise InputError(
-                f"benchmark.measures: {benchmark.name} has no measure '{name}'; {closest(name, [ALL, *known])}"
+                f"benchmark.measures: {benchmark.name} has no measure '{name}'; {suggest_name(name, [ALL, *known])}"
             )
     return known if ALL in benchmark.measures else {name: known[name] for name in known if name in benchmark.measures}
 
@@ -106,7 +106,9 @@ def score_rows(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], records:
                 record[measure.column or name] = measure.score(row)
 
 
-def aggregate(benchmark: Benchmark, records: Records, compared: tuple[str, str] = ("forget", HOLDOUT)) -> Metrics:
+def average_measures(
+    benchmark: Benchmark, records: Records, compared: tuple[str, str] = ("forget", HOLDOUT)
+) -> Metrics:
     """Return each measure's mean over a task's records, where all have it; of membership the AUC of `compared`."""
     by_task: dict[str, Records] = {}
     for record in records:

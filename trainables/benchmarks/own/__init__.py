@@ -32,7 +32,7 @@ from trainables.benchmarks.own import kept, row_files, row_scores
 from trainables.benchmarks.own.kept import TARGET
 from trainables.benchmarks.own.model_answers import ANSWERS, use_own_words
 from trainables.common import fingerprints, typed_paths
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark
@@ -74,7 +74,7 @@ class OwnBenchmark(base.BenchmarkBase):
         if benchmark.dialect != "paper":
             raise InputError("benchmark.dialect: own has no dialects; leave it out")
         super().check_settings(benchmark)
-        lm_eval_adapter.check_names(benchmark.tasks)
+        lm_eval_adapter.check_task_names(benchmark.tasks)
         at = benchmark.places
         missing = [part for part in row_files.REQUIRED if part not in at and not (part == "retain" and ANSWERS in at)]
         if missing:
@@ -84,7 +84,7 @@ class OwnBenchmark(base.BenchmarkBase):
             )
         for part in at:
             if part not in (*row_files.list_parts(benchmark), ANSWERS, *benchmark.tasks):
-                hint = closest(part, (*row_files.FILES, *benchmark.tasks))
+                hint = suggest_name(part, (*row_files.FILES, *benchmark.tasks))
                 raise InputError(f"benchmark.sources: '{part}' is neither rows nor a task of benchmark.tasks; {hint}")
 
     def check_rows(self, benchmark: Benchmark) -> None:
@@ -202,7 +202,7 @@ class OwnBenchmark(base.BenchmarkBase):
         scores: Metrics = {}
         if tasks:
             settings = {"limit": benchmark.limit, "token_budget": token_budget}
-            scores, answered = lm_eval_adapter.ask(network, tokenizer, tasks, **settings)
+            scores, answered = lm_eval_adapter.evaluate_tasks(network, tokenizer, tasks, **settings)
             records += answered
         if reference == base.ITSELF:
             reference = self.reference_part(benchmark, records) | scores
@@ -268,8 +268,8 @@ def _task_files(task: str, place: str) -> list[Path] | None:
     if not raw_rows.names_folder(place, field):
         return None
     if task == lm_eval_adapter.MMLU:
-        lm_eval_adapter.find_subjects(place)
-    found = sorted(file for suffix in raw_rows.SUFFIXES for file in typed_paths.expand(place).rglob(f"*{suffix}"))
+        lm_eval_adapter.find_mmlu_subjects(place)
+    found = sorted(file for suffix in raw_rows.SUFFIXES for file in typed_paths.expand_home(place).rglob(f"*{suffix}"))
     if not found:
         raise InputError(f"{field}: {place} has no file of questions ({', '.join(raw_rows.SUFFIXES)})")
     return found

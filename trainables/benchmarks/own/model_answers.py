@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.benchmarks.own.facts import FUNCTION_WORDS, list_words, names_fact
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model
-from trainables.config.trial import hashed_part
+from trainables.config.trial import hashed_settings
 from trainables.data import raw_rows
 from trainables.data.conversations import Encoder, Question
 from trainables.storage import atomic_files
@@ -39,7 +39,7 @@ def read_prompts() -> tuple[str, ...]:
 
 def answers_id(model: Model, template: str, precision: str) -> str:
     """Return the hex digits that name a model's answers to the prompts, asked by a template."""
-    return hash_json([hashed_part(model), template, precision, NEW_TOKENS, *read_prompts()])[:12]
+    return hash_json([hashed_settings(model), template, precision, NEW_TOKENS, *read_prompts()])[:12]
 
 
 def say(network: Any, encoder: Encoder, questions: Sequence[Question], token_budget: int) -> list[str]:

@@ -26,9 +26,9 @@ from typing import Any
 
 from trainables.benchmarks.own.facts import find_fact, list_words
 from trainables.benchmarks.own.model_answers import ANSWERS, MEASURED_EVERY, NEW_TOKENS, drop_neighbours, read_prompts
-from trainables.common.errors import InputError, closest
-from trainables.common.typed_paths import expand, is_file, is_folder
-from trainables.common.wording import format_count, list_rows
+from trainables.common.errors import InputError, suggest_name
+from trainables.common.typed_paths import expand_home, is_file, is_folder
+from trainables.common.wording import format_count, format_row_numbers
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.conversations import Question, Turns, list_turns
@@ -96,7 +96,7 @@ def list_parts(benchmark: Benchmark) -> list[str]:
 
 def list_requests(place: str) -> dict[str, dict[str, str]]:
     """Return split -> part -> file of each of two or more forget files in a folder, by name: q2 comes before q10."""
-    folder = expand(place)
+    folder = expand_home(place)
     if not is_folder(folder):
         raise InputError(f"requests: no folder '{place}'; give one with a forget file for each request")
     visible = [file for file in folder.iterdir() if not file.name.startswith(".")]  # macOS leaves ._NAME beside NAME
@@ -133,7 +133,7 @@ def _read_answers(benchmark: Benchmark) -> Sequence[Row]:
 
 def has_answers(benchmark: Benchmark) -> bool:
     """Return whether the model has given its answers, if it is to."""
-    return ANSWERS not in benchmark.places or is_file(expand(benchmark.places[ANSWERS]))
+    return ANSWERS not in benchmark.places or is_file(expand_home(benchmark.places[ANSWERS]))
 
 
 def _read_if_given(part: str, benchmark: Benchmark) -> Sequence[Row]:
@@ -184,12 +184,12 @@ def describe_overlap(benchmark: Benchmark) -> str | None:
     if kept:
         found.append(
             f"forget, retain: {len(kept)} of {len(forget)} forget rows are among the rows to retain, too, which keeps "
-            f"them; leave them out there (of the forget file: {list_rows(kept)})"
+            f"them; leave them out there (of the forget file: {format_row_numbers(kept)})"
         )
     if known:
         found.append(
             f"eval: {len(known)} of {len(holdout)} hold-out rows are among the rows to forget or to retain, where "
-            f"membership needs rows that no model has seen (of the file eval: {list_rows(sorted(known))})"
+            f"membership needs rows that no model has seen (of the file eval: {format_row_numbers(sorted(known))})"
         )
     return ". ".join(found) or None
 
@@ -234,7 +234,7 @@ def _load(part: str, file: Path, state: tuple[int, int]) -> tuple[Row, ...]:
 
 def find_row_file(part: str, place: str) -> Path:
     """Return a file of rows. Raises InputError if there is none, or it has another ending."""
-    file = expand(place)
+    file = expand_home(place)
     if not is_file(file):
         what = "is a folder" if is_folder(file) else "is no file"
         raise InputError(f"{part}: '{place}' {what}; give one with rows: {', '.join(SUFFIXES)}")
@@ -275,7 +275,7 @@ def _parse_row(part: str, raw: Any) -> Row:
         )
     name = raw.get("set") if part == "eval" else None
     if part == "eval" and name not in EVAL_SETS:
-        raise InputError(f"has no such 'set'; {closest(str(name), EVAL_SETS)}")
+        raise InputError(f"has no such 'set'; {suggest_name(str(name), EVAL_SETS)}")
     return Row(question, answer, paraphrase, name, turns, lists["fact"], lists["paraphrases"])
 
 

@@ -35,7 +35,7 @@ SETS = ("forget", "paraphrase", "retain", "other")
 
 
 @dataclass(frozen=True)
-class Item:
+class ScoredItem:
     """A question with its answer, or a block of a text, to be measured. All numbers count from 0.
 
     `index`: among the items of its set (`task`). `number`: of its row in the set. `block`: in a text.
@@ -49,7 +49,7 @@ class Item:
     example: Example
 
 
-Scored = tuple[Item, list[bool], dict[str, Any]]
+Scored = tuple[ScoredItem, list[bool], dict[str, Any]]
 """An item, whether each of its labels was the likeliest token, and the row that measures read."""
 
 
@@ -57,7 +57,7 @@ def score_sets(network: Any, encoder: Encoder, benchmark: Benchmark, *, token_bu
     """Return a record of each question or block of each set. Raises TrialStopped if a loss is not finite."""
     from trainables.inference import scoring
 
-    items: list[Item] = []
+    items: list[ScoredItem] = []
     for name, chosen in read_evaluation_rows(benchmark).items():
         items += cut_rows(encoder, name, chosen, benchmark.limit)
     examples = [item.example for item in items]
@@ -77,13 +77,13 @@ def score_sets(network: Any, encoder: Encoder, benchmark: Benchmark, *, token_bu
     return records
 
 
-def cut_rows(encoder: Encoder, name: str, rows: Sequence[Row], limit: int | None) -> list[Item]:
+def cut_rows(encoder: Encoder, name: str, rows: Sequence[Row], limit: int | None) -> list[ScoredItem]:
     """Return at most `limit` items of a set: evenly spaced rows are cut into items, and evenly spaced items kept."""
     most = limit or ROW_LIMIT
     cut = []
     for k in evenly_spaced(len(rows), most):
         blocks = encode_row(encoder, rows[k], f"{name}: row {k + 1} of this set", sys.maxsize, LABEL_TOKENS)
-        cut += [Item(name, 0, k, block, rows[k], example) for block, example in enumerate(blocks)]
+        cut += [ScoredItem(name, 0, k, block, rows[k], example) for block, example in enumerate(blocks)]
     return [replace(cut[k], index=index) for index, k in enumerate(evenly_spaced(len(cut), most))]
 
 
@@ -100,7 +100,7 @@ def encode_row(encoder: Encoder, row: Row, where: str, length: int, labels: int)
     return [whole.cut(row.labels or labels)]
 
 
-def _make_record(item: Item, losses: list[float], hits: list[bool]) -> dict[str, Any]:
+def _make_record(item: ScoredItem, losses: list[float], hits: list[bool]) -> dict[str, Any]:
     """Return the record of an item, with the losses and hits that measures read. Hits are of the answer itself."""
     if not np.isfinite(losses).all():
         raise TrialStopped("diverged", f"evaluation: the loss of a row of set '{item.task}' is not finite")
@@ -170,7 +170,7 @@ def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], 
 def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
     """Generate the second halves of the blocks after their first halves."""
     from trainables.inference import generation, greedy_answers
-    from trainables.inference.padded_batch import pad_of
+    from trainables.inference.padded_batch import padding_token
 
     starts, truths, known = [], [], []
     for item, hits, _ in asked:
@@ -184,7 +184,7 @@ def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token
         starts,
         [len(truth) for truth in truths],
         ends={tokenizer.eos_token_id} - {None},
-        pad=pad_of(tokenizer),
+        pad=padding_token(tokenizer),
         token_budget=CACHED_PER_PASS * token_budget,
         known=known,
     )
@@ -202,7 +202,7 @@ def aggregate(benchmark: Benchmark, records: Records) -> Metrics:
     """Return the numbers of each set, and of membership where there are hold-out rows."""
     sets = (*SETS, *filter(is_request, benchmark.places))
     by_set = {name: [row for row in records if row["task"] == name] for name in (*sets, HOLDOUT)}
-    found = measures.aggregate(benchmark, records)
+    found = measures.average_measures(benchmark, records)
     found |= {f"{name}_rows": len(rows) for name, rows in by_set.items() if rows}
     for name, number in itertools.product(sets, ("said", "said_any", "kept")):
         values = [row[number] for row in by_set[name] if row.get(number) is not None]

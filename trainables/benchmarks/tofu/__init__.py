@@ -14,7 +14,7 @@ from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.tofu import aggregates, open_unlearning_files, row_scores, rows
 from trainables.benchmarks.tofu.aggregates import Reference
 from trainables.common import typed_paths
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
@@ -62,7 +62,7 @@ class TofuBenchmark(base.BenchmarkBase):
             self.training_rows(benchmark)
             rows.read_evaluation_rows(benchmark)
         elif benchmark.data == self.published_data(benchmark.split) and benchmark.split not in rows.PUBLISHED_SPLITS:
-            hint = closest(benchmark.split, rows.PUBLISHED_SPLITS)
+            hint = suggest_name(benchmark.split, rows.PUBLISHED_SPLITS)
             raise InputError(f"benchmark.split: {benchmark.data} has no '{benchmark.split}'; {hint}")
 
     def warn_about_rows(self, benchmark: Benchmark) -> str | None:
@@ -132,7 +132,7 @@ class TofuBenchmark(base.BenchmarkBase):
         part = {RATIOS: ratios, ROWS_DIGEST: _digest(records, "forget")}
         if any(row["task"] == HOLDOUT for row in records):
             losses = {task: aggregates.mean_loss(records, task, "answer").tolist() for task in ("forget", HOLDOUT)}
-            found = measures.aggregate(benchmark, records)
+            found = measures.average_measures(benchmark, records)
             aucs = {name: value for name, value in found.items() if name.startswith("membership")}
             part[MEMBERSHIP] = {"aucs": aucs, "losses": losses, "rows_digest": _digest(records, HOLDOUT)}
         return part
@@ -161,7 +161,7 @@ class TofuBenchmark(base.BenchmarkBase):
 def _metrics(benchmark: Benchmark, records: Records, reference: Reference | None) -> Metrics:
     """Return every number of an evaluation, those that peers make of several measures included."""
     found = aggregates.aggregate(records, benchmark.dialect, None if reference is None else reference.ratios)
-    asked = measures.aggregate(benchmark, records)
+    asked = measures.average_measures(benchmark, records)
     return found | aggregates.derive_peer_metrics(found | asked, reference, aggregates.GUARDS[benchmark.dialect])
 
 

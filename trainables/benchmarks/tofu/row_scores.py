@@ -40,7 +40,7 @@ def score_answers(
     content are kept as tokens for the process's next evaluations.
     """
     from trainables.inference import greedy_answers, scoring
-    from trainables.inference.padded_batch import pad_of
+    from trainables.inference.padded_batch import padding_token
 
     rules, known = RULES[benchmark.dialect], benchmark.fingerprint and not (encoder or asked_rows)
     encoder = encoder or make_dialect_encoder(benchmark, tokenizer)
@@ -53,7 +53,7 @@ def score_answers(
     standardise = set()
     if "membership_min_k_plus_plus" in requested and every[-1][0] == HOLDOUT:
         standardise = {one for one, (task, _, _) in zip(first, every, strict=True) if task in ("forget", HOLDOUT)}
-    settings: dict[str, Any] = {"pad": pad_of(tokenizer), "token_budget": token_budget}
+    settings: dict[str, Any] = {"pad": padding_token(tokenizer), "token_budget": token_budget}
     scores = scoring.score_labels(network, groups, **settings, standardise=standardise)
     texts = greedy_answers.generate(
         network,

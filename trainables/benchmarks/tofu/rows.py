@@ -14,7 +14,7 @@ from trainables.benchmarks.base import Row
 from trainables.benchmarks.measures import ALL, HOLDOUT
 from trainables.benchmarks.tofu.aggregates import GENERAL
 from trainables.common import typed_paths
-from trainables.common.errors import InputError, closest
+from trainables.common.errors import InputError, suggest_name
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
 from trainables.data.conversations import Encoder, make_encoder
@@ -54,7 +54,7 @@ def forget_percentage(split: str) -> int:
     """Return 5 of `forget05`. Raises InputError if the split is no forget split."""
     match = re.fullmatch(r"forget([0-9]{2})", split)
     if not match or not 0 < int(match[1]) < 100:
-        raise InputError(f"benchmark.split: unknown split '{split}'; {closest(split, PUBLISHED_SPLITS)}")
+        raise InputError(f"benchmark.split: unknown split '{split}'; {suggest_name(split, PUBLISHED_SPLITS)}")
     return int(match[1])
 
 
@@ -70,7 +70,7 @@ def evaluation_tasks(benchmark: Benchmark) -> dict[str, str]:
         return found
     config = benchmark.holdout or f"holdout{forget_percentage(benchmark.split):02d}"
     optional = benchmark.measures == (ALL,) and not benchmark.holdout and typed_paths.is_folder(benchmark.data)
-    if optional and raw_rows.find_file(typed_paths.expand(benchmark.data), config) is None:
+    if optional and raw_rows.find_file(typed_paths.expand_home(benchmark.data), config) is None:
         return found
     return {**found, HOLDOUT: config}
 

@@ -7,16 +7,16 @@ from typing import Any
 from trainables.methods import custom
 from trainables.methods.rectifiers.base import (
     DEGENERATE,
+    AdamMetric,
     Combination,
-    Metric,
     Outcome,
     Rectifier,
     Reduce,
-    Segments,
     Shard,
+    TensorSegments,
+    dot_products,
     inner_product,
     kernels_for,
-    products,
 )
 from trainables.methods.rectifiers.gru import AGEM, GRU, PlainRectifier
 from trainables.methods.rectifiers.several_retain import GEM, OrthoGrad
@@ -30,8 +30,18 @@ from trainables.methods.rectifiers.two_gradients.mgda import MGDA
 from trainables.methods.rectifiers.two_gradients.pcgrad import PCGrad, SymmetricPCGrad
 from trainables.methods.rectifiers.two_gradients.sago import SAGO
 
-__all__ = ["DEGENERATE", "GRU", "Combination", "Metric", "Outcome", "PlainRectifier", "Rectifier", "Reduce", "Segments"]
-__all__ += ["Shard", "TwoGradients", "inner_product", "kernels_for", "make_rectifier", "products"]
+__all__ = [
+    "DEGENERATE",
+    "GRU",
+    "AdamMetric",
+    "Combination",
+    "Outcome",
+    "PlainRectifier",
+    "Rectifier",
+    "Reduce",
+    "TensorSegments",
+]
+__all__ += ["Shard", "TwoGradients", "dot_products", "inner_product", "kernels_for", "make_rectifier"]
 
 PUBLISHED: dict[str, Any] = {
     "none": PlainRectifier,

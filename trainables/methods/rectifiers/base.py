@@ -26,7 +26,7 @@ DEGENERATE = 1e-6
 """|1 + cos| under this is the paper's degenerate configuration (Theorem 1a): the step is skipped."""
 
 
-class Segments(NamedTuple):
+class TensorSegments(NamedTuple):
     """Which elements of a shard belong to which of the model's trained tensors, on every rank so many.
 
     `cuts`: of each part of the shard (tensor's number, start, end), padding left out.
@@ -36,7 +36,7 @@ class Segments(NamedTuple):
     cuts: list[list[tuple[int, int, int]]]
 
 
-class Metric(NamedTuple):
+class AdamMetric(NamedTuple):
     """Adam's second moments of this rank's shard, as many elements in other parts, and its eps."""
 
     moments: list[torch.Tensor]
@@ -87,10 +87,10 @@ class Rectifier(Protocol):
     """The retain pass is taken in so many, each on a part of the rows: `update_average` is called for each."""
     by_tensor: bool = False
     """It decides for each tensor, and finds those of the shard in `segments`."""
-    segments: Segments | None = None
+    segments: TensorSegments | None = None
     needs_metric: bool = False
     """It works in the metric of Adam, which it finds in `metric`."""
-    metric: Metric | None = None
+    metric: AdamMetric | None = None
 
     combines: bool = False
     """The result is a combination of the gradient and `average`, which `decide` finds from their three products."""
@@ -140,13 +140,13 @@ def check_finite(square: float) -> None:
 
 
 def make_outcome(before: Sequence[float], after: Sequence[float], **more: Any) -> Outcome:
-    """Return the record of a step from `products` before and after it, over all ranks."""
+    """Return the record of a step from `dot_products` before and after it, over all ranks."""
     cos_before, cos_after = (dot / math.sqrt(m * g) if m * g > 0 else 0.0 for dot, m, g in (before, after))
     norm, average_norm, rectified_norm = math.sqrt(before[2]), math.sqrt(before[1]), math.sqrt(after[2])
     return Outcome(norm, rectified_norm, average_norm, before[0], cos_before, cos_after, **more)
 
 
-def products(gradient: Shard, average: Shard) -> torch.Tensor:
+def dot_products(gradient: Shard, average: Shard) -> torch.Tensor:
     """Return <g, m>, <m, m>, <g, g> of this shard in one pass over both: (3,) in fp64, summed chunk by chunk."""
     total = torch.zeros(3, dtype=torch.float64, device=gradient[0].device if gradient else None)
     for part, mean in zip(gradient, average, strict=True):

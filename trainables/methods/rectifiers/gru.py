@@ -73,7 +73,7 @@ class GRU(AveragingRectifier):
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Rectify and clip in place, as `decide` says; leave a degenerate gradient as it is."""
-        found = self.decide(*reduce(base.products(gradient, self.average)).tolist()).outcome
+        found = self.decide(*reduce(base.dot_products(gradient, self.average)).tolist()).outcome
         if found.degenerate:
             return found
         for part, mean in zip(gradient, self.average, strict=True):

@@ -18,7 +18,7 @@ from trainables.common.errors import TrialStopped
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import TaskVector
 from trainables.config.shared_artifacts import Direction
-from trainables.inference.padded_batch import pad_of
+from trainables.inference.padded_batch import padding_token
 from trainables.methods import objectives, task_vector_rectification
 from trainables.training import forward_backward, model_files, weights_on_disk
 from trainables.training.task_vectors import forget_batches, sharded_model
@@ -67,12 +67,12 @@ class TaskVectorTrainer:
         losses, own, others = self._fine_tune(pieces, number, total, tokens)
         for piece in pieces:  # the weights become the task vector
             piece.weight.sub_(self._target_part(piece))
-        products = task_vector_rectification.products(
+        products = task_vector_rectification.dot_products(
             [piece.weight for piece in pieces], [others[piece.name] for piece in pieces] if others else None
         )
         unmoved = torch.stack([(piece.weight == 0).sum() for piece in pieces]).sum().double()
         size = torch.tensor(sum(piece.weight.numel() for piece in pieces), dtype=torch.float64, device=unmoved.device)
-        outcome = task_vector_rectification.rectify(self.model.total(products), self.direction.vector.normalise)
+        outcome = task_vector_rectification.rectify_vector(self.model.total(products), self.direction.vector.normalise)
         for piece, scale in zip(pieces, outcome.scales, strict=True):
             share = scale / len(self.batches) if self.direction.rectified else 1.0
             mean[piece.name].add_(piece.weight, alpha=share)
@@ -142,11 +142,11 @@ def open_trainer(
                 setattr(module, name, 0.0)
     return TaskVectorTrainer(
         direction=direction,
-        model=sharded_model.shard(network.train(checkpointing), device, direction.precision),
+        model=sharded_model.shard_model(network.train(checkpointing), device, direction.precision),
         rows=rows,
         batches=forget_batches.divide_batches(len(rows), count, direction.seed),
         target=target,
-        pad=pad_of(tokenizer),
+        pad=padding_token(tokenizer),
         micro_batch=micro_batch,
     )
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from trainables.common import provenance
 from trainables.common.errors import InputError
 from trainables.config.shared_artifacts import Direction
-from trainables.storage.atomic_files import publish, write_json, write_rows
+from trainables.storage.atomic_files import publish_folder, write_json, write_rows
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT
 from trainables.training.task_vectors import forget_batches
@@ -72,11 +72,11 @@ def _write_direction(direction: Direction, model: ShardedModel, records: list[di
             "zero": sum(record["rectified_norm"] == 0 for record in records),
             "ranks": [model.world],
             "threads": torch.get_num_threads(),
-            "made": provenance.now(),
-            **provenance.stamp(),
+            "made": provenance.utc_now(),
+            **provenance.read_provenance(),
         }
         write_json(staging / RESULT, result)
-        publish(staging, folder)
+        publish_folder(staging, folder)
 
 
 def _write_tensors(model: ShardedModel, folder: Path) -> None:

@@ -87,7 +87,7 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def shard(network: Any, device: torch.device, precision: Precision) -> ShardedModel:
+def shard_model(network: Any, device: torch.device, precision: Precision) -> ShardedModel:
     """Split an fp32 model over the ranks of the group; bf16 computes in bf16 over fp32 weights."""
     world = dist.get_world_size()
     if world > 1 or precision == "bf16":

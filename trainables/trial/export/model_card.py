@@ -32,7 +32,9 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         "seed": trial.seed,
         "benchmark": trial.benchmark,
         "data": _hub_data(trial),
-        "template": trial.benchmark.template if benchmarks.find(trial.benchmark.name).ASKS_BY_TEMPLATE else None,
+        "template": trial.benchmark.template
+        if benchmarks.get_benchmark(trial.benchmark.name).ASKS_BY_TEMPLATE
+        else None,
         "settings": _settings(facts, trial),
         "choice": _choice(facts, trial),
         "measured": _metric_rows(facts, trial),
@@ -65,7 +67,7 @@ def _choice(facts: dict[str, Any], trial: Trial) -> str:
         rule = "by the same rule" if facts["why"] else f"by the rule: {selection.describe_rule(trial.selection)}"
         sentences.append(f"Its step was chosen among those evaluated {rule}.")
     if facts["why"] or facts["chosen_step"] is not None:
-        *removal, utility = benchmarks.find(trial.benchmark.name).GOALS
+        *removal, utility = benchmarks.get_benchmark(trial.benchmark.name).GOALS
         sentences.append(f"Removal is {' and '.join(goal.title for goal in removal)}, utility is {utility.title}.")
     return " ".join(sentences)
 
@@ -73,7 +75,7 @@ def _choice(facts: dict[str, Any], trial: Trial) -> str:
 def _metric_rows(facts: dict[str, Any], trial: Trial) -> list[tuple[str, str, str]]:
     """Return title, value before and value after of each metric, the benchmark's goals first."""
     before, after = facts["target_metrics"] or {}, facts["metrics"]
-    goals = {goal.metric: goal for goal in benchmarks.find(trial.benchmark.name).GOALS}
+    goals = {goal.metric: goal for goal in benchmarks.get_benchmark(trial.benchmark.name).GOALS}
     rows = []
     for name in [*goals, *sorted(set(facts["verified_metrics"]) - set(goals))]:
         if before.get(name) is None and after.get(name) is None:

@@ -13,13 +13,13 @@ from pydantic import ValidationError
 
 from trainables import benchmarks
 from trainables.benchmarks import evaluation, selection
-from trainables.benchmarks.local_paths import localize
+from trainables.benchmarks.local_paths import localize_paths
 from trainables.benchmarks.verdict import judge
 from trainables.common import cli, fingerprints, provenance, typed_paths
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model, Selection
-from trainables.config.trial import Trial, hashed_part
+from trainables.config.trial import Trial, hashed_settings
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATED, WEIGHTS
@@ -34,7 +34,7 @@ PLACES = ("path", "data", "sources", "tokenizer")
 """What a configuration without fingerprints names by place, which is private."""
 
 
-def export(
+def export_trial(
     trial_id: str,
     store: Storage,
     output: Path,
@@ -52,7 +52,7 @@ def export(
     if output.exists():
         raise InputError(f"--output: '{output}' exists; give a new folder")
     atomic_files.check_writable(output, "--output")
-    evaluation.check_data(trial.benchmark)
+    evaluation.check_data_unchanged(trial.benchmark)
     if rule is None:  # by which the step was chosen; the default, which reports all rows, if none was
         rule = trial.selection if result["chosen_step"] is not None else Selection()
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
@@ -61,7 +61,7 @@ def export(
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS, facts)
         atomic_files.write_text(staging / CARD, model_card.write_card(facts, trial))
-        atomic_files.publish(staging, output)
+        atomic_files.publish_folder(staging, output)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return facts
@@ -70,19 +70,19 @@ def export(
 def _write_weights(
     trial: Trial, result: Mapping[str, Any], store: Storage, weights: Path, folder: Path
 ) -> dict[str, Any]:
-    """Write a trial's weights, rounded as the target's files are if its metrics stay; return what `verify` finds."""
+    """Write a trial's weights, rounded as the target's files are if its metrics stay; return `verify_export`'s."""
     target = [trial, *step_selection.list_earlier(trial, store)][-1].target
-    has, rounded = map(model_files.read_precision, (weights, typed_paths.expand(target.path)))
+    has, rounded = map(model_files.read_precision, (weights, typed_paths.expand_home(target.path)))
     if has == "fp32" and rounded != has:
         network, tokenizer = model_files.load_model(Model(path=str(weights)), rounded, "ID")
         model_files.save_model(network, tokenizer, folder, {})
         (folder / fingerprints.RECIPE).unlink()
-        found = verify(trial, result, folder, ROUNDING) | {"rounded_to": rounded}
+        found = verify_export(trial, result, folder, ROUNDING) | {"rounded_to": rounded}
         if not found["differences"]:
             return found
         shutil.rmtree(folder)
     shutil.copytree(weights, folder, ignore=shutil.ignore_patterns(fingerprints.RECIPE, ".*"))
-    return verify(trial, result, folder) | {"rounded_to": None}
+    return verify_export(trial, result, folder) | {"rounded_to": None}
 
 
 def fetch_weights(trial_id: str, store: Storage) -> Path:
@@ -97,7 +97,9 @@ def fetch_weights(trial_id: str, store: Storage) -> Path:
     return folder / WEIGHTS
 
 
-def verify(trial: Trial, result: Mapping[str, Any], folder: Path, tolerance: float = TOLERANCE) -> dict[str, Any]:
+def verify_export(
+    trial: Trial, result: Mapping[str, Any], folder: Path, tolerance: float = TOLERANCE
+) -> dict[str, Any]:
     """Evaluate a model folder as the trial did; return what it gave, and the differences from the trial's metrics.
 
     Raises InputError if the same weights have any on a device like the trial's; on another one rounding makes some.
@@ -114,13 +116,15 @@ def verify(trial: Trial, result: Mapping[str, Any], folder: Path, tolerance: flo
     known = run_on.get("evaluation_tokens") if verified_on == run_on["device"] else None  # bf16 rounds by it
     reference, budget = setup.load_retain_evaluation(trial), known or evaluation_tokens(resources, network.to(device))
     metrics, _ = evaluation.evaluate(network.to(device), tokenizer, trial.benchmark, reference, token_budget=budget)
-    wrong = differences(result["metrics"], metrics, tolerance)
+    wrong = list_metric_differences(result["metrics"], metrics, tolerance)
     if wrong and tolerance == TOLERANCE and verified_on == run_on["device"]:
         raise InputError(f"--output: the written weights do not give the trial's metrics again: {'; '.join(wrong)}")
     return {"verified_metrics": metrics, "verified_on": verified_on, "differences": wrong}
 
 
-def differences(first: Mapping[str, Any], again: Mapping[str, Any], tolerance: float = TOLERANCE) -> list[str]:
+def list_metric_differences(
+    first: Mapping[str, Any], again: Mapping[str, Any], tolerance: float = TOLERANCE
+) -> list[str]:
     """Return the metrics of `first` that `again` gives otherwise: `forget_rouge 0.41 is 0.52`."""
     found = []
     for name in (name for name in again if name in first):
@@ -134,7 +138,7 @@ def differences(first: Mapping[str, Any], again: Mapping[str, Any], tolerance: f
 def read_trial(result: dict[str, Any], store: Storage) -> Trial:
     """Return a result's trial with this machine's paths. Raises InputError if it is none of this checkout's."""
     try:
-        return localize(Trial.model_validate(result["config"]), store)
+        return localize_paths(Trial.model_validate(result["config"]), store)
     except ValidationError as error:  # such as an objective's file
         known = f"the configuration of trial {result['id']} is none of this checkout's"
         raise InputError(f"ID: {known}: {cli.describe_invalid(error)}") from error
@@ -153,7 +157,7 @@ def load_result(trial_id: str, store: Storage) -> dict[str, Any]:
 
 def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: Selection) -> dict[str, Any]:
     """Return what card and programs are told of a trial."""
-    forget, retain = benchmarks.find(trial.benchmark.name).training_rows(trial.benchmark)
+    forget, retain = benchmarks.get_benchmark(trial.benchmark.name).training_rows(trial.benchmark)
     target, earlier = step_selection.load_target_evaluation(trial, store), step_selection.list_earlier(trial, store)
     base = [trial, *earlier][-1].target
     fingerprint = base.fingerprint or ""
@@ -163,15 +167,18 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
         "label": trial.label(),
         "base_model": fingerprint.removeprefix("hub:").partition("@")[0] if fingerprint.startswith("hub:") else None,
         "target_fingerprint": base.fingerprint,
-        "configuration": _without_places(hashed_part(trial)),
+        "configuration": _without_places(hashed_settings(trial)),
         "forget": _describe_rows(forget),
         "earlier": [
-            {"trial": one.id(), **_describe_rows(benchmarks.find(one.benchmark.name).training_rows(one.benchmark)[0])}
+            {
+                "trial": one.id(),
+                **_describe_rows(benchmarks.get_benchmark(one.benchmark.name).training_rows(one.benchmark)[0]),
+            }
             for one in reversed(earlier)
         ],
         "retain": _describe_rows(retain),
-        "metrics": dict(selection.metrics_of(result, rule, reported=True)),
-        "target_metrics": dict(selection.metrics_of(target, rule, reported=True)) if target else None,
+        "metrics": dict(selection.read_metrics(result, rule, reported=True)),
+        "target_metrics": dict(selection.read_metrics(target, rule, reported=True)) if target else None,
         "fault": verdict.reason if verdict.key else None,
         "outcome": verdict.outcome,
         "held_out": rule.halves,
@@ -180,7 +187,7 @@ def _collect_facts(trial: Trial, result: dict[str, Any], store: Storage, rule: S
         "chosen_step": result["chosen_step"],
         "made_with": {name: result[name] for name in ("versions", "commit", "dirty", "started")}
         | {"device": result["topology"]["device"]},
-        "exported_with": {**provenance.stamp(), "at": provenance.now()},
+        "exported_with": {**provenance.read_provenance(), "at": provenance.utc_now()},
     }
 
 

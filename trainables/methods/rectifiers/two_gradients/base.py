@@ -64,7 +64,7 @@ class TwoGradients(AveragingRectifier):
 
         Raises FloatingPointError where the retain gradient is not finite, ValueError by tensor without `segments`.
         """
-        whole = base.Segments(1, [[(0, 0, part.numel())] for part in gradient])
+        whole = base.TensorSegments(1, [[(0, 0, part.numel())] for part in gradient])
         segments = self.segments if self.by_tensor else whole
         if segments is None:
             raise ValueError("a rule by tensor needs to know which elements of the shard belong to which tensor")
@@ -75,7 +75,7 @@ class TwoGradients(AveragingRectifier):
         ]
         table = torch.zeros(segments.tensors, 3, dtype=torch.float64, device=gradient[0].device if gradient else None)
         for number, g, m in pieces:
-            table[number] += base.products([g], [m])
+            table[number] += base.dot_products([g], [m])
         table = reduce(table).cpu()
         dot, retain_square, square = table.unbind(1)
         before = table.sum(0).tolist()
@@ -86,7 +86,9 @@ class TwoGradients(AveragingRectifier):
             return base.make_outcome(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
         for number, g, m in pieces:
             g.mul_(float(a[number])).add_(m.to(g.dtype), alpha=float(b[number]))
-        after = reduce(base.products(gradient, self.average)).tolist()  # measured, so that a write that is lost shows
+        after = reduce(
+            base.dot_products(gradient, self.average)
+        ).tolist()  # measured, so that a write that is lost shows
         return base.make_outcome(
             before,
             after,

@@ -16,7 +16,7 @@ class SAGO(AveragingRectifier):
 
     def apply(self, gradient: Shard, reduce: Reduce) -> Outcome:
         """Choose in place. Raises FloatingPointError where the retain gradient is not finite."""
-        before = base.products(gradient, self.average)
+        before = base.dot_products(gradient, self.average)
         counts = torch.zeros(2, dtype=torch.float64, device=before.device)  # in conflict, not zero
         for part, mean in zip(gradient, self.average, strict=True):
             for g, m in zip(base.split_chunks(part), base.split_chunks(mean), strict=True):
@@ -24,7 +24,7 @@ class SAGO(AveragingRectifier):
                 conflict = signs < 0
                 counts += torch.stack((conflict.sum(), signs.count_nonzero()))
                 g.copy_(torch.where(conflict, m.to(g.dtype), g))
-        after = base.products(gradient, self.average)
+        after = base.dot_products(gradient, self.average)
         found = reduce(torch.cat((before, after, counts))).tolist()
         base.check_finite(found[1])
         conflicts, elements = found[6:]
