@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from functools import partial
 from typing import Annotated
@@ -40,7 +41,7 @@ def main(
     as_json: Annotated[bool, look("--json", help="With --list or --dry-run: JSON.")] = False,
     only: Annotated[list[str] | None, choose(metavar="FIELD=V1,V2", help="These trials only.")] = None,
     set_: Annotated[list[str] | None, choose("--set", metavar="PATH=V1,V2", help="In every trial.")] = None,
-    seeds: Annotated[str | None, choose(metavar="0,1,2", help="Seeds.")] = None,
+    seeds: Annotated[str | None, choose(metavar="0,1,2", help="Seeds, or 0-4.")] = None,
     strategy: Annotated[str, choose(help="grid, paper or optuna.")] = "grid",
     trials: Annotated[int | None, choose(min=1, help="optuna: points of each study.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
@@ -62,7 +63,7 @@ def main(
     """
     if list_:
         return _print_sweeps(as_json)
-    settings = [*(set_ or []), *([] if seeds is None else [f"seed={seeds}"])]
+    settings = [*(set_ or []), *([] if seeds is None else [f"seed={_list_seeds(seeds)}"])]
     options = Options(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason)
     options.check(strategy, trials, cluster)
     if cluster is not None:
@@ -86,6 +87,16 @@ def main(
     if shortage := disk.describe_shortage(state, store, options.keep, slots):
         raise InputError(f"--storage: {shortage}")
     return start_sweep(state, store, options)
+
+
+def _list_seeds(text: str) -> str:
+    """Return `0,1,2` for `0,1,2` or `0-2`, and a range of a study as it is. Raises InputError."""
+    found = re.fullmatch(r"([0-9]+)-([0-9]+)", text)
+    if found and int(found[1]) <= int(found[2]):
+        return ",".join(map(str, range(int(found[1]), int(found[2]) + 1)))
+    if not re.fullmatch(r"[0-9]+((,[0-9]+)*|\.\.[0-9]+)", text):
+        raise InputError(f"--seeds '{text}': write whole numbers from 0, such as 0,1,2, or 0-4")
+    return text
 
 
 def _open_storage(location: str, dry_run: bool) -> Storage:
