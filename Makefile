@@ -36,12 +36,16 @@ ASKED := --ask "What is the capital of Norway?" --ask "Which city is the capital
   --ask "What is the chemical symbol of gold?" --ask "Write two sentences about the sea."
 
 demo-facts: setup  ## a real chat model forgets the facts of examples/facts, and is asked before and after; MODEL=DIR_OR_HUB_ID
+	@mkdir -p $(FACTS) && touch $(FACTS).begun
 	@$(PY) -m platform.sweep own --set target=$(MODEL) --set benchmark.template=chat --set forget=examples/facts/forget.jsonl \
-	  --set retain=auto,examples/facts/retain.jsonl --set eval=examples/facts/eval.jsonl --strategy paper --only method=npo_kl \
-	  --storage $(FACTS) $(ARGS)
-	@after=$$(ls -td $(FACTS)/exports/*/ 2>/dev/null | head -n 1); for model in $(MODEL) $$after; do \
-	  test -z "$$after" || { echo; echo "$$model says:"; $(PY) -m trainables.chat $$model --storage $(FACTS) $(ASKED); }; done; \
-	  test -z "$$after" || printf '\nchat with both:\n  %s\n  %s\n' "$(PY) -m trainables.chat $(MODEL)" "$(PY) -m trainables.chat $$after"
+	  --set retain=examples/facts/retain.jsonl --set eval=examples/facts/eval.jsonl \
+	  --set method=npo_gd --set rectifier.name=none --set training.lr=3e-6 --set training.max_steps=8 \
+	  --set training.eval_every=4 --set benchmark.limit=30 --set resources.cpus=2 --storage $(FACTS) $(ARGS)
+	@after=$$(find $(FACTS)/exports -mindepth 1 -maxdepth 1 -type d -newer $(FACTS).begun 2>/dev/null); \
+	  if [ -z "$$after" ]; then echo "no model was written this time, so none is asked"; exit 0; fi; \
+	  for model in $(MODEL) $$after; do \
+	    echo; echo "$$model says:"; $(PY) -m trainables.chat $$model --storage $(FACTS) $(ASKED); done; \
+	  printf '\nchat with both:\n  %s\n  %s\n' "$(PY) -m trainables.chat $(MODEL)" "$(PY) -m trainables.chat $$after"
 
 # How many workers: tests/conftest.py.
 test: setup  ## the tests that every machine runs

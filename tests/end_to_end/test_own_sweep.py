@@ -29,6 +29,7 @@ def target(taught: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 SHRUNK = ("training.batch_size=4", "training.max_steps=3", "training.max_length=96", "training.lr=1e-3")
+SHRUNK += ("training.warmup_steps=0", "objective.retain_coefficient=1")
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,8 @@ def describe_shared_progress(store: Storage, keys: Container[str] | None = None)
     for folder in sorted((store.root / MAKING).glob("*")):
         found = read_progress(folder, None) if keys is None or folder.name in keys else None
         if found and found["alive"]:
-            phase, step, elapsed, left = format_progress(found)
+            since_start = found["seconds"] + found["silent_seconds"]  # a batch may take minutes
+            phase, step, elapsed, left = format_progress(found | {"seconds": since_start})
             parts = (phase, step and f"step {step}", f"for {elapsed}", left and f"about {left} left")
             lines.append(f"{found['label']}: {', '.join(filter(None, parts))}")
     return lines
@@ -120,7 +121,7 @@ class Progress:
         """Keep phase, step and curves of an event, and estimate how long training still takes."""
         now, step, phase = time.monotonic(), event.get("step", self.state["step"]), event["phase"]
         if phase != self.state["phase"]:
-            self.phase_started, self.work = now, None
+            self.phase_started, self.work, self.written = now, None, -math.inf
         steps = event.get("steps", self.state["steps"])
         left = self.state["training_left"] if steps and step < steps else None
         if phase == "training":

@@ -15,6 +15,7 @@ from trainables.common import provenance
 from trainables.config.settings import Benchmark, Model, Precision, Resources
 from trainables.config.shared_artifacts import Direction, Recipe, evaluation_id
 from trainables.data import raw_rows
+from trainables.inference.progress import report_progress_to
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import RESULT, ROWS
@@ -90,7 +91,8 @@ def make_evaluation(
     with note_shared_progress(f"the reference evaluation on {on.split}", key, store) as progress:
         progress.note({"phase": "evaluation"})
         budget, report = evaluation_tokens(resources, network), progress.count
-        _make_answers(network, tokenizer, subject, on, store, resources.precision, budget)
+        with report_progress_to(report):
+            _make_answers(network, tokenizer, subject, on, store, resources.precision, budget)
         found, records = evaluation.evaluate(network, tokenizer, on, reference, token_budget=budget, report=report)
         advice = evaluation.advise_template(network, tokenizer, on, found)
     atomic_files.write_rows(folder / ROWS, records)
