@@ -82,12 +82,16 @@ def test_trial_waits_for_the_process_that_runs_it(store: Storage, runs: list[str
     assert runs == [CONFIG.id()]
 
 
+class Cycle:
+    itself: Any
+
+
 def test_what_a_stopped_trial_has_left_in_cycles_is_freed(store: Storage) -> None:
     """Such as DeepSpeed's engine, with its GPU memory, though what lies there is not collected from the next one on."""
     worker, left = actor(store), weakref.WeakSet[Any]()
     gc.unfreeze()  # what these tests freeze
     gc.disable()  # an old object is not looked at before
-    left.add(engine := type("Engine", (), {})())
+    left.add(engine := Cycle())
     engine.itself = engine
     del engine
     try:
