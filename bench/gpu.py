@@ -34,8 +34,8 @@ from trainables.workers import shared_artifacts
 
 Row = dict[str, Any]
 FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-FIELDS += ("num_attention_heads", "num_key_value_heads", "tie_word_embeddings")
-LLAMA_1B, TINY = (128256, 2048, 8192, 16, 32, 8, True), (600, 64, 128, 2, 4, 2, True)
+FIELDS += ("num_attention_heads", "num_key_value_heads", "tie_word_embeddings", "max_position_embeddings")
+LLAMA_1B, TINY = (128256, 2048, 8192, 16, 32, 8, True, 1024), (600, 64, 128, 2, 4, 2, True, 1024)
 SPLIT = "forget05"
 GRU_BYTES = 20
 """Of a parameter, which GRU moves in a step in bf16: average 10, products 6, what the optimizer reads 4."""
@@ -60,11 +60,7 @@ def make_network(options: argparse.Namespace) -> tuple[Any, torch.device]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     device = prepare_process(options.resources, rectify.SEED)
-    torch.backends.cuda.enable_cudnn_sdp(False)  # as for every model that is loaded
-    sizes: Any = {
-        **dict(zip(FIELDS, TINY if options.quick else LLAMA_1B, strict=True)),
-        "max_position_embeddings": 1024,
-    }
+    sizes: Any = dict(zip(FIELDS, TINY if options.quick else LLAMA_1B, strict=True))
     with torch.device(device):
         network: Any = LlamaForCausalLM(LlamaConfig(**sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2))
     return network.to(getattr(torch, model_files.DTYPES["bf16"])), device

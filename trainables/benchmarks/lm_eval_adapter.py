@@ -5,6 +5,7 @@ A folder can stand in for the hub. Only the definitions beside a task's own are 
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib.util
 import math
@@ -160,7 +161,7 @@ def evaluate_tasks(
         wrap: Any = huggingface.HFLM  # its decorators, and simple_evaluate's, hide the parameters from type checkers
         run: Any = lm_eval.simple_evaluate
         rows = max(1, min(token_budget, LABELS_AT_ONCE) // PROMPT_TOKENS)  # lm-eval keeps the logits of all tokens
-        model = wrap(pretrained=network, tokenizer=tokenizer, batch_size=rows)
+        model = wrap(pretrained=network, tokenizer=copy.deepcopy(tokenizer), batch_size=rows)  # it adds a pad token
         found = run(model=model, tasks=list(tasks), limit=limit, task_manager=_definitions(MMLU_FOLDER))
         values: Metrics = {}
         for name in (getattr(task, "task_name", None) or task.name for task in tasks):

@@ -20,7 +20,7 @@ from trainables.benchmarks.tofu import aggregates, row_scores, rows
 from trainables.common import provenance
 from trainables.common.errors import TrialStopped
 from trainables.common.fingerprints import hash_json
-from trainables.config.settings import Benchmark, Model, Resources
+from trainables.config.settings import Attention, Benchmark, Model, Resources
 from trainables.config.trial import hashed_settings
 from trainables.data.conversations import Encoder, make_encoder
 from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SECOND_HALF, STEPS, is_relearning
@@ -105,7 +105,7 @@ class AttackRunner:
             template = "llama2" if template == "plain" else "plain"
         encoder = make_encoder(template, tokenizer)  # without a dialect: the answers alone are scored
         if is_relearning(name):
-            return self._relearn(network, encoder, str(ATTACKS[name].learns))
+            return self._relearn(network, model.attention, encoder, str(ATTACKS[name].learns))
         if name == NONE:
             found = self._score(network, asked, encoder)
             return {"0": _measure(found), SECOND_HALF: _measure(found[self.half :])}
@@ -117,7 +117,7 @@ class AttackRunner:
             quantize(network, name)
         return {"0": _measure(self._score(network, asked, encoder))}
 
-    def _relearn(self, network: Any, encoder: Encoder, learns: str) -> dict[str, Metrics]:
+    def _relearn(self, network: Any, attention: Attention, encoder: Encoder, learns: str) -> dict[str, Metrics]:
         chosen, length = benchmarks.get_benchmark(self.benchmark.name), rows.RULES[self.benchmark.dialect].max_length
         examples, retain = chosen.training_examples(self.benchmark, encoder.tokenizer, length)
         asked, found = self.asked, {}
@@ -132,7 +132,7 @@ class AttackRunner:
 
         assert self.lr is not None, "asked for with relearning"
         settings: dict[str, Any] = {"lr": self.lr, "steps": STEPS, "seed": self.seed, "resources": self.resources}
-        relearn(network, encoder.tokenizer, examples, **settings, measure=measure)
+        relearn(network, encoder.tokenizer, examples, **settings, attention=attention, measure=measure)
         return found
 
     def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder) -> Records:

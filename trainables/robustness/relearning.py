@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trainables.common.tokenized_row import Example
-from trainables.config.settings import Resources, Training
+from trainables.config.settings import Attention, Resources, Training
 from trainables.robustness.attacks import BATCH
 from trainables.training import engine, loop
 from trainables.trial import setup
@@ -24,6 +24,7 @@ def relearn(
     steps: Sequence[int],
     seed: int,
     resources: Resources,
+    attention: Attention,
     measure: Callable[[int, Any], None],
 ) -> None:
     """Train on rows by AdamW, linearly falling rate, no weight decay; `measure` is given step and model after `steps`.
@@ -39,7 +40,7 @@ def relearn(
     task = setup.make_fine_tuning(examples, training, tokenizer, seed, rows, clip=None)
     if resources.gradient_checkpointing:
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    run = engine.create_engine(network.train(), training, resources)
+    run = engine.create_engine(network.train(), training, resources, attention)
     try:
         for entry in loop.train(run, task):
             if entry["step"] in steps:

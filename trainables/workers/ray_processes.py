@@ -39,6 +39,7 @@ class TrialActor(tune.Trainable):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self._take(new_config)
         if not gc.get_freeze_count():
+            gc.collect()  # what a trial that was stopped has left in cycles would stay for good
             gc.freeze()  # libraries make a million objects, which the four collections of each trial need not look at
         return True
 

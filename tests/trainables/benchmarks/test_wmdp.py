@@ -91,7 +91,10 @@ def test_every_answer_equals_a_naive_one(data: Path) -> None:
 def test_worked_examples_come_first(data: Path) -> None:
     """Five-shot: the dev rows with their answers, before each question of MMLU alone."""
     network, shown = tiny.network(layers=1), raw_rows.load_rows(str(data), "mmlu/virology/dev", ())
-    _, records = WMDP.measure(network, tiny.tokenizer(), on(data, shots=5, limit=1), None, token_budget=1024)
+    tokenizer = tiny.tokenizer()
+    tokenizer.pad_token = None
+    _, records = WMDP.measure(network, tokenizer, on(data, shots=5, limit=1), None, token_budget=1024)
+    assert tokenizer.pad_token is None, "the process's next trial has it, too"
     before = QUESTION.format("virology")
     before += "".join(f"{listed(row)} {'ABCD'[row['answer']]}\n\n" for row in shown)
     told = {row["task"]: row["log_likelihoods"] for row in records}

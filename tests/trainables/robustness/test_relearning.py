@@ -30,7 +30,13 @@ def test_relearning_is_adamw_with_a_falling_rate(trial_inputs: Any) -> None:
         found.update({name: value.detach().clone() for name, value in model.state_dict().items()})
 
     relearning.relearn(
-        *(network, tokenizer, examples), lr=1e-3, steps=(1, 3), seed=4, resources=Resources(), measure=measure
+        *(network, tokenizer, examples),
+        lr=1e-3,
+        steps=(1, 3),
+        seed=4,
+        resources=Resources(),
+        attention="sdpa",
+        measure=measure,
     )
     assert seen == [1, 3]
     optimizer = torch.optim.AdamW(restated.parameters(), lr=1e-3, weight_decay=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,13 @@ import pytest
 import torch
 
 from tests.support import families, tiny
+from tests.support.environment import TrialInputs
 from trainables.common.tokenized_row import AnsweredExample, Example
-from trainables.config.settings import Resources, Training
+from trainables.config.settings import Model, Resources, Training
+from trainables.config.shared_artifacts import Recipe
 from trainables.methods import method_constants, objectives
 from trainables.training import engine, forward_backward, model_files, packed_rows
+from trainables.workers import shared_artifacts
 
 METHODS = ("npo", "simnpo_gd", "idk_dpo", "idk_nll", "pdu", "ceu", "undial", "wga", "satimp", "rmu")
 
@@ -102,8 +106,23 @@ def test_a_model_whose_rows_see_each_other_is_found_out(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("attention", "packs"), [("sdpa", True), ("eager", False)])
-def test_eager_attention_keeps_padded_rows(attention: Any, packs: bool) -> None:
+def test_eager_attention_keeps_padded_rows(
+    attention: Any, packs: bool, trial_inputs: TrialInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a sweep makes its models from one with eager attention."""
     assert engine.create_engine(families.network("Llama"), Training(), Resources(), attention).packs == packs
+    prepare, prepared = packed_rows.prepare, []
+    monkeypatch.setattr(packed_rows, "prepare", lambda network: prepared.append(network) or prepare(network))
+    recipe = Recipe(
+        base=Model(path=str(trial_inputs.target), attention=attention),
+        data=str(trial_inputs.data),
+        data_fingerprint="authors-of-the-tests",
+        configs=("world_facts",),
+        template="llama2",
+        training=Training(batch_size=2, max_steps=1, max_length=192),
+    )
+    shared_artifacts.make_model(recipe, str(tmp_path))
+    assert len(prepared) == packs
 
 
 def test_a_model_that_packs_generates_and_pads_as_before() -> None:
