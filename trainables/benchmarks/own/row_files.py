@@ -266,12 +266,8 @@ def _parse_row(part: str, raw: Any) -> Row:
         raise InputError(f"has {SHAPES}; {columns}")
     elif part == "forget" and {"paraphrased_question", "paraphrased_answer"} & given.keys():
         asked_again = given.get("paraphrased_question")
-        paraphrase = Row(
-            asked_again or question,
-            given.get("paraphrased_answer", answer),
-            turns=None if asked_again else turns,
-            fact=lists["fact"],
-        )
+        told = given.get("paraphrased_answer", answer)
+        paraphrase = Row(asked_again or question, told, turns=None if asked_again else turns, fact=lists["fact"])
     name = raw.get("set") if part == "eval" else None
     if part == "eval" and name not in EVAL_SETS:
         raise InputError(f"has no such 'set'; {closest(str(name), EVAL_SETS)}")
