@@ -64,4 +64,6 @@ def test_own_rows_are_counted() -> None:
     assert told(after | more, before) == f"{counts} and 30 of 32 other rows are kept"
     assert told(after, {}) == f"{counts} are kept".replace(" (40 before)", "")
     assert told(before | {"forget_said_any": 0.123}, before).startswith("12% of 40 forget rows are still said (40 ")
+    earlier = {"request_01_rows": 3, "request_01_said": 0.0, "request_01_said_any": 1 / 3}
+    assert told(after | earlier, before).startswith(f"{counts.partition(';')[0]}, 1 of 3 of request_01; 26 of 31 ")
     assert told({}, before) == ""
