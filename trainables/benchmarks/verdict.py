@@ -42,11 +42,10 @@ def judge(benchmark: str, rule: Selection, results: Results, target: Mapping[str
         why = "no utility could be measured; give more or other retain rows"
         return Verdict(None, nothing or (why if measured else "no trial has finished with a result"))
     now, before = (dict(selection.metrics_of(one, rule, reported=True)) for one in (results[chosen.key], target))
-    outcome = kind.describe_outcome(now, before) or benchmarks.describe_goals(benchmark, now)
-    fallback = selection.explain_fallback(utility, rule)
+    told = kind.describe_outcome(now, before) or benchmarks.describe_goals(benchmark, now)
     known = selection.candidate("", benchmark, selection.metrics_of(target, rule))
-    reason = nothing or _find_fault(chosen, known, rule)
-    return Verdict(chosen.key, reason, f"{outcome}; {fallback}" if fallback else outcome)
+    outcome = "; ".join(filter(None, (told, selection.explain_fallback(utility, rule))))
+    return Verdict(chosen.key, nothing or _find_fault(chosen, known, rule), outcome)
 
 
 def _find_fault(chosen: Candidate, target: Candidate | None, rule: Selection) -> str:

@@ -205,6 +205,8 @@ def test_weights_are_written_in_the_precision_of_the_target_model(
     assert done.exit_code == 0, done.output
     assert list_widths(tmp_path / "model") == {width}
     assert said in (tmp_path / "model" / model_folder.CARD).read_text()
+    facts = json.loads((tmp_path / "model" / model_folder.FACTS).read_text())
+    assert facts["metrics"].items() >= facts["verified_metrics"].items() or width == 4
     assert not (tmp_path / "model" / "recipe.json").exists()
 
 

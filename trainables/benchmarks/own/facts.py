@@ -37,7 +37,6 @@ ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b")
 BETWEEN_WORDS = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<=\d)(?=[^\W\d])(?!s\b)")
 """A point that is in no number, or the place between a number and its unit."""
 CHARACTERS = re.compile(f"{UNSPACED.pattern}|[\uac00-\ud7a3]")
-"""What is a word of its own: also syllables of Korean, whose particles are written onto a word."""
 
 
 def list_words(text: str) -> list[str]:

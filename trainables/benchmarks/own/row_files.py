@@ -144,12 +144,11 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     forget, further = read_row_file("forget", benchmark.places["forget"]), _read_if_given("eval", benchmark)
     given = {name: [row for row in further if row.set == name] for name in EVAL_SETS}
     paraphrases = [row.paraphrase for row in forget if row.paraphrase is not None]
+    retain = given["retain"] or _read_if_given("retain", benchmark) or _read_answers(benchmark)[::MEASURED_EVERY]
     return {
         "forget": list(forget),
         "paraphrase": paraphrases + given["paraphrase"],
-        "retain": [
-            *(given["retain"] or _read_if_given("retain", benchmark) or _read_answers(benchmark)[::MEASURED_EVERY])
-        ],
+        "retain": list(retain),
         "other": given["other"],
         "holdout": given["holdout"],
         **{part: list(read_row_file(part, at)) for part, at in benchmark.places.items() if is_request(part)},
