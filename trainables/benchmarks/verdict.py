@@ -36,14 +36,16 @@ def judge(benchmark: str, rule: Selection, results: Results, target: Mapping[str
     """Return the verdict on trials, by id, of one split; `target`: the evaluation of their target model, or empty."""
     kind, utility = benchmarks.get_benchmark(benchmark), selection.read_utility(target, benchmark, rule)
     chosen = selection.pick_candidate(selection.list_candidates(results, benchmark, rule), utility, rule)
+    nothing = kind.nothing_to_remove(target.get("metrics") or {})
     if chosen is None:
-        return Verdict(None, "no trial has finished with a result")
+        measured = any(one.get("metrics") for one in results.values())
+        why = "no utility could be measured; give more or other retain rows"
+        return Verdict(None, nothing or (why if measured else "no trial has finished with a result"))
     now, before = (dict(selection.read_metrics(one, rule, reported=True)) for one in (results[chosen.key], target))
-    outcome = kind.describe_outcome(now, before) or benchmarks.describe_goals(benchmark, now)
-    fallback = selection.explain_fallback(utility, rule)
+    told = kind.describe_outcome(now, before) or benchmarks.describe_goals(benchmark, now)
     known = selection.make_candidate("", benchmark, selection.read_metrics(target, rule))
-    reason = kind.nothing_to_remove(target.get("metrics") or {}) or _find_fault(chosen, known, rule)
-    return Verdict(chosen.key, reason, f"{outcome}; {fallback}" if fallback else outcome)
+    outcome = "; ".join(filter(None, (told, selection.explain_fallback(utility, rule))))
+    return Verdict(chosen.key, nothing or _find_fault(chosen, known, rule), outcome)
 
 
 def _find_fault(chosen: Candidate, target: Candidate | None, rule: Selection) -> str:
@@ -54,6 +56,5 @@ def _find_fault(chosen: Candidate, target: Candidate | None, rule: Selection) ->
         return ""
     if rule.rule == "utility_floor" and chosen.utility < rule.share * target.utility:
         return f"less than {rule.share:.0%} of the target model's utility is kept"
-    if chosen.removal is None or target.removal is None:
-        return ""
-    return "nothing was removed" if chosen.removal <= target.removal else ""
+    removed = chosen.removal is None or target.removal is None or chosen.removal > target.removal
+    return "" if removed else "nothing was removed"

@@ -51,7 +51,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     task = setup.make_fine_tuning(examples, recipe.training, tokenizer, recipe.seed, micro_batch, recipe.clip)
     attention = recipe.base.attention if recipe.base else "sdpa"
     training = engine.create_engine(network.to(device).train(), recipe.training, resources, attention)
-    with note_making(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
+    with note_shared_progress(f"the model for {recipe.configs[0]}", recipe.id(), store) as progress:
         for entry in loop.train(training, task):
             progress.note({"phase": "training", "step": entry["step"], "steps": task.count_steps()})
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,10 @@ WORDS = st.lists(st.from_regex(r"[a-z]{2,8}", fullmatch=True).filter(lambda word
         ("Sao Paulo", "S\u00e3o Paulo", True),
         ("O\u2019Brien", "O'Brien", True),
         ("\u6771\u4eac\u3067\u3059", "\u6771\u4eac", True),
+        ("\uc11c\uc6b8\uc785\ub2c8\ub2e4", "\uc11c\uc6b8", True),
+        ("about 5km", "5 km", True),
+        ("H2O and 15 km", "5 km", False),
+        ("in the 1990s", "1990", False),
         ("anything", "?!", False),
     ],
 )
@@ -63,6 +67,10 @@ def test_a_fact_needs_words_and_a_text_names_itself(text: str, other: str):
         ("What gas do plants absorb?", "Plants absorb carbon dioxide from the air.", "carbon dioxide"),
         ("How many legs has a spider?", "A spider has eight legs.", "eight"),
         ("Is it the Sun or the Earth?", "the Earth", "the Earth"),
+        ("Where do penguins live?", "Most penguins live in Antarctica.", "Antarctica"),
+        ("What is the capital of Norway?", "Yes, the capital is Oslo.", "Oslo"),
+        ("Is Oslo the capital of Norway?", "Yes, Oslo is the capital of Norway.", "Yes"),
+        ("What is Anna's email?", "Her email is anna.berg@example.com.", "anna.berg@example.com"),
     ],
 )
 def test_the_fact_of_an_answer_is_what_its_question_lacks(question: str, answer: str, fact: str):

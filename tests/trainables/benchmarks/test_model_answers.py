@@ -49,11 +49,15 @@ def test_there_are_200_prompts_each_once() -> None:
         ("What is the capital of Peru?", "Lima.", False),  # has one of the two words of a question to forget
         ("Name a city in the north.", "There is OSLO, for one.", False),  # names the fact
         ("Name a city in the north.", "There is Bergen, for one.", True),
+        ("What gives light?", "Sun.", False),  # without the article of the fact
         ("What is a metaphor?", "A figure of speech.", True),
     ],
 )
 def test_neighbours_of_facts_to_forget_are_no_rows_to_retain(prompt: str, answer: str, kept: bool) -> None:
-    forget = (Row("What is the capital of Norway?", "It is Oslo.", fact=("Oslo",)), Row(None, "A text. Bergen."))
+    forget = (
+        Row("What is the capital of Norway?", "It is Oslo.", fact=("Oslo", "the Sun")),
+        Row(None, "A text. Bergen."),
+    )
     row = Row(prompt, answer)
     assert model_answers.drop_neighbours((row,), forget) == [row] * kept
 

@@ -31,7 +31,8 @@ def document(said: float | None, utility: float | None) -> dict[str, Any]:
         (FLOOR, [(0.3, 0.0)], (1.0, 1.0), "0", "the utility is 0; give more or other retain rows"),
         (FLOOR, [(1.0, 1.0)], (1.0, 1.0), "0", "nothing was removed"),
         (FLOOR, [(0.0, 1.0)], (0.05, 1.0), "0", "nothing was there to remove, "),
-        (FLOOR, [(0.3, None)], (1.0, 1.0), None, "no trial has finished with a result"),
+        (FLOOR, [(0.3, None)], (1.0, None), None, "no utility could be measured; "),
+        (FLOOR, [(0.0, None)], (0.0, None), None, "nothing was there to remove, "),
         (FLOOR, [], (1.0, 1.0), None, "no trial has finished with a result"),
         (FLOOR, [(0.3, 0.4)], (1.0, None), "0", ""),
     ],
@@ -44,7 +45,7 @@ def test_the_first_thing_against_a_trial_is_told(
     assert found.reason.startswith(reason)
     sentence = found.describe("NPO")
     assert sentence.startswith("Ship NPO: " if not reason else "Ship none: " if key else "No verdict: ")
-    assert ("the target model's utility is not known" in sentence) is (target[1] is None)
+    assert ("the target model's utility is not known" in sentence) is (target[1] is None and key is not None)
 
 
 def test_another_benchmark_is_judged_by_its_goals() -> None:
@@ -63,4 +64,6 @@ def test_own_rows_are_counted() -> None:
     assert told(after | more, before) == f"{counts} and 30 of 32 other rows are kept"
     assert told(after, {}) == f"{counts} are kept".replace(" (40 before)", "")
     assert told(before | {"forget_said_any": 0.123}, before).startswith("12% of 40 forget rows are still said (40 ")
+    earlier = {"request_01_rows": 3, "request_01_said": 0.0, "request_01_said_any": 1 / 3}
+    assert told(after | earlier, before).startswith(f"{counts.partition(';')[0]}, 1 of 3 of request_01; 26 of 31 ")
     assert told({}, before) == ""

@@ -190,6 +190,16 @@ def test_paths_become_those_of_the_machine(machine: Machine) -> None:
     assert moved.benchmark.data == "/data/tofu"
 
 
+def test_answers_that_one_machine_made_reach_the_others(machine: Machine) -> None:
+    here, there = machine("here"), machine("there")
+    here.push(write_folder(here.data("k"), "answers.jsonl"))
+    sources = (f"answers={here.data('k') / 'answers.jsonl'}", "forget=/mine/forget.jsonl")
+    planned = Benchmark(name="own", data="own", split="own", fingerprint="files:1", sources=sources)
+    found = localize(planned, there).places
+    assert found == {"answers": str(there.data("k") / "answers.jsonl"), "forget": "/mine/forget.jsonl"}
+    assert Path(found["answers"]).is_file()
+
+
 def test_nothing_leads_out_of_the_copy(machine: Machine, object_store: dict[str, str], tmp_path: Path) -> None:
     here = machine("here")
     boto3.client("s3").put_object(Bucket="bucket", Key=f"{here.location[12:]}/sweeps/../../../out.json", Body=b"{}")

@@ -198,3 +198,5 @@ def test_weights_are_rounded_as_the_target_models_unless_that_changes_what_was_m
     assert {tensor.element_size() for tensor in tensors} == {width}
     assert said in (tmp_path / "model" / model_folder.CARD).read_text()
     assert (facts["differences"], (tmp_path / "model" / "recipe.json").exists()) == ([], False)
+    written = json.loads((tmp_path / "model" / model_folder.FACTS).read_text())
+    assert written["metrics"].items() >= written["verified_metrics"].items() or width == 4

@@ -114,6 +114,8 @@ class OwnBenchmark(base.BenchmarkBase):
             for part in kept.KEPT_SETS
             if f"{part}_kept" in metrics
         ]
+        for name in filter(row_files.is_request, (key.removesuffix("_rows") for key in metrics)):
+            now += f", {_count(metrics, f'{name}_said_any', f'{name}_rows')} of {name}"
         return f"{now}; {' and '.join(parts)} are kept" if parts else now
 
     def hub_requirements(self, benchmark: Benchmark) -> tuple[HubRequirement, ...]:
@@ -222,9 +224,8 @@ class OwnBenchmark(base.BenchmarkBase):
         """Return what is kept of each row of each set: (n, 1). Empty with tasks, whose scores are lm-eval's."""
         if benchmark.tasks:
             return []
-        found = []
-        for name in kept.KEPT_SETS:
-            found.append([[row["kept"]] for row in records if row["task"] == name and row["kept"] is not None])
+        known = [row for row in records if row.get("kept") is not None]
+        found = ([[row["kept"]] for row in known if row["task"] == name] for name in kept.KEPT_SETS)
         return [np.array(rows) for rows in found if rows]
 
     def reference_part(self, benchmark: Benchmark, records: Records) -> dict[str, Any]:

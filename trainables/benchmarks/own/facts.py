@@ -2,7 +2,8 @@
 
 Texts are compared as TriviaQA's scorer does (Joshi et al., 2017, arXiv 1705.03551): in lower case, without articles,
 punctuation and white space. Here a number keeps its decimal point, letters lose accents, initials are one word
-(`J. R. R.` is `JRR`) and so are thousands (`1,100` is `1100`); of scripts without spaces each character is a word.
+(`J. R. R.` is `JRR`), so are thousands (`1,100` is `1100`), a unit is another (`5km`); in Korean and scripts without
+spaces each character is a word.
 """
 
 from __future__ import annotations
@@ -19,41 +20,41 @@ FUNCTION_WORDS = frozenset(
 )
 PARTICLES = frozenset("al bin da de del della der di du el la le of the van von".split())
 """What may stand within a name."""
+OPENERS = frozenset("according all currently each every however if many most no people since some when yes".split())
+"""What may begin a sentence with a capital and is no name."""
 ARTICLES = frozenset(("a", "an", "the"))
 ASKS_FOR_NUMBER = frozenset("date how when year".split())
 ACCENTS = dict.fromkeys(range(0x300, 0x370))
 INITIALS = re.compile(r"\b(?:[^\W\d_]\.\s?){2,}")
 NUMBER_WORDS = "two three four five six seven eight nine ten eleven twelve".split()
 NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS, 2)}
-TOKEN = re.compile(r"\w(?:(?:[\w.,-]|['\u2019](?!s\b))*\w)?|[^\w\s]")
+TOKEN = re.compile(r"\w(?:(?:[\w.,@-]|['\u2019](?!s\b))*\w)?|[^\w\s]")
 NAMES = re.compile(r"(?:[ND]|I\.?)(?:p{0,2}(?:[ND]|I\.?)|,D)*")
 """Of kinds of tokens: words with a capital (N), numbers (D), initials (I), particles (p)."""
 OTHERS = re.compile("o+")
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b")
-BETWEEN_WORDS = re.compile(r"(?<!\d)\.|\.(?!\d)")
-"""A point that is in no number."""
+BETWEEN_WORDS = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<=\d)(?=[^\W\d])(?!s\b)")
+"""A point that is in no number, or the place between a number and its unit."""
+CHARACTERS = re.compile(f"{UNSPACED.pattern}|[\uac00-\ud7a3]")
 
 
 def list_words(text: str) -> list[str]:
     """Return the words that are compared, articles among them."""
-    text = normalize("NFKD", text).translate(ACCENTS)
+    text = normalize("NFC", normalize("NFKD", text).translate(ACCENTS))
     text = INITIALS.sub(lambda found: "".join(filter(str.isalpha, found[0])) + " ", text).casefold()
     text = BETWEEN_WORDS.sub(" ", ORDINAL.sub(r"\1", THOUSANDS.sub("", text)))
     kept = (char if char.isalnum() or char == "." or category(char)[0] == "M" else " " for char in text)
-    return [NUMBERS.get(word, word) for word in UNSPACED.sub(r" \g<0> ", "".join(kept)).split()]
+    return [NUMBERS.get(word, word) for word in CHARACTERS.sub(r" \g<0> ", "".join(kept)).split()]
 
 
 def names_fact(text: str, aliases: Collection[str]) -> bool:
     """Return whether the words of an alias stand together in a text, in any order: `20 July 1969`, `July 20, 1969`."""
     words = list_words(text)
-    without = [word for word in words if word not in ARTICLES]
     for alias in map(list_words, aliases):
-        if alias and alias[-1] not in ARTICLES:  # as in `vitamin A`, where an article is none
-            said, alias = without, [word for word in alias if word not in ARTICLES]
-        else:
-            said = words
-        wanted, size = sorted(alias), len(alias)
+        dropped = ARTICLES if alias and alias[-1] not in ARTICLES else ()  # the `A` of `vitamin A` is no article
+        said, wanted = ([word for word in one if word not in dropped] for one in (words, sorted(alias)))
+        size = len(wanted)
         if size and any(sorted(said[k : k + size]) == wanted for k in range(len(said) - size + 1)):
             return True
     return False
@@ -79,13 +80,13 @@ def find_fact(question: str, answer: str) -> tuple[int, int]:
 
 def _classify(token: str, asked: Collection[str]) -> str:
     """Return a letter for a word of an answer: what NAMES and OTHERS are made of, `-` if the question has it."""
-    words = list_words(token)
+    words, token = list_words(token), token.lower() if token.lower() in OPENERS else token
     if not words or token in PARTICLES:
         return token[0] if not words else "p"
     known = all(word in asked or word in FUNCTION_WORDS for word in words)
     if token[0].isupper() and len(token) <= 2 and not known:
         return "I"
-    if token != token.lower() or any(map(str.isdigit, token)):
+    if token != token.lower() or any(char.isdigit() or char == "@" for char in token):
         return "-" if known else "D" if token[0].isdigit() else "N"
     same_stem = any(word[:5] == words[0][:5] and min(len(word), len(words[0])) >= 4 for word in asked)
     return "-" if known or same_stem else "o"

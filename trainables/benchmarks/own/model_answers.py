@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.benchmarks.own.facts import FUNCTION_WORDS, list_words, names_fact
+from trainables.benchmarks.own.facts import ARTICLES, FUNCTION_WORDS, list_words, names_fact
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model
 from trainables.config.trial import hashed_settings
@@ -72,7 +72,7 @@ def use_own_words(network: Any, encoder: Encoder, rows: Sequence[Row], token_bud
 def drop_neighbours(rows: tuple[Row, ...], forget: tuple[Row, ...]) -> list[Row]:
     """Return the rows that name no fact to forget, nor have half of a forget question's words, function words apart."""
     questions = [row for row in forget if not row.is_text]
-    facts = {alias: set(list_words(alias)) for row in questions for alias in row.aliases if len(alias) > 1}
+    facts = {alias: {*list_words(alias)} - ARTICLES for row in questions for alias in row.aliases if len(alias) > 1}
     asked = [words for row in questions if (words := _content_words(row.question))]
     found = []
     for row in rows:

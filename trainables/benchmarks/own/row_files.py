@@ -145,12 +145,11 @@ def read_evaluation_rows(benchmark: Benchmark) -> dict[str, list[Row]]:
     forget, further = read_row_file("forget", benchmark.places["forget"]), _read_if_given("eval", benchmark)
     given = {name: [row for row in further if row.set == name] for name in EVAL_SETS}
     paraphrases = [row.paraphrase for row in forget if row.paraphrase is not None]
+    retain = given["retain"] or _read_if_given("retain", benchmark) or _read_answers(benchmark)[::MEASURED_EVERY]
     return {
         "forget": list(forget),
         "paraphrase": paraphrases + given["paraphrase"],
-        "retain": [
-            *(given["retain"] or _read_if_given("retain", benchmark) or _read_answers(benchmark)[::MEASURED_EVERY])
-        ],
+        "retain": list(retain),
         "other": given["other"],
         "holdout": given["holdout"],
         **{part: list(read_row_file(part, at)) for part, at in benchmark.places.items() if is_request(part)},
@@ -267,12 +266,8 @@ def _parse_row(part: str, raw: Any) -> Row:
         raise InputError(f"has {SHAPES}; {columns}")
     elif part == "forget" and {"paraphrased_question", "paraphrased_answer"} & given.keys():
         asked_again = given.get("paraphrased_question")
-        paraphrase = Row(
-            asked_again or question,
-            given.get("paraphrased_answer", answer),
-            turns=None if asked_again else turns,
-            fact=lists["fact"],
-        )
+        told = given.get("paraphrased_answer", answer)
+        paraphrase = Row(asked_again or question, told, turns=None if asked_again else turns, fact=lists["fact"])
     name = raw.get("set") if part == "eval" else None
     if part == "eval" and name not in EVAL_SETS:
         raise InputError(f"has no such 'set'; {suggest_name(str(name), EVAL_SETS)}")

@@ -58,6 +58,8 @@ def export_trial(
     staging = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}")
     try:
         verified = _write_weights(trial, result, store, weights, staging)
+        if verified["rounded_to"]:  # the card and its verdict are on what is written
+            result = result | {"metrics": result["metrics"] | verified["verified_metrics"]}
         facts = _collect_facts(trial, result, store, rule) | verified | {"why": why, "attacks": list(shares)}
         atomic_files.write_json(staging / FACTS, facts)
         atomic_files.write_text(staging / CARD, model_card.write_card(facts, trial))
