@@ -195,7 +195,7 @@ def test_answers_that_one_machine_made_reach_the_others(machine: Machine) -> Non
     here.push(write_folder(here.data("k"), "answers.jsonl"))
     sources = (f"answers={here.data('k') / 'answers.jsonl'}", "forget=/mine/forget.jsonl")
     planned = Benchmark(name="own", data="own", split="own", fingerprint="files:1", sources=sources)
-    found = localize(planned, there).places
+    found = localize_paths(planned, there).places
     assert found == {"answers": str(there.data("k") / "answers.jsonl"), "forget": "/mine/forget.jsonl"}
     assert Path(found["answers"]).is_file()
 
