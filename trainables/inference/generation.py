@@ -1,4 +1,4 @@
-"""Greedy continuations: transformers' `generate` on padded batches of rows of like length."""
+"""Greedy continuations: transformers' `generate` on padded batches, with a loop that takes ended rows out of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from itertools import takewhile
 from typing import Any
 
 import torch
+from transformers.cache_utils import Cache
+from transformers.generation.utils import ALL_CACHE_NAMES
 
 from trainables.inference.padded_batch import pad_rows, run_groups
 from trainables.inference.progress import Counter
@@ -17,6 +19,10 @@ HARMLESS = frozenset(
     "_from_model_config bos_token_id eos_token_id pad_token_id output_attentions output_hidden_states".split()
 )
 """The generation settings that a model may have without changing which token is the likeliest, or which one ends."""
+STEPS_A_LOOK = 8
+"""Steps on a GPU between two looks at which rows have ended, for which the host waits."""
+KEPT = 0.5
+"""The share of a batch's rows with steps to come at which the others leave it, which copies the cache."""
 
 
 @torch.no_grad()
@@ -58,6 +64,8 @@ def continue_prompts(
             produced = network.generate(
                 input_ids=input_ids,
                 attention_mask=mask,
+                custom_generate=_decode,
+                limits=[left[row] for row in batch],
                 do_sample=False,
                 num_beams=1,
                 num_return_sequences=1,
@@ -73,7 +81,7 @@ def continue_prompts(
                 max_new_tokens=max(left[row] for row in batch),
                 pad_token_id=pad,
                 eos_token_id=sorted(ends),
-            )[:, input_ids.shape[1] :].tolist()
+            )
             found.update({row: _cut_at(ends, ids[: left[row]]) for row, ids in zip(batch, produced, strict=True)})
             counter.add(len(batch))
 
@@ -84,6 +92,53 @@ def continue_prompts(
     order.sort(key=lambda row: (-len(read[row]), -left[row], row))
     found = run_shares(run, order)
     return [begun + found.get(row, []) for row, begun in enumerate(started)]
+
+
+def _decode(
+    network: Any,
+    input_ids: torch.Tensor,
+    logits_processor: Any,
+    stopping_criteria: Any,
+    generation_config: Any,
+    limits: Sequence[int],
+    **state: Any,
+) -> list[list[int]]:
+    """Return the likeliest ids after each row, and some more behind its end or limit: `custom_generate` of `generate`.
+
+    `state`: what `generate` has prepared for a pass beside the ids.
+    """
+    width, device = input_ids.shape[1], input_ids.device
+    rows, produced = list(range(len(limits))), {}
+    ended = torch.zeros(len(rows), dtype=torch.bool, device=device)
+    for count in range(1, max(limits) + 1):
+        inputs = network.prepare_inputs_for_generation(
+            input_ids, next_sequence_length=None if count == 1 else 1, is_first_iteration=count == 1, **state
+        )
+        output = network(**inputs, return_dict=True)
+        state |= {name: output[name] for name in ALL_CACHE_NAMES if name in output}
+        scores = logits_processor(input_ids, output.logits[:, -1].float())
+        input_ids = torch.cat([input_ids, scores.argmax(-1, keepdim=True)], dim=-1)
+        for name, step in (("attention_mask", 0), ("position_ids", 1)):
+            if state.get(name) is not None:
+                state[name] = torch.cat([state[name], state[name][..., -1:] + step], dim=-1)
+        ended |= stopping_criteria(input_ids, None)
+        if device.type == "cuda" and count % STEPS_A_LOOK:
+            continue
+        going = [k for k, over in enumerate(ended.tolist()) if not over and limits[rows[k]] > count]
+        if not going:
+            break
+        caches = [value for value in state.values() if isinstance(value, Cache)]
+        if len(going) <= KEPT * len(rows) and caches and not logits_processor:
+            produced |= zip(rows, input_ids[:, width:].tolist(), strict=True)
+            places = torch.tensor(going, device=device)
+            rows, input_ids, ended = [rows[k] for k in going], input_ids[places], ended[places]
+            state |= {
+                name: state[name][places] for name in ("attention_mask", "position_ids") if state.get(name) is not None
+            }
+            for cache in caches:
+                cache.reorder_cache(places)  # which linear layers have, too, and takes fewer rows
+    produced |= zip(rows, input_ids[:, width:].tolist(), strict=True)
+    return [produced[row] for row in range(len(limits))]
 
 
 def _cut_at(ends: Collection[int], ids: Sequence[int]) -> list[int]:
