@@ -127,7 +127,7 @@ def _decode(
         going = [k for k, over in enumerate(ended.tolist()) if not over and limits[rows[k]] > count]
         if not going:
             break
-        caches = [value for value in state.values() if isinstance(value, Cache)]
+        caches: list[Any] = [value for value in state.values() if isinstance(value, Cache)]
         if len(going) <= KEPT * len(rows) and caches and not logits_processor:
             produced |= zip(rows, input_ids[:, width:].tolist(), strict=True)
             places = torch.tensor(going, device=device)
