@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform.plan import hub_requirements, overrides
-from platform.plan.costs import Need, check_fits, list_needs
+from platform.plan.costs import check_fits, list_needs
 from platform.plan.models import ModelFinder, ReferenceModel, absolute_path, read_architecture, resolve_benchmark
-from platform.plan.plan import Plan
+from platform.plan.plan import Need, Plan
 from platform.plan.spaces import STRATEGIES, Space, list_spaces, list_trials
 from search_spaces.schema.axes import STUDY, Range
 from search_spaces.schema.sweep import Sweep

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from platform.plan.plan import Need, Plan
 from search_spaces.schema.sweep import Sweep
 from trainables import benchmarks
 from trainables.benchmarks.base import EvaluationSize, SizeEstimate
@@ -22,9 +22,6 @@ from trainables.config.settings import CACHED_PER_PASS, Benchmark, Resources, Sh
 from trainables.config.shared_artifacts import Recipe, direction_of
 from trainables.config.trial import Trial
 from trainables.training import memory, sampling
-
-if TYPE_CHECKING:
-    from platform.plan.plan import Plan
 
 Rates = Mapping[str, float]
 
@@ -61,31 +58,6 @@ def find_gpu() -> str | None:
     """Return the name of this machine's first GPU if it is one of GPUS."""
     models = [path.read_text().replace(" ", "") for path in sorted(DEVICES.glob("*/information"))]
     return next((name for name in GPUS if models and name in models[0]), None)
-
-
-@dataclass(frozen=True)
-class Need:
-    """The memory that the trials of one method, rectifier and split need."""
-
-    method: str
-    rectifier: str
-    split: str
-    fit: memory.MemoryFit
-
-    def document(self) -> dict[str, Any]:
-        """Return the need as JSON, in bytes."""
-        parts = asdict(self.fit.peak)
-        parts = parts.pop("states") | parts
-        return {
-            "method": self.method,
-            "rectifier": self.rectifier,
-            "split": self.split,
-            "zero_stage": self.fit.stage,
-            "micro_batch": self.fit.micro_batch,
-            "bytes": {name: round(value) for name, value in parts.items()},
-            "total_bytes": round(self.fit.peak.total),
-            "limit_bytes": None if self.fit.limit is None else round(self.fit.limit),
-        }
 
 
 def check_fits(needs: Sequence[Need]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
-from platform.plan.costs import Need
 from platform.plan.models import ReferenceModel
 from platform.plan.spaces import Space
 from search_spaces.schema.axes import Range, name_trial
@@ -14,6 +14,32 @@ from trainables.config.settings import Benchmark, Shape
 from trainables.config.shared_artifacts import Recipe
 from trainables.config.trial import Trial
 from trainables.data.hub_folders import HubRequirement
+from trainables.training.memory import MemoryFit
+
+
+@dataclass(frozen=True)
+class Need:
+    """The memory that the trials of one method, rectifier and split need."""
+
+    method: str
+    rectifier: str
+    split: str
+    fit: MemoryFit
+
+    def document(self) -> dict[str, Any]:
+        """Return the need as JSON, in bytes."""
+        parts = asdict(self.fit.peak)
+        parts = parts.pop("states") | parts
+        return {
+            "method": self.method,
+            "rectifier": self.rectifier,
+            "split": self.split,
+            "zero_stage": self.fit.stage,
+            "micro_batch": self.fit.micro_batch,
+            "bytes": {name: round(value) for name, value in parts.items()},
+            "total_bytes": round(self.fit.peak.total),
+            "limit_bytes": None if self.fit.limit is None else round(self.fit.limit),
+        }
 
 
 @dataclass(frozen=True)

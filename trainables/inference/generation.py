@@ -19,6 +19,10 @@ HARMLESS = frozenset(
     "_from_model_config bos_token_id eos_token_id pad_token_id output_attentions output_hidden_states".split()
 )
 """The generation settings that a model may have without changing which token is the likeliest, or which one ends."""
+GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True}
+GREEDY |= {"return_dict_in_generate": False, "prompt_lookup_num_tokens": None, "assistant_early_exit": None}
+GREEDY |= dict.fromkeys(("stop_strings", "max_time", "temperature", "top_p", "top_k"))
+"""What `generate` is told in place of the settings that a model has."""
 STEPS_A_LOOK = 8
 """Steps on a GPU between two looks at which rows have ended, for which the host waits."""
 KEPT = 0.5
@@ -66,18 +70,7 @@ def continue_prompts(
                 attention_mask=mask,
                 custom_generate=_decode,
                 limits=[left[row] for row in batch],
-                do_sample=False,
-                num_beams=1,
-                num_return_sequences=1,
-                return_dict_in_generate=False,
-                stop_strings=None,
-                prompt_lookup_num_tokens=None,
-                assistant_early_exit=None,
-                max_time=None,
-                temperature=None,
-                top_p=None,
-                top_k=None,
-                use_cache=True,
+                **GREEDY,
                 max_new_tokens=max(left[row] for row in batch),
                 pad_token_id=pad,
                 eos_token_id=sorted(ends),

@@ -76,11 +76,9 @@ def score_each(
     standardise: Collection[Example] = (),
 ) -> list[LabelScores]:
     """Score examples that are in no groups."""
-    groups, settings = (
-        [[example] for example in examples],
-        {"pad": padding_token(tokenizer), "token_budget": token_budget},
-    )
-    return [one for (one,) in score_labels(network, groups, **settings, standardise=standardise)]
+    groups, pad = [[example] for example in examples], padding_token(tokenizer)
+    found = score_labels(network, groups, pad=pad, token_budget=token_budget, standardise=standardise)
+    return [one for (one,) in found]
 
 
 def read_labels(network: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -12,7 +12,7 @@ import pytest
 from platform.plan.plan import Plan
 from tests.support import own_rows, small_sweep, tiny
 from trainables.benchmarks.own import model_answers, row_files
-from trainables.benchmarks.own.row_files import Row
+from trainables.benchmarks.own.row import Row
 from trainables.common.errors import InputError
 from trainables.data.conversations import make_encoder
 from trainables.storage.folder_storage import Storage

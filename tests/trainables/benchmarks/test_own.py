@@ -17,7 +17,7 @@ from trainables import benchmarks
 from trainables.benchmarks import evaluation, lm_eval_adapter, metrics, own
 from trainables.benchmarks.base import ITSELF
 from trainables.benchmarks.own import kept, row_files, row_scores
-from trainables.benchmarks.own.row_files import Row
+from trainables.benchmarks.own.row import Row
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
 from trainables.config.settings import Benchmark

@@ -15,7 +15,7 @@ from tests.support import own_rows, tiny
 from tests.support.own_rows import on
 from trainables.benchmarks import own
 from trainables.benchmarks.own import row_files
-from trainables.benchmarks.own.row_files import Row
+from trainables.benchmarks.own.row import Row
 from trainables.common.errors import InputError
 
 OWN = own.OwnBenchmark()

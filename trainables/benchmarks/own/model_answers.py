@@ -10,18 +10,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainables.benchmarks.own.facts import ARTICLES, FUNCTION_WORDS, list_words, names_fact
+from trainables.benchmarks.own.row import Row
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Model
 from trainables.config.trial import hashed_settings
 from trainables.data import raw_rows
 from trainables.data.conversations import Encoder, Question
 from trainables.storage import atomic_files
-
-if TYPE_CHECKING:
-    from trainables.benchmarks.own.row_files import Row
 
 AUTO, ANSWERS = "auto", "answers"
 """What is typed for `retain`, alone or in front of a comma and a file; the part of `benchmark.sources`."""

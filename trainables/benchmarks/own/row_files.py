@@ -18,20 +18,21 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from trainables.benchmarks.own.facts import find_fact, list_words
+from trainables.benchmarks.own.facts import list_words
 from trainables.benchmarks.own.model_answers import ANSWERS, MEASURED_EVERY, NEW_TOKENS, drop_neighbours, read_prompts
+from trainables.benchmarks.own.row import Row
 from trainables.common.errors import InputError, suggest_name
 from trainables.common.typed_paths import expand_home, is_file, is_folder
 from trainables.common.wording import format_count, format_row_numbers
 from trainables.config.settings import Benchmark
 from trainables.data import raw_rows
-from trainables.data.conversations import Question, Turns, list_turns
+from trainables.data.conversations import Turns, list_turns
 
 FILES = ("forget", "retain", "eval")
 REQUIRED = ("forget", "retain")
@@ -50,38 +51,6 @@ SHAPES_OF_SIGNS |= dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033\u00ab\
 SHAPES_OF_SIGNS |= dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-") | dict.fromkeys((0xAD, 0x200B, 0xFEFF), None)
 AT_ENDS = ".,;:!?'\"()[] \u3002\u2026"
 """Punctuation, without signs that may be a part of a number."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """`question` None: `answer` is a text. `set`: of rows of the file eval. `turns`: of a conversation, before it.
-
-    `fact`: the ways to write what the answer tells; empty: whoever reads it decides. `paraphrases`: of the question.
-    `labels`: how many tokens of the answer are read; None: as many as of all rows.
-    """
-
-    question: str | None
-    answer: str
-    paraphrase: Row | None = None
-    set: str | None = None
-    turns: Turns | None = None
-    fact: tuple[str, ...] = ()
-    paraphrases: tuple[str, ...] = ()
-    labels: int | None = None
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """Return the ways to write what the answer tells."""
-        return self.fact or (self.answer[slice(*find_fact(list_turns(self.asked)[-1][1], self.answer))],)
-
-    @property
-    def asked(self) -> Question:
-        """Return what the answer is to: a question, or the turns of a conversation."""
-        return self.turns or self.question or ""
-
-    @property
-    def is_text(self) -> bool:
-        return self.question is None
 
 
 def is_request(name: str) -> bool:

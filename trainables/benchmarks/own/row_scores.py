@@ -16,7 +16,8 @@ from trainables.benchmarks import measures, metrics
 from trainables.benchmarks.base import Metrics, Records
 from trainables.benchmarks.measures import HOLDOUT
 from trainables.benchmarks.own.facts import find_fact, list_words, names_fact
-from trainables.benchmarks.own.row_files import Row, is_request, read_evaluation_rows
+from trainables.benchmarks.own.row import Row
+from trainables.benchmarks.own.row_files import is_request, read_evaluation_rows
 from trainables.common.errors import TrialStopped
 from trainables.common.fingerprints import hash_json
 from trainables.common.tokenized_row import Example
