@@ -14,7 +14,7 @@ from platform.plan.costs import GPUS, find_gpu
 from platform.plan.plan import Plan
 from platform.schedule.ray_environment import LOCAL, resolve_address
 from trainables.config.settings import Resources
-from trainables.training.memory import USABLE, WIDTH
+from trainables.training.memory import USABLE, WIDTH, machine_memory
 
 HEAD = "node:__internal_head__"
 """Ray's own resource of the head, of which every head has 1."""
@@ -149,7 +149,7 @@ def share_gpu(plan: Plan, address: str | None) -> Resources:
     name, most = wanted.gpu_name or find_gpu(), 1.0
     size = wanted.gpu_memory or (GPUS[name]["memory"] / 1e9 if name else None)
     if size and largest and plan.shape and wanted.ranks == 1 and resolve_address(address) == LOCAL:
-        memory = HOST_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / gpus
+        memory = HOST_SHARE * machine_memory() / gpus
         room = memory / (HOST_BYTES + 2 * WIDTH[wanted.precision] * plan.shape.parameters)
         cpus, trials = count_cpus() / gpus / max(HOST_CPUS, wanted.cpus), -(-sum(plan.planned.values()) // gpus)
         most = min(MOST, USABLE * size * 1e9 / largest.fit.least, cpus, room, trials)

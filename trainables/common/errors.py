@@ -5,6 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+OUT_OF_MEMORY = ("out of memory", "memoryerror", "not enough memory", "allocate memory", "alloc_failed")
+OUT_OF_MEMORY += ("allocation_failed",)
+"""What torch, its libraries and Ray say where the memory of a GPU or a machine ran out, in small letters."""
+
 
 class InputError(Exception):
     """Wrong input: commands print the message alone and exit with status 2."""
@@ -29,6 +33,12 @@ class TrialStopped(Exception):
 
 class RestartRanks(Exception):
     """Raised by a rank that has noted what to change: the launcher ends the others and starts all again."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out: each library has a type and words of its own for it."""
+    said = f"{type(error).__name__}: {error}".lower()
+    return isinstance(error, MemoryError) or any(words in said for words in OUT_OF_MEMORY)
 
 
 def first_line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from trainables.common.errors import is_out_of_memory
 from trainables.common.tokenized_row import Example
 
 IGNORED = -100
@@ -55,7 +56,7 @@ def select_logits(output: Any, keep: torch.Tensor) -> torch.Tensor:
 def run_groups(run: Callable[[list[int]], None], lengths: Sequence[int], token_budget: int) -> None:
     """Run groups of row numbers, the longest rows first, each within `token_budget` padded tokens or of one row.
 
-    A group for which a GPU's memory does not suffice is run again as two, and the others with half the budget.
+    A group for which memory does not suffice is run again as two, and the others with half the budget.
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     start = 0
@@ -65,8 +66,8 @@ def run_groups(run: Callable[[list[int]], None], lengths: Sequence[int], token_b
         try:
             run(group)
             start += len(group)
-        except torch.OutOfMemoryError:
-            if len(group) == 1:
+        except Exception as full:
+            if len(group) == 1 or not is_out_of_memory(full):
                 raise
             token_budget = longest * (len(group) // 2)
             print(f"evaluation: out of memory, again with {token_budget} tokens a pass", file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ from trainables import benchmarks
 from trainables.benchmarks import Metrics, Records, Row
 from trainables.benchmarks.tofu import aggregates, row_scores, rows
 from trainables.common import provenance
-from trainables.common.errors import TrialStopped
+from trainables.common.errors import TrialStopped, is_out_of_memory
 from trainables.common.fingerprints import hash_json
 from trainables.config.settings import Attention, Benchmark, Model, Resources
 from trainables.config.trial import hashed_settings
@@ -29,7 +29,7 @@ from trainables.robustness.relearning import relearn
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.training import model_files
-from trainables.training.runtime import evaluation_tokens, is_out_of_memory, release_memory
+from trainables.training.runtime import evaluation_tokens, release_memory
 
 ROWS_OF_AUTHOR = 20
 MEASURES = ("extraction_strength", "exact_memorisation")

@@ -15,12 +15,12 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
 from trainables.common import process_identity
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, is_out_of_memory
 from trainables.config.settings import Resources
 from trainables.storage.atomic_files import read_json, read_rows, write_json, write_rows
 from trainables.storage.folder_storage import OUTAGES, Storage
 from trainables.storage.names import META, STEPS
-from trainables.training import loop, runtime
+from trainables.training import loop
 from trainables.training.engine import Engine
 
 LAYOUT = ("ranks", "engine", "zero_stage", "precision", "offload_optimizer")
@@ -120,7 +120,7 @@ def restore_checkpoint(
         state = loop.TrainingState(reference, meta["step"], None if multiplier is None else float(multiplier))
         return state, read_rows(place / STEPS)
     except Exception as error:
-        if runtime.is_out_of_memory(error) or getattr(error, "errno", None) in OUTAGES:
+        if is_out_of_memory(error) or getattr(error, "errno", None) in OUTAGES:
             raise
         # DeepSpeed, torch, safetensors and pyarrow each raise errors of their own for a damaged file
         first = (str(error).splitlines() or [""])[0]

@@ -6,8 +6,10 @@ Bounds, not counts: a run that is out of memory all the same starts again with h
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from trainables.config.method_tables import METHODS, RECTIFIERS, RETAIN_PASS
@@ -22,6 +24,9 @@ BUCKET, GATHERED = 500_000_000, 1_000_000_000
 """Elements at the most of DeepSpeed's buffer of gradients, and of weights that ZeRO 3 keeps gathered."""
 LEAST_TOKENS, CPU_TOKENS, MOST_TOKENS = 1024, 4096, 65536
 """Padded tokens of an evaluation's pass: at least and at most where a GPU's memory decides, and where it does not."""
+GROUPS = Path("/proc/self/cgroup")
+LIMITS = {"": Path("/sys/fs/cgroup/memory.max"), "memory": Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")}
+"""Linux's control groups that this process is in, and their files of the most memory, of version 2 and 1."""
 UNGATED = ("phi", "gpt_neox", "gpt2", "opt")
 """Architectures, as config.json's model_type has them, whose feed-forward layer has no gate."""
 
@@ -72,6 +77,24 @@ class MemoryFit:
     @property
     def fits(self) -> bool:
         return self.limit is None or self.peak.total <= self.limit
+
+
+def machine_memory() -> int:
+    """Return the bytes that processes here may take: the machine's, or fewer of a container or a job of Slurm."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for line in GROUPS.read_text().splitlines() if GROUPS.is_file() else ():
+        _, kinds, place = line.split(":", 2)
+        if kinds in LIMITS:
+            group = LIMITS[kinds].parent / place.strip("/")
+            files = [folder / LIMITS[kinds].name for folder in (group, *group.parents)]  # each holds for those below it
+            said = [file.read_text().strip() for file in files if file.is_file()]
+            sizes += [int(size) for size in said if size.isdigit()]
+    return min(sizes)
+
+
+def usable_share(resources: Resources) -> float:
+    """Return the share of a GPU's memory that a process may take: less than its part, for its neighbours."""
+    return 1.0 if resources.gpus >= 1 else USABLE * resources.gpus
 
 
 def shape_of(settings: Mapping[str, Any]) -> Shape | None:

@@ -15,9 +15,6 @@ from trainables.common import provenance
 from trainables.config.settings import Resources
 from trainables.training import memory
 
-OUT_OF_MEMORY = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory")
-"""What errors other than torch.OutOfMemoryError say where the device's memory ran out."""
-
 
 def prepare_process(resources: Resources, seed: int) -> torch.device:
     """Set threads, determinism and, for one rank, the process group; note the code's version; return the device."""
@@ -33,6 +30,7 @@ def prepare_process(resources: Resources, seed: int) -> torch.device:
     on_gpu = resources.gpus > 0
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
+        torch.cuda.set_per_process_memory_fraction(memory.usable_share(resources))
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     join_process_group(device)
     return device
@@ -45,11 +43,6 @@ def join_process_group(device: torch.device) -> None:
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # pyright: ignore[reportPrivateImportUsage]
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the device's memory ran out, which its libraries report as errors of their own."""
-    return isinstance(error, torch.OutOfMemoryError) or any(said in str(error) for said in OUT_OF_MEMORY)
 
 
 def release_memory() -> None:
@@ -66,10 +59,10 @@ def device_name(gpus: float) -> str:
 
 
 def device_memory(device: torch.device) -> int:
-    """Return the bytes of the GPU, or of this machine's memory."""
+    """Return the bytes of the GPU, or of the memory that this process may take of its machine's."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return memory.machine_memory()
 
 
 def evaluation_tokens(resources: Resources, network: Any) -> int:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from trainables import benchmarks
 from trainables.common import provenance
-from trainables.common.errors import InputError, RestartRanks, TrialStopped, Unreachable
+from trainables.common.errors import InputError, RestartRanks, TrialStopped, Unreachable, is_out_of_memory
 from trainables.config.shared_artifacts import direction_of
 from trainables.config.trial import Trial
 from trainables.inference.progress import Report
@@ -24,7 +24,7 @@ from trainables.storage.folder_storage import Storage, is_disk_error, remove_lef
 from trainables.storage.names import CHECKPOINT, ERROR, LOST, RETRY, WEIGHTS
 from trainables.training import checkpoints, loop, model_files, weights_on_disk
 from trainables.training.engine import Engine, create_engine
-from trainables.training.runtime import is_out_of_memory, prepare_process, release_memory
+from trainables.training.runtime import prepare_process, release_memory
 from trainables.trial import setup
 from trainables.trial.calibration import calibrate
 from trainables.trial.progress import Progress

@@ -94,7 +94,7 @@ def load_target(target: Model, precision: str, resources: Resources, device: tor
     known = target.fingerprint is not None and resources.ranks == 1
     load = _keep_target if known else model_files.load_model
     network, tokenizer = load(target, precision)  # type: ignore[arg-type]  # frozen, and so hashable
-    room = psutil.virtual_memory().available / 8  # the processes of other GPUs keep theirs, too
+    room = min(psutil.virtual_memory().available, memory.machine_memory()) / 8  # other GPUs' processes keep theirs, too
     if not known or network.get_memory_footprint() > room:
         _keep_target.cache_clear()
         return network.to(device), tokenizer

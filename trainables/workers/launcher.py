@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from ray import tune
 
-from trainables.common.errors import Unreachable
+from trainables.common.errors import Unreachable, is_out_of_memory
 from trainables.config.settings import Resources
 from trainables.config.shared_artifacts import Direction
 from trainables.config.trial import Trial
@@ -55,9 +55,7 @@ def _find_outcome(failure: Exception) -> str:
     """Return the outcome of a trial whose ranks Ray Train gave up on: lost if any rank died."""
     from ray.train import ControllerError, WorkerGroupError
 
-    from trainables.training.runtime import is_out_of_memory
-
-    if "OutOfMemoryError" in str(failure) or is_out_of_memory(failure):
+    if is_out_of_memory(failure):
         return "out_of_memory"
     if isinstance(failure, WorkerGroupError):
         kinds = [type(error).__name__ for error in failure.worker_failures.values()]
