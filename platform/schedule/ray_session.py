@@ -20,7 +20,7 @@ from platform.schedule import capacity
 from platform.schedule.capacity import Growth
 from platform.schedule.ray_environment import LOCAL, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
-from trainables.common.errors import InputError
+from trainables.common.errors import InputError, last_line
 from trainables.config.settings import Resources
 
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
@@ -85,7 +85,7 @@ def wait_for_nodes(growth: Growth, print_line: Callable[[str], None]) -> None:
 
 
 def check_workers(print_line: Callable[[str], None]) -> None:
-    """Start a process on every node that is there. Raises RayError if none starts: Ray would wait without end."""
+    """Run a task on every node that is there. Raises RayError if none ends well: trials would wait without end."""
     hosts = {}
     for node in (node for node in ray.nodes() if node["Alive"]):
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -95,14 +95,26 @@ def check_workers(print_line: Callable[[str], None]) -> None:
     if waiting:
         print_line(f"waiting for Ray to start a process on {', '.join(hosts[one] for one in waiting)}")
         started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=START_SECONDS - TOLD_SECONDS)
-    if waiting:
-        problem = f"no process started within {START_SECONDS:.0f} s on {', '.join(hosts[one] for one in waiting)}"
-        if not started:
+    said = {hosts[one]: _read_failure(one) for one in started}
+    bad = [hosts[one] for one in waiting] + [host for host, why in said.items() if why]
+    if bad:
+        problem = f"no process started within {START_SECONDS:.0f} s on {', '.join(bad)}"
+        problem += "".join(f"; {host}: {why}" for host, why in said.items() if why)
+        if len(bad) == len(hosts):
             session = ray.get_runtime_context().get_session_name()
             log = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", session, "logs", "raylet.err")
             end = log.read_text(errors="replace").splitlines()[-12:] if log.is_file() else ["(it is not here)"]
             raise ray.exceptions.RayError("\n".join([f"{problem}. The end of {log}:", *end]))
         print_line(f"warning: {problem}; trials wait for other nodes")
+
+
+def _read_failure(task: ray.ObjectRef) -> str | None:
+    """Return the last line of what ended a task, None of one that ended well."""
+    try:
+        ray.get(task)
+    except ray.exceptions.RayError as error:
+        return last_line(error)
+    return None
 
 
 def place_trials(

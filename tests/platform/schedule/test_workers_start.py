@@ -50,19 +50,20 @@ def test_an_address_where_nothing_answers_is_refused_at_once(
 
 
 @pytest.mark.faults
-def test_processes_that_cannot_start_end_the_sweep_with_the_end_of_their_log(
-    small: Small, tmp_path: Path, run_module: RunModule
+@pytest.mark.parametrize("package", ["ray", "trainables"])
+def test_processes_that_cannot_work_end_the_sweep_with_the_end_of_their_log(
+    small: Small, tmp_path: Path, run_module: RunModule, package: str
 ) -> None:
-    """A package is missing for Ray's processes of tasks alone."""
+    """A package is missing for Ray's processes of tasks alone: they do not start, or fail in their first task."""
     (tmp_path / "broken").mkdir()
-    hidden = "import sys\nif any('default_worker' in word for word in sys.orig_argv):\n    sys.modules['ray'] = None\n"
-    (tmp_path / "broken" / "sitecustomize.py").write_text(hidden)
+    hidden = "import sys\nif any('default_worker' in word for word in sys.orig_argv):\n"
+    (tmp_path / "broken" / "sitecustomize.py").write_text(f"{hidden}    sys.modules[{package!r}] = None\n")
     arguments = ("tofu_tiny", *small.flags(), "--storage", tmp_path / "runs")
     done = run_module("platform.sweep", *arguments, timeout=300, PYTHONPATH=str(tmp_path / "broken"))
     assert done.returncode == 1, done.stdout + done.stderr
     *log, resume = done.stdout.partition("Ray failed: ")[2].splitlines()
-    assert done.stdout.count("waiting for Ray to start a process on ") == 1
+    assert done.stdout.count("waiting for Ray to start a process on ") == (package == "ray")
     assert log[0].startswith("no process started within 60 s on ")
-    assert any(line.startswith("ModuleNotFoundError: ") for line in log)
+    assert any("ModuleNotFoundError: " in line for line in log)
     assert resume.startswith("go on with: python -m platform.sweep tofu_tiny ")
     assert resume.endswith(" --resume")
