@@ -40,9 +40,9 @@ SPLIT = "forget05"
 GRU_BYTES = 20
 """Of a parameter, which GRU moves in a step in bf16: average 10, products 6, what the optimizer reads 4."""
 TABLE = {
-    "plain_seconds": ("plain step, {parameters:,} parameters, {tokens_per_step:,} tokens", "{:.3f} s"),
+    "plain_seconds": ("plain step{how}, {parameters:,} parameters, {tokens_per_step:,} tokens", "{:.3f} s"),
     "utilisation": ("of it, share of the dense bf16 peak", "{:.1%}"),
-    "ratio": ("rectified (GRU) over plain step", "{:.2f}"),
+    "ratio": ("rectified (GRU) over plain step{how}", "{:.2f}"),
     "planned_over_peak": ("planned over measured peak memory", "{:.2f}"),
     "left_bytes": ("left when both are closed", "{:,} bytes"),
     "evaluation_seconds": ("evaluation of {evaluation_rows} rows by it, each to its limit", "{:.1f} s"),
@@ -67,25 +67,32 @@ def make_network(options: argparse.Namespace) -> tuple[Any, torch.device]:
 
 
 def measure_step(options: argparse.Namespace) -> Iterator[Row]:
-    """Time plain and rectified steps (bench/rectify.py), and set the peak of their memory beside the plan's."""
+    """Time steps and compare their peak of memory with the plan's, then of the plain engine with compiled layers."""
+    yield _measure_steps(options, options.resources)
+    if options.engine == "plain":
+        yield _measure_steps(options, options.resources.model_copy(update={"compile": True}))
+
+
+def _measure_steps(options: argparse.Namespace, resources: Resources) -> Row:
     network, device = make_network(options)
     shape, on_gpu = memory.shape_of(network.config.to_dict()), device.type == "cuda"
     assert shape is not None, "a Llama's configuration has all sizes"
     training = rectify.TRAINING.model_copy(update={"batch_size": options.rows})
     rule = Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU)
     asked = {"method": "ga", "rectifier": rule, "target": Model(path="random"), "training": training}
-    plan = memory.fit_memory(Trial(**asked, resources=options.resources), shape, options.length, device_memory(device))
+    plan = memory.fit_memory(Trial(**asked, resources=resources), shape, options.length, device_memory(device))
     both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
     gru = rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU)
     task = rectify.make_task(both, training, gru, plan.micro_batch)
     operations = 2 * options.rows * count_operations(network, options.length)
-    runner = engine.create_engine(network.train(), training, options.resources)
+    runner = engine.create_engine(network.train(), training, resources)
     found = rectify.measure(runner, task, options.repeats)
     peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
     runner.close()
     del network, runner, task
     release_memory()
-    yield {
+    return {
+        "how": ", compiled" if resources.compile else "",
         **found,
         "parameters": shape.parameters,
         "tokens_per_step": 2 * options.rows * options.length,
@@ -206,7 +213,7 @@ def format_table(rows: Sequence[Row]) -> str:
     lines = [f"| {first['device']}, torch {first['versions']['torch']}, commit {first['commit'][:8]} | |", "|---|--:|"]
     for key, (label, form) in TABLE.items():
         known = [row for row in rows if row.get(key) is not None]
-        lines += [f"| {label.format(**row)} | {form.format(row[key])} |" for row in known]
+        lines += [f"| {label.format(**{'how': ''} | row)} | {form.format(row[key])} |" for row in known]
     return "\n".join(lines)
 
 

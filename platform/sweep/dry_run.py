@@ -39,7 +39,8 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
         yield f"prompt template: {plan.sweep.benchmark.template}"
     each = f"{resources.cpus} CPU, {resources.gpus:g} GPU"
     many = f"{resources.ranks} ranks, each {each}" if resources.ranks > 1 else f"1 rank, {each}"
-    yield f"each trial: {many}, {resources.precision}{_describe_steps(plan)}"
+    how = f"{resources.precision}, compiled" if resources.compile else resources.precision
+    yield f"each trial: {many}, {how}{_describe_steps(plan)}"
     yield _describe_memory(plan)
     if 0 < resources.gpus < 1 and plan.largest:
         whole = f" of {resources.gpu_memory:g} GB" if resources.gpu_memory else ""

@@ -85,7 +85,7 @@ class Tape:
     """Stands for the engine: plays recorded outputs and keeps the losses that are handed to it."""
 
     device = torch.device("cpu")
-    packs = False
+    packs, compiled_losses = False, None
 
     def __init__(self, side: Sequence[Row], rank: int = 0, world: int = 1) -> None:
         self.side, self.rank, self.world = side, rank, world

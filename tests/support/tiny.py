@@ -124,7 +124,7 @@ def own(folder: Path) -> dict[str, Path]:
 class PlainEngine:
     """One rank in plain PyTorch."""
 
-    rank, world = 0, 1
+    rank, world, compiled_losses = 0, 1, None
 
     def __init__(self, inner: Any, packs: bool = False) -> None:
         import torch

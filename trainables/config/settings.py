@@ -235,6 +235,8 @@ class Resources(FrozenSettings):
     """What holds weights, gradient and optimizer: `plain` for one rank, `deepspeed` for anything; `auto` takes plain
     for one rank without a ZeRO stage or offloading."""
     precision: Precision = "fp32"
+    compile: bool = False
+    """Compile decoder layers and loss for the plain engine's training, not for evaluation (docs/decisions/0018)."""
     offload_optimizer: bool = False
     gradient_checkpointing: bool = False
     cpus: Count = 1
@@ -264,6 +266,8 @@ class Resources(FrozenSettings):
         """Refuse what the pinned DeepSpeed cannot do, or where a written gradient does not reach the step."""
         if self.engine == "plain" and (self.ranks > 1 or self.zero_stage is not None or self.offload_optimizer):
             raise ValueError("engine=plain is for one rank, without zero_stage and offload_optimizer; use deepspeed")
+        if self.compile and not self.is_plain:
+            raise ValueError("compile=true is for the plain engine: one rank without zero_stage and offload_optimizer")
         if self.zero_stage == 0 and self.precision == "bf16":
             raise ValueError(
                 "zero_stage=0 with precision=bf16 keeps no fp32 gradient to rectify; use zero_stage 1, 2 or 3"

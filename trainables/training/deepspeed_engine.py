@@ -53,7 +53,7 @@ class _TensorsOnly(TorchCheckpointEngine):
 class DeepSpeedEngine:
     """A DeepSpeed engine. `shard()` is this rank's part of the gradient, averaged over ranks."""
 
-    packs = False
+    packs, compiled_losses = False, None
 
     def __init__(self, inner: Any, resources: Resources, stage: int) -> None:
         self.inner = inner

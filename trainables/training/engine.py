@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from safetensors.torch import load_file, save_file
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from trainables.config.settings import Attention, Resources, Training
+from trainables.methods import objectives
 from trainables.methods.rectifiers import AdamMetric, Combination, Shard, TensorSegments, kernels_for
 from trainables.training import packed_rows
 
@@ -51,6 +53,18 @@ class PlainEngine:
         self.wide: torch.Tensor | None = None
         self.gradient: torch.Tensor | None = None
         self.combination: tuple[float, float, torch.Tensor | None] | None = None
+        self.compiled_losses: Any = None
+
+    def compile(self, **how: Any) -> None:
+        """Compile the decoder's layers and `label_losses`, once for all lengths; `how`: as of torch.compile.
+
+        Only `accumulate_gradient` runs them compiled: evaluations, whose passes have many other shapes, stay eager.
+        """
+        torch.compiler.set_stance("force_eager")
+        for part in self.inner.modules():
+            if isinstance(part, GradientCheckpointingLayer):  # transformers' class of decoder layers
+                part.compile(dynamic=True, **how)
+        self.compiled_losses = torch.compile(objectives.label_losses, dynamic=True, **how)
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """Add one micro-batch's gradient to what the passes since `clear` have left."""
@@ -178,6 +192,8 @@ class PlainEngine:
     def close(self) -> None:
         """Leave the model to its owner; the engine's memory goes with it."""
         self.clear()
+        if self.compiled_losses:
+            torch.compiler.set_stance("default")
 
 
 def create_engine(network: Any, training: Training, resources: Resources, attention: Attention = "sdpa") -> Engine:
@@ -190,8 +206,12 @@ def create_engine(network: Any, training: Training, resources: Resources, attent
         dtype = torch.bfloat16 if resources.precision == "bf16" else torch.float32
         for parameter in network.parameters():  # and no buffer: positions of rotary embeddings stay exact
             parameter.data = parameter.data.to(dtype)
-        packs = attention == "sdpa" and packed_rows.prepare(network)
-        return PlainEngine(network, training, resources, packs=packs)
+        cut = resources.compile and network.device.type == "cpu"  # there packed rows are cut by lists, each graph too
+        packs = attention == "sdpa" and not cut and packed_rows.prepare(network)
+        engine = PlainEngine(network, training, resources, packs=packs)
+        if resources.compile:
+            engine.compile()
+        return engine
     from trainables.training.deepspeed_engine import create_deepspeed_engine
 
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]

@@ -9,6 +9,7 @@ for one runs the batch's shortest row there with weight 0. Losses are divided by
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
@@ -45,7 +46,8 @@ def accumulate_gradient(
         labels += totals.tokens
     total = torch.zeros((), dtype=torch.float64, device=engine.device)
     for number, micro_batch in enumerate(micro_batches, 1):
-        loss = _compute_loss(engine, task, reference, micro_batch)
+        with torch.compiler.set_stance("default") if engine.compiled_losses else nullcontext():
+            loss = _compute_loss(engine, task, reference, micro_batch)
         engine.backward(loss, last=number == len(micro_batches))
         total += loss.detach()
         del loss
@@ -128,6 +130,7 @@ def forward_micro_batch(
         labels=labels,
         places=places,
         logits=select_logits(output, inputs["logits_to_keep"]),
+        compiled_losses=engine.compiled_losses,
         reference=reference,
         hidden=None if term.layer is None else output.hidden_states[term.layer + 1],
         frozen_logits=None if frozen is None else select_logits(frozen, inputs["logits_to_keep"]),

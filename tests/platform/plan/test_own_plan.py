@@ -156,11 +156,12 @@ def test_the_forecast_of_the_disk_counts_the_export(
 def test_the_dry_run_says_where_no_step_is_chosen(target: Path, files: dict[str, Path], store: Storage) -> None:
     without_texts = files | {"forget": files["retain"].with_name("few.jsonl")}
     tiny.write_rows(without_texts["forget"], [{"question": f"Ask {k}?", "answer": "No."} for k in range(6)])
-    for every, words in (
-        (2, "fp32, 4 steps"),
-        (4, "fp32, 4 steps (without a choice among them: training.eval_every=4)"),
+    for every, compiled, words in (
+        (2, False, "fp32, 4 steps"),
+        (4, True, "fp32, compiled, 4 steps (without a choice among them: training.eval_every=4)"),
     ):
         settings = ("training.max_steps=4", "training.batch_size=2", f"training.eval_every={every}")
+        settings += (f"resources.compile={compiled}",)
         state = trial_outcomes.read_sweep_state(plan(store, target, without_texts, *settings), store)
         lines = dry_run.format_lines(state, dry_run.describe_plan(state, store, "none", 1), 1)
         (line,) = (line for line in lines if line.startswith("each trial:"))

@@ -144,6 +144,7 @@ TRU: dict[str, Any] = {"method": "tru", "rectifier": {}, "task_vector": {"stg": 
         ({"resources": {"ranks": 3}}, ("training.batch_size=32 is not a multiple of resources.ranks=3",)),
         ({"resources": {"zero_stage": 0, "precision": "bf16"}}, ("zero_stage=0 with precision=bf16",)),
         ({"resources": {"zero_stage": 0, "offload_optimizer": True}}, ("zero_stage=0 with offload_optimizer=true",)),
+        ({"resources": {"compile": True, "ranks": 2}}, ("compile=true is for the plain engine",)),
         ({"rectifier": {"name": "none", "tau": 1.0}}, ("'none' takes no settings",)),
         ({"rectifier": {"name": "agem", "tau": 1.0}}, ("'agem' takes no settings",)),
         ({"rectifier": {"name": "gru", "scope": "tensor"}}, ("'gru' takes gamma, tau",)),

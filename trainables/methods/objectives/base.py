@@ -46,6 +46,7 @@ class ForwardOutput:
     labels: (B, T). places: (N,), the N positions of the term, numbers of the flat (B, T). logits, frozen_logits:
     (N, V), there. reference: (B,), the S_i^0 of a forget row; where both answers are read (B / 2,), the own one's less
     the other's. hidden, frozen_hidden: (B, T, D), the residual stream after the objective's layer. None: unused.
+    compiled_losses: `label_losses`, compiled.
     """
 
     labels: torch.Tensor
@@ -55,11 +56,12 @@ class ForwardOutput:
     hidden: Any = None
     frozen_logits: Any = None
     frozen_hidden: Any = None
+    compiled_losses: Any = None
 
     @cached_property
     def losses(self) -> torch.Tensor:
         """Return l_t: (B, T - 1), for a term that reads logits at labels."""
-        return label_losses(self.logits, self.labels, self.places)
+        return (self.compiled_losses or label_losses)(self.logits, self.labels, self.places)
 
     @property
     def following(self) -> torch.Tensor:

@@ -43,7 +43,7 @@ class Piece:
 class ShardedModel:
     """The engine of forward_backward, and the pieces."""
 
-    packs = False
+    packs, compiled_losses = False, None
 
     def __init__(self, inner: Any, device: torch.device) -> None:
         self.inner = inner
