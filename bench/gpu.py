@@ -67,43 +67,39 @@ def make_network(options: argparse.Namespace) -> tuple[Any, torch.device]:
 
 
 def measure_step(options: argparse.Namespace) -> Iterator[Row]:
-    """Time steps and compare their peak of memory with the plan's, then of the plain engine with compiled layers."""
-    yield _measure_steps(options, options.resources)
-    if options.engine == "plain":
-        yield _measure_steps(options, options.resources.model_copy(update={"compile": True}))
-
-
-def _measure_steps(options: argparse.Namespace, resources: Resources) -> Row:
-    network, device = make_network(options)
-    shape, on_gpu = memory.shape_of(network.config.to_dict()), device.type == "cuda"
-    assert shape is not None, "a Llama's configuration has all sizes"
-    training = rectify.TRAINING.model_copy(update={"batch_size": options.rows})
-    rule = Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU)
-    asked = {"method": "ga", "rectifier": rule, "target": Model(path="random"), "training": training}
-    plan = memory.fit_memory(Trial(**asked, resources=resources), shape, options.length, device_memory(device))
-    both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
-    gru = rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU)
-    task = rectify.make_task(both, training, gru, plan.micro_batch)
-    operations = 2 * options.rows * count_operations(network, options.length)
-    runner = engine.create_engine(network.train(), training, resources)
-    found = rectify.measure(runner, task, options.repeats)
-    peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
-    runner.close()
-    del network, runner, task
-    release_memory()
-    return {
-        "how": ", compiled" if resources.compile else "",
-        **found,
-        "parameters": shape.parameters,
-        "tokens_per_step": 2 * options.rows * options.length,
-        "flops_per_step": operations,
-        "utilisation": options.peak and operations / found["plain_seconds"] / options.peak / 1e12,
-        "rectification_bytes": GRU_BYTES * shape.parameters,
-        "planned_bytes": plan.peak.training,
-        "peak_bytes": peak,
-        "planned_over_peak": plan.peak.training / peak if peak else None,
-        "left_bytes": torch.cuda.memory_allocated(device) if on_gpu else None,
-    }
+    """Time steps (bench/rectify.py), set their peak of memory beside the plan's; the plain engine's compiled, too."""
+    for compiled in (False, True)[: 1 + (options.engine == "plain")]:
+        resources = options.resources.model_copy(update={"compile": compiled})
+        network, device = make_network(options)
+        shape, on_gpu = memory.shape_of(network.config.to_dict()), device.type == "cuda"
+        assert shape is not None, "a Llama's configuration has all sizes"
+        training = rectify.TRAINING.model_copy(update={"batch_size": options.rows})
+        rule = Rectifier(name="gru", gamma=rectify.GAMMA, tau=rectify.TAU)
+        asked = {"method": "ga", "rectifier": rule, "target": Model(path="random"), "training": training}
+        plan = memory.fit_memory(Trial(**asked, resources=resources), shape, options.length, device_memory(device))
+        both = rectify.rows(shape.vocabulary, options.rows, (options.length, options.length + 1), prompt=1)
+        gru = rectifiers.make_rectifier("gru", rectify.GAMMA, rectify.TAU)
+        task = rectify.make_task(both, training, gru, plan.micro_batch)
+        operations = 2 * options.rows * count_operations(network, options.length)
+        runner = engine.create_engine(network.train(), training, resources)
+        found = rectify.measure(runner, task, options.repeats)
+        peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
+        runner.close()
+        del network, runner, task
+        release_memory()
+        yield {
+            "how": ", compiled" if compiled else "",
+            **found,
+            "parameters": shape.parameters,
+            "tokens_per_step": 2 * options.rows * options.length,
+            "flops_per_step": operations,
+            "utilisation": options.peak and operations / found["plain_seconds"] / options.peak / 1e12,
+            "rectification_bytes": GRU_BYTES * shape.parameters,
+            "planned_bytes": plan.peak.training,
+            "peak_bytes": peak,
+            "planned_over_peak": plan.peak.training / peak if peak else None,
+            "left_bytes": torch.cuda.memory_allocated(device) if on_gpu else None,
+        }
 
 
 def count_operations(network: Any, length: int) -> int:

@@ -95,26 +95,20 @@ def check_workers(print_line: Callable[[str], None]) -> None:
     if waiting:
         print_line(f"waiting for Ray to start a process on {', '.join(hosts[one] for one in waiting)}")
         started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=START_SECONDS - TOLD_SECONDS)
-    said = {hosts[one]: _read_failure(one) for one in started}
-    bad = [hosts[one] for one in waiting] + [host for host, why in said.items() if why]
+    bad = {hosts[one]: "" for one in waiting}
+    for one in started:
+        try:
+            ray.get(one)
+        except ray.exceptions.RayError as error:
+            bad[hosts[one]] = f" ({last_line(error)})"
     if bad:
-        problem = f"no process started within {START_SECONDS:.0f} s on {', '.join(bad)}"
-        problem += "".join(f"; {host}: {why}" for host, why in said.items() if why)
+        problem = f"no process started within {START_SECONDS:.0f} s on {', '.join(map(''.join, bad.items()))}"
         if len(bad) == len(hosts):
             session = ray.get_runtime_context().get_session_name()
             log = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", session, "logs", "raylet.err")
             end = log.read_text(errors="replace").splitlines()[-12:] if log.is_file() else ["(it is not here)"]
             raise ray.exceptions.RayError("\n".join([f"{problem}. The end of {log}:", *end]))
         print_line(f"warning: {problem}; trials wait for other nodes")
-
-
-def _read_failure(task: ray.ObjectRef) -> str | None:
-    """Return the last line of what ended a task, None of one that ended well."""
-    try:
-        ray.get(task)
-    except ray.exceptions.RayError as error:
-        return last_line(error)
-    return None
 
 
 def place_trials(

@@ -159,18 +159,9 @@ class PlainEngine:
         state["step"] += 1
         forget, retain, average = self.combination or (1.0, 0.0, None)
         (gradient,) = self.gradients()
-        self._kernels.adamw(
-            gradient,
-            average,
-            master,
-            state["exp_avg"],
-            state["exp_avg_sq"],
-            self.weights,
-            forget=forget,
-            retain=retain,
-            step=int(state["step"]),
-            group=group,
-        )
+        moments = state["exp_avg"], state["exp_avg_sq"]
+        weighed: dict[str, Any] = {"forget": forget, "retain": retain, "step": int(state["step"]), "group": group}
+        self._kernels.adamw(gradient, average, master, *moments, self.weights, **weighed)
 
     def gather(self) -> dict[str, torch.Tensor]:
         """Return the whole model's weights on the CPU."""
