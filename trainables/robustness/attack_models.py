@@ -88,7 +88,7 @@ def attack(
     from trainables.training.runtime import prepare_process
 
     gpus = min(1.0, resources.gpus or 1.0) if torch.cuda.is_available() else 0.0
-    alone = resources.model_copy(update={"ranks": 1, "gpus": gpus})
+    alone = resources.model_copy(update={"ranks": 1, "gpus": gpus, "compile": False})
     runner = AttackRunner(benchmark, alone, lr, seed, store, prepare_process(alone, seed))
     left_out: dict[str, str] = {}
     if "paraphrase" in names and not all(row.get("paraphrased_question") for row in runner.forget_rows):
