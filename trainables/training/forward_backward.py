@@ -46,7 +46,8 @@ def accumulate_gradient(
         labels += totals.tokens
     total = torch.zeros((), dtype=torch.float64, device=engine.device)
     for number, micro_batch in enumerate(micro_batches, 1):
-        with torch.compiler.set_stance("default") if engine.compiled_losses else nullcontext():
+        eager = engine.compiled_losses is None or micro_batch.term.frozen  # as the frozen model: rounding counts
+        with nullcontext() if eager else torch.compiler.set_stance("default"):
             loss = _compute_loss(engine, task, reference, micro_batch)
         engine.backward(loss, last=number == len(micro_batches))
         total += loss.detach()
