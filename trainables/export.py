@@ -25,16 +25,24 @@ def main(
     push: Annotated[
         str | None, typer.Option(metavar="ORG/NAME", help="Upload the folder to the Hugging Face hub, private.")
     ] = None,
+    settings: Annotated[
+        Path | None, typer.Option(metavar="FILE.yaml", help="Write the trial's settings instead, for --set @FILE.yaml.")
+    ] = None,
 ) -> int:
     """Export a trial's weights with a model card, and verify them by evaluating them again.
 
     Example: python -m trainables.export ID --output DIR
     """
-    if output is None and push is None:
-        raise InputError("--output: give a new folder, or --push ORG/NAME")
-    from trainables.trial.export import model_folder
+    if (output or push) if settings else not (output or push):
+        raise InputError("--output: give a new folder, or --push ORG/NAME, or --settings FILE.yaml alone")
+    from trainables.trial.export import model_folder, settings_file
 
     store = open_storage(location, writable=False)
+    if settings:
+        result = model_folder.load_result(trial_id, store)
+        settings_file.write_settings(result, model_folder.read_trial(result, store), settings)
+        print(f"settings: {settings}; python -m platform.sweep NAME --set @{settings} gives them to another sweep")
+        return 0
     folder = typed_paths.expand_home(str(output)).absolute() if output else store.root / "exports" / trial_id
     model_folder.load_result(trial_id, store)
     repository = open_repository(push) if push else None

@@ -19,6 +19,7 @@ from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, suggest_name
+from trainables.common.typed_paths import expand_home
 from trainables.config.method_tables import SETTINGS
 from trainables.config.settings import FrozenSettings
 
@@ -34,7 +35,7 @@ STRENGTHS = ("task_vector.stg", "task_vector.strength")  # one method has the on
 
 def apply_overrides(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     """Return the sweep with every `PATH=VALUE` set; several values or a range make an axis. Raises InputError."""
-    pairs = [_split_pair(setting, "--set") for setting in settings]
+    pairs = [_split_pair(item, "--set") for setting in settings for item in _read_settings(setting)]
     for value in (value for path, value in pairs if path == BACKBONE):
         sweep = _set_backbone(sweep, value)
     document: dict[str, Any] = sweep.model_dump() | {"axes": dict(sweep.axes)}
@@ -108,8 +109,8 @@ def _set_field(document: dict[str, Any], path: str, text: str) -> None:
         raise ValueError(f"{path}={text}: unknown field '{path}'; {_suggest(path, paths)}")
     section, _, name = path.rpartition(".")
     fields = document[section] if section else document
-    if (path, text) == ("resources.gpus", "auto"):
-        fields["share_gpus"], text = True, "1"
+    if path == "resources.gpus":
+        fields["share_gpus"], text = (True, "1") if text == "auto" else (False, text)
     fields[name] = _parse_values(text) if isinstance(fields[name], tuple) else None if text == "none" else text
 
 
@@ -208,6 +209,22 @@ def _suggest(path: str, known: Sequence[str]) -> str:
     same = [one for one in known if one.rpartition(".")[2] == name]
     inside = [one for one in known if one.startswith(f"{section}.")]
     return f"known: {', '.join(inside)}" if inside and not same else suggest_name(path, same or known)
+
+
+def _read_settings(item: str) -> list[str]:
+    """Return `[item]`, or of `@FILE` what `trainables.export --settings` wrote, as PATH=VALUE."""
+    if not item.startswith("@"):
+        return [item]
+    import yaml
+
+    try:
+        found = yaml.safe_load(expand_home(item[1:]).read_text(encoding="utf-8"))["settings"]
+        texts = {path: ",".join(map(str, value)) if isinstance(value, list) else value for path, value in found.items()}
+    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InputError(
+            f"--set {item}: no file of settings (trainables.export --settings writes one): {error}"
+        ) from error
+    return [f"{path}={'none' if value is None else value}" for path, value in texts.items()]
 
 
 def _split_pair(item: str, option: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
-"""Gemma 3, Qwen 2.5 and 3, SmolLM2: chat models with 1B to 1.7B parameters."""
+"""Gemma 3, Qwen 2.5 and 3, SmolLM2: chat models with 135M to 1.7B parameters."""
 
-from search_spaces.schema.backbones import tofu_backbone
-from trainables.config.settings import Shape
+from search_spaces.schema.backbones import Backbone, tofu_backbone
+from trainables.config.settings import Model, Shape, Training
 
 GEMMA3_1B = tofu_backbone(
     "google/gemma-3-1b-it",
@@ -31,3 +31,14 @@ SMOLLM2_1B7 = tofu_backbone(
         hidden=2048, layers=24, heads=32, kv_heads=32, head_size=64, intermediate=8192, vocabulary=49152, tied=True
     ),
 )
+SMOLLM2_135M = Backbone(
+    name="SmolLM2-135M-Instruct",
+    base=Model(path="HuggingFaceTB/SmolLM2-135M-Instruct"),
+    template="chat",
+    shape=Shape(
+        hidden=576, layers=30, heads=9, kv_heads=3, head_size=64, intermediate=1536, vocabulary=49152, tied=True
+    ),
+    lr=3e-5,
+    finetuning=Training(lr=3e-4, epochs=5, batch_size=32, schedule="linear", warmup_epochs=1, weight_decay=0.01),
+)
+"""A model of this size learns TOFU's rows only at a higher rate than TOFU's recipe has (docs/smollm2)."""

@@ -20,7 +20,7 @@ from tests.support.starts import in_process
 
 def test_every_page_is_followed_or_a_record(root: Path) -> None:
     found = {path.relative_to(root).as_posix() for path in root.glob("docs/*.md")}
-    assert found | {"README.md", "CONTRIBUTING.md"} == {*pages.PAGES, *pages.RECORDS}
+    assert found | {"README.md", "CONTRIBUTING.md", "docs/smollm2/README.md"} == {*pages.PAGES, *pages.RECORDS}
 
 
 @pytest.mark.parametrize("page", pages.PAGES)

@@ -9,7 +9,10 @@ from tests.support.environment import ROOT
 
 PAGES = ("README.md", "CONTRIBUTING.md")
 PAGES += tuple(f"docs/{name}.md" for name in ("guide", "searching", "one-server", "cluster", "own", "buckets"))
-PAGES += tuple(f"docs/{name}.md" for name in ("adding", "measuring", "reproduction", "reliability", "security"))
+PAGES += tuple(
+    f"docs/{name}.md" for name in ("adding", "measuring", "open_unlearning", "reproduction", "reliability", "security")
+)
+PAGES += ("docs/smollm2/README.md",)
 RECORDS = {"docs/LOG.md": "dated experiments: what was typed then, with that day's code"}
 """Pages whose commands nobody follows."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -103,6 +103,7 @@ SWEEPS = {
     "tofu_llama": Shrunk(tofu, (SPLIT, "method=npo_kl")),
     "tofu_phi": Shrunk(tofu, (SPLIT, "method=npo"), models=("base",)),
     "tofu_phi_uwc": Shrunk(tofu, (SPLIT, "method=ga")),
+    "tofu_smollm2": Shrunk(tofu, (SPLIT, "method=npo"), only=("rectifier.name=none,gru",), models=("base",)),
     "tofu_tau": Shrunk(tofu, ("method=npo", "rectifier.tau=2,none")),
     "tofu_gamma": Shrunk(tofu, ("method=npo", "rectifier.gamma=0.02,none")),
     "tofu_dynamics": Shrunk(tofu, ("method=npo",)),

@@ -42,6 +42,7 @@ FACTS = {
     "tofu_llama32_1b": Facts(900, 24, 1, 59.37),
     "tofu_llama32_3b": Facts(900, 24, 2, 154.26),
     "tofu_llama31_8b": Facts(900, 24, 8, 385.5),
+    "tofu_smollm2": Facts(102, 24, 1, 8.12),
     "wmdp_zephyr": Facts(485, 10, 4, 144.86),
     "wmdp_rmu": Facts(97, 2, 1, 28.97),
     "muse_books": Facts(485, 10, 4, 134.79),

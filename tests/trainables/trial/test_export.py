@@ -48,6 +48,21 @@ def kept(trained_inputs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return store, config.id()
 
 
+def test_settings_alone_are_written_without_weights(kept: Any, tmp_path: Path) -> None:
+    store, trial_id = kept
+    done = invoke(export.main, trial_id, "--storage", store.root, "--settings", tmp_path / "tuned" / "x.yaml")
+    assert done.exit_code == 0, done.output
+    found = yaml.safe_load((tmp_path / "tuned" / "x.yaml").read_text())
+    assert (found["trial"], found["settings"]["rectifier.gamma"], found["settings"]["rectifier.tau"]) == (
+        trial_id,
+        0.5,
+        1,
+    )
+    refused = invoke(export.main, trial_id, "--storage", store.root, "--settings", "x.yaml", "--output", tmp_path)
+    assert refused.exit_code == 2
+    assert "--settings FILE.yaml alone" in refused.output
+
+
 @pytest.fixture(scope="module")
 def exported(kept: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     store, trial_id = kept

@@ -1,0 +1,69 @@
+"""trainables.export --settings, and --set @FILE: a trial's settings give the same trial again in its sweep."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.support import small_sweep
+from tests.support.small_sweep import MakePlan
+from trainables.common.errors import InputError
+from trainables.trial.export import settings_file
+
+make = small_sweep.plan_objectives
+
+GIVEN = (
+    "method=npo rectifier.name=none,gru,clip",
+    "method=ga rectifier.name=bisector,cagrad,hamu_q,gem,agem",
+    "method=npo rectifier.name=pcgrad rectifier.memory=average rectifier.gamma=0.3",
+    "method=simnpo_gd,idk_dpo objective.retain_coefficient=2 objective.preset=open-unlearning rectifier.name=none",
+    "method=gd training.lr=3e-5 training.max_steps=7 training.betas=0.5,0.9 training.eval_every=3 rectifier.name=gru",
+)
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_the_settings_of_a_trial_give_it_again(make: MakePlan, given: str, tmp_path: Path) -> None:
+    trials = make(*given.split()).trials
+    assert trials
+    for trial in trials:
+        file = tmp_path / "settings.yaml"
+        result = {"id": trial.id(), "metrics": {}, "commit": "abc1234"}
+        settings_file.write_settings(result, trial, file)
+        again = make(f"@{file}", f"benchmark.split={trial.benchmark.split}", f"seed={trial.seed}").trials
+        assert [one.id() for one in again] == [trial.id()], file.read_text()
+
+
+@pytest.mark.parametrize("text", ["", "settings: 3", "[" * 5000, "settings: {nothing.here: 1}", "\x00"])
+def test_another_file_is_refused_in_a_line(make: MakePlan, text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"^--set"):
+        make(f"@{tmp_path / 'x.yaml'}")
+    with pytest.raises(InputError, match="no file of settings"):
+        make(f"@{tmp_path / 'none.yaml'}")
+
+
+def test_open_unlearning_gets_the_same_numbers(make: MakePlan) -> None:
+    """Names and defaults of its configs/trainer @ d3d7cf9: alpha weighs the retain loss, gamma the forget loss."""
+    (trial,) = make(
+        "method=simnpo_gd",
+        "rectifier.name=none",
+        "objective.preset=open-unlearning",
+        "training.lr=2e-05",
+        "benchmark.split=forget05",
+        "training.batch_size=32",
+    ).trials
+    words = dict(word.split("=") for word in shlex.split(settings_file.spell_open_unlearning(trial) or ""))
+    assert words["trainer"] == "SimNPO"
+    assert float(words["trainer.args.learning_rate"]) == 2e-5
+    batch = [
+        int(words[f"trainer.args.{name}"]) for name in ("per_device_train_batch_size", "gradient_accumulation_steps")
+    ]
+    assert batch[0] * batch[1] == 32
+    given = {name: float(words[f"trainer.method_args.{name}"]) for name in ("beta", "delta", "alpha", "gamma")}
+    assert given == {"beta": 4.5, "delta": 0.0, "alpha": 1.0, "gamma": 0.125}
+
+
+def test_what_open_unlearning_has_not_is_not_spelled(make: MakePlan) -> None:
+    assert settings_file.spell_open_unlearning(make("method=npo", "rectifier.name=gru").trials[0]) is None

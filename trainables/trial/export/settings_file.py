@@ -1,0 +1,78 @@
+"""A trial's settings as a small YAML file, which `--set @FILE` gives every trial of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainables import benchmarks
+from trainables.config.method_tables import METHODS, RECTIFIERS
+from trainables.config.trial import Trial
+from trainables.methods.method_constants import resolve_constants
+from trainables.storage import atomic_files
+
+TRAINERS = {"ga": "GradAscent", "gd": "GradDiff", "npo_gd": "NPO", "simnpo_gd": "SimNPO"}
+"""open-unlearning's trainers (@ d3d7cf9) of the same objectives."""
+ARGUMENTS = {"beta": "beta", "margin": "delta", "forget_coefficient": "gamma", "retain_coefficient": "alpha"}
+"""Their arguments (trainer.method_args) by our settings."""
+
+
+def write_settings(result: Mapping[str, Any], trial: Trial, file: Path) -> None:
+    """Write what a trial was trained by, where it comes from, and the same for open-unlearning's command line."""
+    import yaml
+
+    document = {
+        "trial": result["id"],
+        "model": trial.target.path.rpartition("/")[2],
+        "split": trial.benchmark.split,
+        "measured": benchmarks.describe_goals(trial.benchmark.name, result["metrics"]),
+        "commit": result["commit"],
+        "settings": list_settings(trial),
+        "open_unlearning": spell_open_unlearning(trial),
+    }
+    atomic_files.write_text(file, yaml.safe_dump(document, sort_keys=False, width=120))
+
+
+def list_settings(trial: Trial) -> dict[str, Any]:
+    """Return by path what a trial was trained by: the method, all of training, and what else it states.
+
+    Settings of one machine (resources), of the rows and of how a trial is measured are not among them.
+    """
+    found: dict[str, Any] = {"method": trial.method}
+    always = {f"training.{name}" for name in type(trial.training).model_fields}
+    always |= {"rectifier.tau"} if "tau" in RECTIFIERS[trial.rectifier.name].takes else set()
+    for section in ("rectifier", "objective", "task_vector", "training"):
+        value = getattr(trial, section)
+        fields = value.model_dump(mode="json", exclude={"idk_fingerprint"}) if value else {}
+        found |= {
+            path: field
+            for name, field in fields.items()
+            if (path := f"{section}.{name}") in always or field is not None
+        }
+    return found
+
+
+def spell_open_unlearning(trial: Trial) -> str | None:
+    """Return a trial's settings as overrides of open-unlearning's src/train.py; None: it has no such method.
+
+    Its batches are those of one GPU: `per_device_train_batch_size` times `gradient_accumulation_steps` rows a step.
+    """
+    training, name = trial.training, TRAINERS.get(trial.method)
+    if name is None or trial.rectifier.name != "none" or training.max_steps or training.lora_rank:
+        return None
+    constants = resolve_constants(trial.method, trial.objective, trial.benchmark.split)
+    rows = min(8, training.batch_size)
+    arguments = {
+        "learning_rate": training.lr,
+        "num_train_epochs": training.epochs,
+        "weight_decay": training.weight_decay,
+        "warmup_epochs": training.warmup_epochs,
+        "lr_scheduler_type": training.schedule,
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": training.batch_size // rows,
+    }
+    words = [f"trainer={name}", *(f"trainer.args.{key}={value}" for key, value in arguments.items())]
+    read = [setting for setting in ARGUMENTS if setting in METHODS[trial.method].reads] if trial.method != "ga" else []
+    words += [f"trainer.method_args.{ARGUMENTS[setting]}={getattr(constants, setting)}" for setting in read]
+    return " ".join(words)
