@@ -50,10 +50,9 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
     """A plan of two trials, its storage with their results and the target model's evaluation."""
     store = Storage(folder)
     plan = make_plan(
-        apply_overrides(spaces.load_sweep("own"), [*typed, "training.lr=1e-5"]),
+        apply_overrides(spaces.load_sweep("own"), [*typed, "training.lr=1e-5", "method=gd", "rectifier.name=none,gru"]),
         store,
         strategy="paper",
-        only=["method=gd"],
     )
     (reference,) = plan.references
     write_evaluation(store, reference.evaluation, measures(1.0, target))
