@@ -100,7 +100,7 @@ def test_a_quick_look_chooses_and_the_choice_is_measured_whole(
 ) -> None:
     """A look is an evaluation of two rows of each task; the weights that it chose are evaluated on four."""
     config = configuration(trained_inputs)
-    looked = config.model_copy(update={"selection": Selection(rows=2)})
+    looked = config.model_copy(update={"selection": Selection(rows=2, rule="highest_utility")})
     assert looked.id() != config.id()
     assert finish(looked, tmp_path, stop_after=5)[0] == {}
     found, store = finish(looked, tmp_path)
@@ -112,6 +112,10 @@ def test_a_quick_look_chooses_and_the_choice_is_measured_whole(
     assert found["metrics"] == pytest.approx({name: value for name, value in whole.items() if name != "step"})
     assert (found["training"]["ended"], found["training"]["steps"]) == (None, STEPS)
     assert not (store.trial(looked.id()) / "evaluations").exists()
+    floored, _ = finish(config.model_copy(update={"selection": Selection(rows=2)}), tmp_path)
+    why = "less than 90% of the utility was kept at steps 2 and 4"
+    assert (floored["training"]["ended"], floored["training"]["steps"], floored["status"]) == (why, 4, "finished")
+    assert floored["evaluations"] == found["evaluations"][:2]
 
 
 @pytest.mark.slow
