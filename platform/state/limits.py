@@ -38,7 +38,7 @@ class Stopper:
     """The results of the first trials that ended in this start."""
     minutes: float | None = None
     """The limit of this start."""
-    begun: float = field(default_factory=time.monotonic)
+    begun: float = field(default_factory=lambda: time.monotonic())
     unwritable: str | None = None
     """Why nothing can be written to the storage, not even that a trial failed."""
 

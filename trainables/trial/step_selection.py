@@ -173,7 +173,8 @@ class StepSelection:
         step = self.best_step()
         found, rows = self._read(step), atomic_files.read_rows(self.folder / f"{step}.parquet")
         if self._looks is not None:
-            network = self._load(Model(path=str(self._weights_folder(step))))
+            chosen = Model(path=str(self._weights_folder(step)), attention=self.trial.target.attention)
+            network = self._load(chosen)
             metrics, rows = self.measure(network)
             found = self._make_evaluation(network, metrics, rows)
         record.evaluation_rows = rows
