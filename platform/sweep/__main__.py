@@ -51,7 +51,7 @@ def main(
     address: Annotated[str | None, where(help="A running Ray cluster.")] = None,
     max_concurrent: Annotated[int | None, where(min=1, help="Trials at a time.")] = None,
     gpu_hours: Annotated[float | None, where(help="No new trial beyond so many in all its starts.")] = None,
-    minutes: Annotated[float | None, where(help="No new trial after so many of this start.")] = None,
+    minutes: Annotated[float | None, where(help="No new trial so many after the first one.")] = None,
     kept: Annotated[str, where("--keep", help="Weights: pareto, best, all or none.")] = "pareto",
     resume: Annotated[bool, again("--resume", help="Run what is missing of an unfinished sweep.")] = False,
     new: Annotated[bool, again("--new", help="Set old results aside and run again.")] = False,
