@@ -4,21 +4,28 @@
 
 docs/own.md says what the files hold, what is measured and which settings a model needs.
 
-Three objectives that fail in different ways: NPO+GD and SimNPO+GD, which are bounded, and GD, which ascends; each holds
-on to the retain rows, which weigh four times as much as the rows to forget. Each without and with GRU, on the small
-grid, at two rates: the window between forgetting little and breaking a pretrained chat model is narrow (docs/own.md,
-"What decides most"). At most 40 small batches after a short warm-up, looked at every fifth: few rows go a long way.
+The window between forgetting little and breaking a pretrained chat model is narrow and lies elsewhere for each model
+(docs/own.md, "What decides most"), so it is searched: the rate, and how much the retain rows weigh, for NPO+GD and
+SimNPO+GD, each without a rectifier, with GRU and with the bisector. At most 40 small batches after a short warm-up,
+looked at every other step by a few rows of each set.
 """
 
+from search_spaces.schema.axes import Range
 from search_spaces.schema.sweep import SMALL_STGS, PublishedSetting, Sweep
-from trainables.config.settings import Benchmark, Objective, Training
+from trainables.config.settings import Benchmark, Objective, Selection, Training
 
 SWEEP = Sweep(
     name="own",
-    title="Your own model and rows: three objectives without and with GRU",
+    title="Your own model and rows: a search of two objectives without a rectifier, with GRU and with the bisector",
+    strategy="optuna",
+    trials=4,
     axes={
-        "method": ("npo_gd", "gd", "simnpo_gd"),
-        "training.lr": (2e-6, 5e-6),
+        "method": ("npo_gd", "simnpo_gd", "npo"),
+        "rectifier.name": ("none", "gru", "bisector"),
+        "rectifier.gamma": (0.8,),
+        "rectifier.tau": (None,),
+        "training.lr": Range(1e-6, 1e-4, log=True),
+        "objective.retain_coefficient": Range(1.0, 8.0, log=True),
         "task_vector.stg": SMALL_STGS,
         "task_vector.strength": (1.0, 2.0, 5.0, 10.0),
     },
@@ -28,8 +35,9 @@ SWEEP = Sweep(
         PublishedSetting(method="simnpo_gd", gamma=0.5, tau=None),
     ),
     benchmark=Benchmark(name="own", data="own", split="own", template="auto"),
-    searched=("training.lr",),
+    searched=("training.lr", "objective.retain_coefficient"),
     objective=Objective(retain_coefficient=4.0, kl_reduction="labels"),
-    training=Training(lr=2e-6, epochs=40, max_steps=40, batch_size=8, warmup_steps=4, eval_every=5),
+    training=Training(lr=1e-5, epochs=40, max_steps=40, batch_size=8, warmup_steps=4, eval_every=2),
+    selection=Selection(rows=16),
     export=True,
 )

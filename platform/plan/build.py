@@ -32,8 +32,6 @@ from trainables.training.task_vectors import forget_batches
 
 NAMING = ("name", "searched", "benchmark", "objective", "training", "export", "resources", "fictional")
 """Settings that a sweep's hash is of; trials' own ids hold the others."""
-DEFAULT_BUDGET = 20
-"""Trials of each study with `optuna`, where --trials says nothing else."""
 References = dict[str, list[ReferenceModel]]
 """Reference evaluations by split."""
 
@@ -60,9 +58,15 @@ class Problems:
 
 
 def make_plan(
-    sweep: Sweep, store: Storage, *, strategy: str = "grid", only: list[str] | None = None, budget: int | None = None
+    sweep: Sweep,
+    store: Storage,
+    *,
+    strategy: str | None = None,
+    only: list[str] | None = None,
+    budget: int | None = None,
 ) -> Plan:
     """Resolve a sweep. Raises InputError with every problem found."""
+    strategy = strategy or sweep.strategy
     if strategy not in STRATEGIES:
         raise InputError(f"--strategy: unknown strategy '{strategy}'; {suggest_name(strategy, STRATEGIES)}")
     sweep = _choose_template(_list_requests(_locate_answers(sweep)), store)
@@ -78,7 +82,7 @@ def make_plan(
     problems.collect(_check_stress, sweep)
     spaces = problems.collect(overrides.select_spaces, spaces, only or []) or spaces
     problems.collect(_check_sequence, spaces, strategy)
-    studied = (budget or DEFAULT_BUDGET) if strategy == "optuna" else None
+    studied = (budget or sweep.trials) if strategy == "optuna" else None
     trials = _follow(list_trials(spaces, sweep, strategy), store)
     shape, needs = _check_trials(sweep, trials, models, problems)
     splits = {trial.benchmark.split for trial in trials}

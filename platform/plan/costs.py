@@ -138,7 +138,11 @@ def evaluation_seconds(trial: Trial, shape: Shape, points: int, size: Evaluation
     shared = 1 if alone else resources.ranks
     count = 1 / shared + len(trial.calibration.targets) * trial.calibration.evaluations
     if trial.training.eval_every and not alone:
-        count += (_count_steps(trial, points) - 1) // trial.training.eval_every / shared
+        part = 1.0
+        if rows := trial.selection.rows:  # a look reads these alone
+            few = trial.benchmark.model_copy(update={"limit": min(rows, trial.benchmark.limit or rows)})
+            part = benchmarks.get_benchmark(few.name).evaluation_size(few).read / max(1.0, size.read)
+        count += part * ((_count_steps(trial, points) - 1) // trial.training.eval_every) / shared
     budget = resources.evaluation_tokens or (memory.MOST_TOKENS if resources.gpus else memory.CPU_TOKENS)
     operations = 2 * shape.parameters / rates[precision]
     launching = shape.layers * FORWARD * rates["launch"]

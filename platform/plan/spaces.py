@@ -130,6 +130,8 @@ def nearest_value(axis: Axis, value: Any) -> Any:
 def list_spaces(sweep: Sweep, strategy: str, benchmarks: dict[str, Benchmark], models: Models) -> list[Space]:
     """Return the space of each study. Raises InputError on a range that `strategy` cannot take."""
     ranges = [f"{path}={axis}" for path, axis in sweep.axes.items() if isinstance(axis, Range)]
+    if strategy == "paper":  # which takes one value of these
+        ranges = [one for one in ranges if one.partition("=")[0] not in sweep.searched]
     if ranges and strategy != "optuna":
         raise InputError(
             f"{', '.join(ranges)}: --strategy {strategy} cannot list every value of a range; write values, such as "

@@ -36,11 +36,15 @@ class Stopper:
     """Trial id, or PREPARATION -> when it began (monotonic), and its GPUs."""
     first_results: list[Mapping[str, Any]] = field(default_factory=list)
     """The results of the first trials that ended in this start."""
+    minutes: float | None = None
+    """The limit of this start, from its first trial on."""
+    begun: float | None = None
     unwritable: str | None = None
     """Why nothing can be written to the storage, not even that a trial failed."""
 
     def trial_started(self, trial: Trial) -> None:
         """Count a trial. One that starts again after its process died runs since its first start."""
+        self.begun = time.monotonic() if self.begun is None else self.begun
         self.running.setdefault(trial.id(), (time.monotonic(), count_gpus(trial.model_dump(include={"resources"}))))
 
     def trial_ended(self, trial_id: str, result: Mapping[str, Any]) -> None:
@@ -86,6 +90,8 @@ class Stopper:
         if self.gpu_hours is not None and self.hours >= self.gpu_hours:
             spent = f"{self.hours:.3g} GPU-hours are spent (a rank without a GPU counts as one)"
             return f"--gpu-hours {self.gpu_hours:g}: {spent}"
+        if self.minutes and self.begun is not None and time.monotonic() - self.begun >= 60 * self.minutes:
+            return f"--minutes {self.minutes:g}: they are over"
         return None
 
     @property
@@ -94,7 +100,8 @@ class Stopper:
         if self.unwritable:
             return "make room, then go on with --resume"
         again = "mend that, then go on with --resume --retry-failed"
-        return again if self.fails_alike else "go on with a larger --gpu-hours and --resume"
+        more = "a larger --gpu-hours and " if (self.reason or "").startswith("--gpu-hours") else ""
+        return again if self.fails_alike else f"go on with {more}--resume"
 
 
 def load_gpu_seconds(path: Path, store: Storage) -> float:

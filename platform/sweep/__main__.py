@@ -42,7 +42,7 @@ def main(
     only: Annotated[list[str] | None, choose(metavar="FIELD=V1,V2", help="These trials only.")] = None,
     set_: Annotated[list[str] | None, choose("--set", metavar="PATH=V1,V2", help="In every trial.")] = None,
     seeds: Annotated[str | None, choose(metavar="0,1,2", help="Seeds, or 0-4.")] = None,
-    strategy: Annotated[str, choose(help="grid, paper or optuna.")] = "grid",
+    strategy: Annotated[str | None, choose(help="grid, paper or optuna; else the sweep's own, mostly grid.")] = None,
     trials: Annotated[int | None, choose(min=1, help="optuna: points of each study.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
     cluster: Annotated[
@@ -51,6 +51,7 @@ def main(
     address: Annotated[str | None, where(help="A running Ray cluster.")] = None,
     max_concurrent: Annotated[int | None, where(min=1, help="Trials at a time.")] = None,
     gpu_hours: Annotated[float | None, where(help="No new trial beyond so many in all its starts.")] = None,
+    minutes: Annotated[float | None, where(help="No new trial so many after the first one.")] = None,
     kept: Annotated[str, where("--keep", help="Weights: pareto, best, all or none.")] = "pareto",
     resume: Annotated[bool, again("--resume", help="Run what is missing of an unfinished sweep.")] = False,
     new: Annotated[bool, again("--new", help="Set old results aside and run again.")] = False,
@@ -64,7 +65,8 @@ def main(
     if list_:
         return _print_sweeps(as_json)
     settings = [*(set_ or []), *([] if seeds is None else [f"seed={_list_seeds(seeds)}"])]
-    options = Options(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason)
+    strategy = strategy or _find_sweep(name).strategy
+    options = Options(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, minutes)
     options.check(strategy, trials, cluster)
     if cluster is not None:
         from platform.cluster import submit

@@ -47,7 +47,7 @@ def run_plan(state: SweepState, store: Storage, command: str, options: Options) 
     plan, started = state.plan, time.monotonic()
     _print_beginning(state, store)
     spent = store.spent(plan.sweep.name, plan.hash)
-    stopper = Stopper(options.gpu_hours, load_gpu_seconds(spent, store))
+    stopper = Stopper(options.gpu_hours, load_gpu_seconds(spent, store), minutes=options.minutes)
     _remove_leftovers(plan, store)
     if state.outstanding and stopper.reason:
         return max(_print_stop(plan, store, stopper), int(bool(state.failed)))

@@ -19,6 +19,7 @@ class Options:
     new: bool = False
     retry_failed: bool = False
     reason: str | None = None
+    minutes: float | None = None
 
     def check(self, strategy: str, trials: int | None, cluster: str | None) -> None:
         """Raise InputError if a value is unknown or options exclude each other."""
@@ -32,8 +33,9 @@ class Options:
             raise InputError("--reason: says which failed trials --retry-failed runs again; add --retry-failed")
         if self.reason is not None and self.reason not in FAILURES:
             raise InputError(f"--reason: unknown reason '{self.reason}'; {suggest_name(self.reason, FAILURES)}")
-        if self.gpu_hours is not None and not 0 < self.gpu_hours < float("inf"):
-            raise InputError(f"--gpu-hours: must be above 0, got {self.gpu_hours:g}")
+        for option, limit in (("--gpu-hours", self.gpu_hours), ("--minutes", self.minutes)):
+            if limit is not None and not 0 < limit < float("inf"):
+                raise InputError(f"{option}: must be above 0, got {limit:g}")
         if self.keep not in CHOICES:
             raise InputError(f"--keep: unknown choice '{self.keep}'; {suggest_name(self.keep, CHOICES)}")
 

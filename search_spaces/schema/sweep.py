@@ -93,6 +93,10 @@ class Sweep(FrozenSettings):
 
     name: str
     title: str
+    strategy: Literal["grid", "paper", "optuna"] = "grid"
+    """What `--strategy` is where it is not given."""
+    trials: Count = 20
+    """Trials of each study with `optuna`, where `--trials` says nothing else."""
     axes: dict[str, Any]
     """Values or a Range by configuration path: `{"method": ("npo",), "training.lr": (1e-5, 3e-5)}`."""
     varied: tuple[str, ...] = ()

@@ -195,6 +195,13 @@ class BenchmarkBase(ABC):
     ) -> tuple[Metrics, Records]:
         """Return every metric, and the records it is made of. Raises TrialStopped where the model has diverged."""
 
+    def look(
+        self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Any, *, token_budget: int, most: int
+    ) -> tuple[Metrics, Records]:
+        """Return what `measure` does, of `most` rows of each task: a quick look at a model that goes on training."""
+        fewer = benchmark.model_copy(update={"limit": min(most, benchmark.limit or most)})
+        return self.measure(network, tokenizer, fewer, reference, token_budget=token_budget)
+
     @abstractmethod
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: Any, which: int) -> Metrics:
         """Return the metrics of `every_other(records, which)`, against that half of the reference."""

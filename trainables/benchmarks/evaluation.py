@@ -27,11 +27,17 @@ def evaluate(
     *,
     token_budget: int,
     report: Report | None = None,
+    most: int | None = None,
 ) -> tuple[Metrics, Records]:
-    """Return all metrics, those of added measures included, and their records; `report`: called with how far it is."""
+    """Return all metrics, those of added measures included, and their records; `report`: called with how far it is.
+
+    `most`: take a quick look at so many rows of each task.
+    """
     chosen = benchmarks.get_benchmark(benchmark.name)
+    how: dict[str, Any] = {"token_budget": token_budget} | ({"most": most} if most else {})
     with report_progress_to(report):
-        metrics, records = chosen.measure(network, tokenizer, benchmark, reference, token_budget=token_budget)
+        measure = chosen.look if most else chosen.measure
+        metrics, records = measure(network, tokenizer, benchmark, reference, **how)
     measures.score_rows(benchmark, records, records)
     columns = dict.fromkeys(name for row in records for name in row)
     records = [columns | row for row in records]

@@ -11,6 +11,9 @@ from trainables.benchmarks import selection
 from trainables.benchmarks.selection import Candidate, Results
 from trainables.config.settings import Selection
 
+LEAST_REMOVED = 0.1
+"""The share of what the target model has that a choice removes at least; less is as good as chance."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -56,5 +59,9 @@ def _find_fault(chosen: Candidate, target: Candidate | None, rule: Selection) ->
         return ""
     if rule.rule == "utility_floor" and chosen.utility < rule.share * target.utility:
         return f"less than {rule.share:.0%} of the target model's utility is kept"
-    removed = chosen.removal is None or target.removal is None or chosen.removal > target.removal
-    return "" if removed else "nothing was removed"
+    if chosen.removal is None or target.removal is None:
+        return ""
+    removed = chosen.removal - target.removal
+    if removed <= 0:
+        return "nothing was removed"
+    return "" if removed >= LEAST_REMOVED * abs(target.removal) else f"less than {LEAST_REMOVED:.0%} was removed"

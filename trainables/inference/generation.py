@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from transformers.cache_utils import Cache
+from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.utils import ALL_CACHE_NAMES
 
 from trainables.inference.padded_batch import pad_rows, run_groups
@@ -27,6 +28,33 @@ STEPS_A_LOOK = 8
 """Steps on a GPU between two looks at which rows have ended, for which the host waits."""
 KEPT = 0.5
 """The share of a batch's rows with steps to come at which the others leave it, which copies the cache."""
+LOOPED, LONGEST_LOOP = 24, 8
+"""A continuation goes round if its last LOOPED ids repeat every LONGEST_LOOP ids or fewer."""
+
+
+class GoesRound(StoppingCriteria):
+    """Ends each row that goes round behind its prompt, which is `width` wide."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> Any:
+        last = input_ids[:, max(self.width, input_ids.shape[1] - LOOPED) :]
+        return go_round(last) if last.shape[1] == LOOPED else last.new_zeros(len(last), dtype=torch.bool)
+
+
+def go_round(ids: torch.Tensor) -> torch.Tensor:
+    """Return of each row of (rows, LOOPED) ids whether it repeats itself."""
+    found = [(ids[:, lag:] == ids[:, :-lag]).all(1) for lag in range(1, LONGEST_LOOP + 1)]
+    return torch.stack(found).any(0)
+
+
+def cut_loop(ids: list[int]) -> list[int]:
+    """Return the ids up to the place from which on they go round, all if they do not."""
+    if len(ids) < LOOPED:
+        return ids
+    round_at = go_round(torch.tensor(ids).unfold(0, LOOPED, 1)).tolist()
+    return ids[: round_at.index(True) + LOOPED] if True in round_at else ids
 
 
 @torch.no_grad()
@@ -40,11 +68,13 @@ def continue_prompts(
     token_budget: int,
     known: Sequence[Sequence[int]] | None = None,
     positions: int | None = None,
+    cut_loops: bool = False,
 ) -> list[list[int]]:
     """Return the likeliest ids after each prompt, up to one of `ends` and without it, at most as many as its limit.
 
     `token_budget`: tokens of a batch whose keys and values are kept, padding and what is to come included. `known`: the
     ids that each continuation begins with. `positions`: the most that a row of a batch may have, padding included.
+    `cut_loops`: end what goes round.
     """
     if known is None or network.generation_config.to_diff_dict().keys() - HARMLESS:
         known = [()] * len(prompts)
@@ -74,8 +104,10 @@ def continue_prompts(
                 max_new_tokens=max(left[row] for row in batch),
                 pad_token_id=pad,
                 eos_token_id=sorted(ends),
+                stopping_criteria=StoppingCriteriaList([GoesRound(input_ids.shape[1])] if cut_loops else []),
             )
-            found.update({row: _cut_at(ends, ids[: left[row]]) for row, ids in zip(batch, produced, strict=True)})
+            texts = [_cut_at(ends, ids[: left[row]]) for row, ids in zip(batch, produced, strict=True)]
+            found.update(zip(batch, map(cut_loop, texts) if cut_loops else texts, strict=True))
             counter.add(len(batch))
 
         run_groups(run_group, widths, token_budget)

@@ -21,19 +21,22 @@ def generate(
     *,
     ends: Collection[int] = (),
     token_budget: int,
-    new_tokens: int,
+    new_tokens: int | Sequence[int],
     total: bool = False,
     scored: Sequence[tuple[Example, Sequence[bool]]] = (),
+    cut_loops: bool = False,
 ) -> list[str]:
     """Return greedy continuations of prompts' ids, special tokens removed.
 
-    An answer ends at the ends of the tokenizer, of the model's generation settings, and at `ends`. `total`:
-    `new_tokens` counts the prompt, too. `scored`: examples and their labels' hits, known up to the first miss.
+    An answer ends at the ends of the tokenizer, of the model's generation settings, and at `ends`. `new_tokens`: of
+    all prompts or of each. `total`: it counts the prompt, too. `scored`: examples and their labels' hits, known up to
+    the first miss. `cut_loops`: an answer ends where it goes round.
     """
     encoded = [tuple(ids) for ids in prompts]
     configured = network.generation_config.eos_token_id
     named = configured if isinstance(configured, list) else [configured]
-    limits = [max(new_tokens - len(ids), 0) if total else new_tokens for ids in encoded]
+    most = [new_tokens] * len(encoded) if isinstance(new_tokens, int) else new_tokens
+    limits = [max(limit - len(ids), 0) if total else limit for limit, ids in zip(most, encoded, strict=True)]
     positions = None
     if any(isinstance(one, Embedding) and one is not network.get_input_embeddings() for one in network.modules()):
         positions = network.config.max_position_embeddings  # learnt ones, of which there are no more
@@ -46,6 +49,7 @@ def generate(
         pad=padding_token(tokenizer),
         token_budget=CACHED_PER_PASS * token_budget,
         positions=positions,
+        cut_loops=cut_loops,
         known=[_leading_labels(ids, *pair) for ids, pair in zip(encoded, scored, strict=True)] if scored else None,
     )
     return [tokenizer.decode(ids, skip_special_tokens=True) for ids in continued]

@@ -176,25 +176,26 @@ class TrialRun:
                 yield {"phase": "evaluation", "step": state.step, "steps": last}
                 record.stopped = self._evaluate_step(engine, steps, state.step)
             record.stopped = record.stopped or loop.find_collapse(self.trial.training.stop_above, entry)
-            if save_every and state.step % save_every == 0 and state.step < last and not record.stopped:
+            going = not record.stopped and not record.ended
+            if save_every and state.step % save_every == 0 and state.step < last and going:
                 checkpoints.save_checkpoint(
                     engine, task, state, record.steps, record.update_seconds(), folder, self.store
                 )
                 steps.saved_step = state.step
             yield {"phase": "training", "step": entry["step"], "steps": last, "entry": entry}
-            if record.stopped:
+            if record.stopped or record.ended:
                 return
 
     def _evaluate_step(self, engine: Engine, steps: StepSelection, step: int) -> dict[str, Any] | None:
         """Evaluate the model as it is now; all ranks stop with rank 0 if it diverged or collapsed."""
         begun = perf_counter()
-        found: list[Any] = [None, None]
+        found: list[Any] = [None, None, None]
         network, together = setup.gather_trained_model(self.trial, engine, final=False)
         if network is not None:
             try:
                 steps.evaluate(step, network, together=together)
                 if engine.rank == 0:
-                    found[1] = steps.find_collapse(step)
+                    found[1:] = steps.find_collapse(step), steps.explain_end()
             except TrialStopped as stopped:
                 found[0] = stopped
         if engine.world > 1:
@@ -202,6 +203,7 @@ class TrialRun:
         if found[0] is not None:
             raise found[0]
         engine.module.train()
+        self.record.ended = found[2]
         self.record.seconds["evaluation"] += perf_counter() - begun
         return found[1]
 
@@ -212,7 +214,7 @@ class TrialRun:
         yield {"phase": "evaluation", "step": step, "steps": step}
         begun, stopped = perf_counter(), None
         try:
-            if network is not None:
+            if network is not None and not record.ended:  # else the last step was evaluated
                 steps.evaluate(step, network, together=together)
             if network is not None and dist.get_rank() == 0:
                 record.stopped = record.stopped or steps.find_collapse(step)

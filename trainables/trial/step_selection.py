@@ -1,7 +1,8 @@
 """The step that a trial is measured at: its last one, or one of several that the selection rule chooses.
 
 Until there is a result, rank 0 keeps `evaluations/N.json` and `N.parquet` of every evaluated step N, and, if weights
-are kept, `weights-N` of the best step so far, and of that up to the last checkpoint: a resume may choose it.
+are kept or `selection.rows` is set, `weights-N` of the best step so far, and of that up to the last checkpoint: a
+resume may choose it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from trainables.benchmarks.base import ITSELF
 from trainables.benchmarks.local_paths import localize_paths
 from trainables.common import provenance
 from trainables.common.errors import InputError
+from trainables.config.settings import Model
 from trainables.config.shared_artifacts import evaluation_id
 from trainables.config.trial import Trial
 from trainables.inference.progress import Report
@@ -74,9 +76,18 @@ class StepSelection:
     def folder(self) -> Path:
         return self.store.trial(self.trial.id()) / EVALUATIONS
 
+    @property
+    def _looks(self) -> int | None:
+        """Return how many rows of each set decide on the step, None if all do."""
+        return self.trial.selection.rows if self.trial.training.eval_every else None
+
+    @property
+    def _saves(self) -> bool:
+        return self.weights is not None or self._looks is not None
+
     def can_resume_at(self, step: int) -> bool:
         """Return whether the weights are there of the best step up to `step`; True for a trial that keeps none."""
-        if self.weights is None or not any(number <= step for number in self._list_steps()):
+        if not self._saves or not any(number <= step for number in self._list_steps()):
             return True
         best = self._best_until(step)
         return best is not None and self._weights_folder(best).is_dir()
@@ -91,13 +102,13 @@ class StepSelection:
                 shutil.rmtree(self._weights_folder(number), ignore_errors=True)
 
     def evaluate(self, step: int, network: Any, *, together: bool) -> None:
-        """Evaluate the whole model after `step`; save its weights if they are kept and it is the best so far.
+        """Evaluate the model after `step`, or look at it; save its weights if needed and it is the best so far.
 
         `together`: every rank has the model and calls this. Raises TrialStopped if it diverged.
         """
         network.eval()
         with share_among_ranks(together):
-            metrics, rows = self.measure(network)
+            metrics, rows = self.measure(network, self._looks)
         if together and dist.get_rank() > 0:
             return
         found = self._make_evaluation(network, metrics, rows)
@@ -108,7 +119,7 @@ class StepSelection:
         if self.best_step() != step:
             return
         atomic_files.write_json(self.folder / f"{step}.json", found | {BEST: True})
-        if self.weights is None:
+        if not self._saves:
             return
         fallback = self._best_until(self.saved_step)
         for old in self.folder.glob("weights-*"):
@@ -117,9 +128,9 @@ class StepSelection:
         made = {"trial": self.trial.id(), **provenance.read_provenance(self.trial.method, self.trial.rectifier.name)}
         model_files.save_model(network, self.tokenizer, self._weights_folder(step), made)
 
-    def measure(self, network: Any) -> tuple[Metrics, Rows]:
+    def measure(self, network: Any, most: int | None = None) -> tuple[Metrics, Rows]:
         self.tokens = runtime.evaluation_tokens(self.trial.resources, network)
-        how: dict[str, Any] = {"token_budget": self.tokens, "report": self.report}
+        how: dict[str, Any] = {"token_budget": self.tokens, "report": self.report, "most": most}
         return evaluation.evaluate(network, self.tokenizer, self.trial.benchmark, self.reference, **how)
 
     def find_collapse(self, step: int) -> dict[str, Any] | None:
@@ -130,6 +141,21 @@ class StepSelection:
             return None
         message = f"{name} {utility:.4g} is below training.stop_below={bar:g} at step {step}"
         return {"kind": "collapsed", "message": message, "step": step}
+
+    def explain_end(self) -> str | None:
+        """Return why no later step is looked at: twice in a row too little was kept, or everything is forgotten."""
+        if self._looks is None:
+            return None
+        rule, name, steps = self.trial.selection, self.trial.benchmark.name, self._list_steps()[-2:]
+        last = [selection.read_metrics(self._read(step), rule) for step in steps]
+        floor = rule.share * (selection.read_utility(self._find_target(), name, rule) or 0)
+        utilities = [one.utility for one in (selection.make_candidate("", name, each) for each in last) if one]
+        if rule.rule == "utility_floor" and len(utilities) == 2 and max(utilities) < floor:
+            return f"less than {rule.share:.0%} of the utility was kept at steps {steps[0]} and {steps[1]}"
+        removal = [goal for goal in benchmarks.get_benchmark(name).GOALS if goal.side == "removal"]
+        if all(goal.best == "lowest" and last[-1].get(goal.metric) == 0 for goal in removal):
+            return f"everything looked at was forgotten at step {steps[-1]}"
+        return None
 
     def best_step(self) -> int:
         """Return the step that the selection rule chooses of those evaluated so far; ties go to the earlier one."""
@@ -143,11 +169,16 @@ class StepSelection:
         return int(chosen.key) if chosen else steps[-1]
 
     def choose(self, record: Record) -> None:
-        """Make the best step the trial's result, and publish its weights."""
+        """Make the best step the trial's result, evaluated whole if it was looked at, and publish its weights."""
         step = self.best_step()
-        found = self._read(step)
+        found, rows = self._read(step), atomic_files.read_rows(self.folder / f"{step}.parquet")
+        if self._looks is not None:
+            chosen = Model(path=str(self._weights_folder(step)), attention=self.trial.target.attention)
+            network = self._load(chosen)
+            metrics, rows = self.measure(network)
+            found = self._make_evaluation(network, metrics, rows)
+        record.evaluation_rows = rows
         record.metrics, record.halves, record.evaluation_tokens = found["metrics"], found["halves"], self.tokens
-        record.evaluation_rows = atomic_files.read_rows(self.folder / f"{step}.parquet")
         if self.trial.training.eval_every is not None:
             record.evaluations, record.chosen_step = [], step
             for number in self._list_steps():
@@ -167,10 +198,13 @@ class StepSelection:
         """Return the target model's evaluation: the one that the sweep made, or else one that is made here, once."""
         self.target = self.target or load_target_evaluation(self.trial, self.store)
         if self.target is None:
-            network, _ = model_files.load_model(self.trial.target, self.trial.resources.precision)
-            network = network.to("cuda" if self.trial.resources.gpus else "cpu")
+            network = self._load(self.trial.target)
             self.target = self._make_evaluation(network, *self.measure(network))
         return self.target
+
+    def _load(self, model: Model) -> Any:
+        network, _ = model_files.load_model(model, self.trial.resources.precision)
+        return network.to("cuda" if self.trial.resources.gpus else "cpu")
 
     def _best_until(self, step: int) -> int | None:
         """Return the best of the steps up to `step`: the last of them that was the best so far."""

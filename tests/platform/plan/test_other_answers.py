@@ -62,7 +62,7 @@ def test_files_that_cannot_be_used(
 def test_texts_have_no_question_to_answer_otherwise(files: Any, store: Storage, tmp_path: Path) -> None:
     from tests.support import tiny
 
-    settings = own_rows.settings(tiny.write_model(tmp_path / "model", layers=1), files)
+    settings = [*own_rows.settings(tiny.write_model(tmp_path / "model", layers=1), files), "rectifier.name=none"]
     assert plan_named("own", store, *settings, "method=ceu").trials
     with pytest.raises(InputError, match="forget: another answer needs a question, and row 5 is a text"):
         plan_named("own", store, *settings, "method=idk_dpo")

@@ -27,7 +27,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.write_model(tmp_path_factory.mktemp("model") / "mine", layers=1)
 
 
-def plan(store: Storage, target: Path | str, files: dict[str, Path], *more: str, strategy: str = "grid") -> Plan:
+def plan(store: Storage, target: Path | str, files: dict[str, Path], *more: str, strategy: str | None = None) -> Plan:
     return plan_named("own", store, *own_rows.settings(target, files), *more, strategy=strategy)
 
 

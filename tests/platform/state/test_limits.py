@@ -58,6 +58,19 @@ def test_gpu_hours_count_ranks_and_gpus_of_ended_and_running_trials(now: list[fl
     assert stopper.advice == "go on with a larger --gpu-hours and --resume"
 
 
+def test_minutes_count_from_the_first_trial_of_this_start(now: list[float]) -> None:
+    stopper = Stopper(minutes=2.0)
+    now[0] = 500.0
+    assert stopper.reason is None
+    for trial in seeds(2):
+        stopper.trial_started(trial)
+        now[0] += 60.0
+    now[0] = 619.0
+    assert stopper.reason is None
+    now[0] = 620.0
+    assert (stopper.reason, stopper.advice) == ("--minutes 2: they are over", "go on with --resume")
+
+
 def test_gpu_hours_of_earlier_starts_and_of_the_preparation(now: list[float]) -> None:
     """A rank without a GPU counts as one."""
     assert [count_gpus({"resources": {"ranks": 2, "gpus": gpus}}) for gpus in (0.5, 0)] == [1, 2]

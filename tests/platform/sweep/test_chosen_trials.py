@@ -50,10 +50,9 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
     """A plan of two trials, its storage with their results and the target model's evaluation."""
     store = Storage(folder)
     plan = make_plan(
-        apply_overrides(spaces.load_sweep("own"), [*typed, "training.lr=1e-5"]),
+        apply_overrides(spaces.load_sweep("own"), [*typed, "training.lr=1e-5", "method=gd", "rectifier.name=none,gru"]),
         store,
         strategy="paper",
-        only=["method=gd"],
     )
     (reference,) = plan.references
     write_evaluation(store, reference.evaluation, measures(1.0, target))
@@ -72,7 +71,7 @@ def said(plan: Any, store: Storage) -> str:
 def test_the_verdict_is_that_of_the_report_and_of_status(typed: list[str], tmp_path: Path, written: Any) -> None:
     plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.46), (0.3, 0.5))
     manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
-    sentence = f"Ship {plan.trials[0].label()}: said 0.100, utility 0.460."
+    sentence = f"Ship {plan.label(plan.trials[0])}: said 0.100, utility 0.460."
     assert said(plan, store) == f"verdict: {sentence} Its model: somewhere"
     assert written[0][1].startswith(f"It is the choice among the 2 evaluated trials of a start of sweep {plan.name}: ")
     (sweep,) = manifest.load_manifests("own", store)
@@ -103,7 +102,7 @@ def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(
 ) -> None:
     plan, store = swept(typed, tmp_path, 0.0, (0.0, 0.0), (0.3, 0.2))
     printed = said(plan, store)
-    assert printed.startswith(f"verdict: Ship {plan.trials[1].label()}: ")
+    assert printed.startswith(f"verdict: Ship {plan.label(plan.trials[1])}: ")
     assert "; the target model's utility is 0, so the highest utility is chosen. Its model: " in printed
     lines: list[str] = []
     prepare._warn_of_weak_targets(plan, store, lines.append)

@@ -33,8 +33,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.write_model(tmp_path_factory.mktemp("model") / "mine", layers=1)
 
 
-def plan(store: Storage, target: Path, files: dict[str, Path], *more: str) -> Plan:
-    return small_sweep.plan_named("own", store, f"target={target}", f"forget={files['forget']}", *SHORT, *more)
+def plan(store: Storage, target: Path, files: dict[str, Path], *more: str, **options: Any) -> Plan:
+    given = (f"target={target}", f"forget={files['forget']}", *SHORT, *more)
+    return small_sweep.plan_named("own", store, *given, **options)
 
 
 def test_there_are_200_prompts_each_once() -> None:
@@ -164,8 +165,9 @@ def test_a_trial_trains_on_own_words_under_another_id(
 ) -> None:
     taught.save_pretrained(tmp_path / "taught")
     tiny.tokenizer().save_pretrained(tmp_path / "taught")
-    settings = (f"retain={files['retain']}", "method=gd", "training.targets=rows,own")
-    planned = plan(store, tmp_path / "taught", {"forget": rephrased[0]}, *settings)
+    settings = (f"retain={files['retain']}", "method=gd", "training.targets=rows,own", "training.lr=1e-5")
+    settings += ("objective.retain_coefficient=1",)
+    planned = plan(store, tmp_path / "taught", {"forget": rephrased[0]}, *settings, strategy="grid")
     small_sweep.evaluate_references(planned, store)
     rows, own = planned.trials
     assert own.training == rows.training.model_copy(update={"targets": "own"})

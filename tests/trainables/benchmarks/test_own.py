@@ -98,7 +98,7 @@ def test_more_rows_than_the_limit_are_taken_evenly(files: dict[str, Path]) -> No
     taken = [row_scores.cut_rows(encoder, name, sets[name], 2) for name in ("forget", "holdout")]
     assert [[(item.index, item.number) for item in found] for found in taken] == [[(0, 0), (1, 3)], [(0, 0), (1, 1)]]
     few, every = (OWN.evaluation_size(on(files, limit=limit)).generated for limit in (2, None))
-    assert (few, every) == (1024, 2560), "none after hold-out rows"
+    assert (few, every) == (886, 2146), "none after hold-out rows"
 
 
 def test_a_long_text_is_measured_in_blocks_and_a_long_answer_is_cut() -> None:
@@ -167,3 +167,20 @@ def test_any_other_task_of_lm_eval(files: dict[str, Path], tmp_path: Path) -> No
     from lm_eval.tasks import TaskManager
 
     assert lm_eval_adapter.list_task_files().keys() == set(TaskManager().all_subtasks)
+
+
+def test_a_quick_look_is_at_rows_that_are_measured_whole(files: dict[str, Path], taught: Any, measured: Any) -> None:
+    """Evenly spaced rows of each set that goals are made of; what is kept of them is of the same rows' target."""
+    _, whole = measured
+    reference = {kept.TARGET: kept.describe_target(whole)}
+    found, records = OWN.look(taught, tiny.tokenizer(), on(files), reference, token_budget=8192, most=2)
+    assert [(row["task"], row["index"]) for row in records] == [
+        ("forget", 0),
+        ("forget", 3),
+        ("retain", 0),
+        ("retain", 1),
+    ]
+    same = [next(row for row in whole if (row["task"], row["index"]) == (one["task"], one["index"])) for one in records]
+    assert [row["said"] for row in records] == pytest.approx([row["said"] for row in same])
+    assert [row.get("kept") for row in records] == pytest.approx([row.get("kept") for row in same])
+    assert (found["forget_rows"], found["utility"]) == (2, 1.0)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.support.interrupted import finish, same
-from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Training
+from trainables.config.settings import Benchmark, Model, Rectifier, Resources, Selection, Training
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
@@ -93,6 +93,29 @@ def test_utility_below_the_bar_stops_the_trial(trained_inputs: Any, watched: Any
     assert (found["status"], found["training"]["steps"], found["chosen_step"]) == ("collapsed", 4, 2)
     assert found["evaluations"] == watched[0]["evaluations"][:2]
     assert found["metrics"] == {name: value for name, value in found["evaluations"][0].items() if name != "step"}
+
+
+def test_a_quick_look_chooses_and_the_choice_is_measured_whole(
+    trained_inputs: Any, watched: Any, tmp_path: Path
+) -> None:
+    """A look is an evaluation of two rows of each task; the weights that it chose are evaluated on four."""
+    config = configuration(trained_inputs)
+    looked = config.model_copy(update={"selection": Selection(rows=2, rule="highest_utility")})
+    assert looked.id() != config.id()
+    assert finish(looked, tmp_path, stop_after=5)[0] == {}
+    found, store = finish(looked, tmp_path)
+    fewer = config.model_copy(update={"benchmark": config.benchmark.model_copy(update={"limit": 2})})
+    expected, _ = finish(fewer, tmp_path)
+    assert found["evaluations"] == expected["evaluations"]
+    assert found["chosen_step"] == expected["chosen_step"]
+    (whole,) = [entry for entry in watched[0]["evaluations"] if entry["step"] == found["chosen_step"]]
+    assert found["metrics"] == pytest.approx({name: value for name, value in whole.items() if name != "step"})
+    assert (found["training"]["ended"], found["training"]["steps"]) == (None, STEPS)
+    assert not (store.trial(looked.id()) / "evaluations").exists()
+    floored, _ = finish(config.model_copy(update={"selection": Selection(rows=2)}), tmp_path)
+    why = "less than 90% of the utility was kept at steps 2 and 4"
+    assert (floored["training"]["ended"], floored["training"]["steps"], floored["status"]) == (why, 4, "finished")
+    assert floored["evaluations"] == found["evaluations"][:2]
 
 
 @pytest.mark.slow

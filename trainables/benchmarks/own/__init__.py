@@ -194,16 +194,23 @@ class OwnBenchmark(base.BenchmarkBase):
                 raise InputError(f"forget: another answer needs a question, and row {number} is a text")
 
     def measure(
-        self, network: Any, tokenizer: Any, benchmark: Benchmark, reference: Any, *, token_budget: int
+        self,
+        network: Any,
+        tokenizer: Any,
+        benchmark: Benchmark,
+        reference: Any,
+        *,
+        token_budget: int,
+        most: int | None = None,
     ) -> tuple[Metrics, Records]:
         """Return every number, and a record a row, block or question, without its text or what the model said."""
         _check_answers(benchmark)
         tasks = lm_eval_adapter.load_tasks(benchmark.tasks, _task_places(benchmark), benchmark.shots)
         encoder = self.make_encoder(benchmark, tokenizer)
-        records = row_scores.score_sets(network, encoder, benchmark, token_budget=token_budget)
+        records = row_scores.score_sets(network, encoder, benchmark, token_budget=token_budget, most=most)
         scores: Metrics = {}
         if tasks:
-            settings = {"limit": benchmark.limit, "token_budget": token_budget}
+            settings = {"limit": most or benchmark.limit, "token_budget": token_budget}
             scores, answered = lm_eval_adapter.evaluate_tasks(network, tokenizer, tasks, **settings)
             records += answered
         if reference == base.ITSELF:
@@ -212,6 +219,10 @@ class OwnBenchmark(base.BenchmarkBase):
             kept.mark_kept(records, reference[TARGET])
         found = row_scores.aggregate(benchmark, records) | scores
         return found | {"utility": kept.measure_utility(found, reference, benchmark.tasks)}, records
+
+    def look(self, *model: Any, **settings: Any) -> tuple[Metrics, Records]:
+        """Return what `measure` does, of `most` of its rows: the target's answers to these are known."""
+        return self.measure(*model, **settings)
 
     def half_metrics(self, benchmark: Benchmark, records: Records, reference: Any, which: int) -> Metrics:
         chosen = base.every_other(records, which)

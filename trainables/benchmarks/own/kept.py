@@ -32,8 +32,8 @@ def mark_kept(records: Records, target: Mapping[str, Any]) -> None:
     """
     for task in KEPT_SETS:
         tells = _answers_tell(target[task])
-        rows = [row for row in records if row["task"] == task]
-        for row, (said, memorised) in zip(rows, target[task], strict=True):
+        for row in (row for row in records if row["task"] == task):
+            said, memorised = target[task][row["index"]]
             if said is not None and tells:
                 row["kept"] = row["said"] if said else None
             else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +29,7 @@ ROW_LIMIT = 300
 LABEL_TOKENS = 512
 IN_ONE_WORD, BEGINNING = "Answer in one word: ", "The answer is"
 LEAST_TOKENS, MOST_TOKENS = 64, 200
+"""Of what a model says: three times the answer's tokens, at least and at most these. 32 cut off half of the facts."""
 NOT_KEPT = ("losses", "hits", "answer", "generation")
 """What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
 SETS = ("forget", "paraphrase", "retain", "other")
@@ -54,13 +54,22 @@ Scored = tuple[ScoredItem, list[bool], dict[str, Any]]
 """An item, whether each of its labels was the likeliest token, and the row that measures read."""
 
 
-def score_sets(network: Any, encoder: Encoder, benchmark: Benchmark, *, token_budget: int) -> Records:
-    """Return a record of each question or block of each set. Raises TrialStopped if a loss is not finite."""
+def score_sets(
+    network: Any, encoder: Encoder, benchmark: Benchmark, *, token_budget: int, most: int | None = None
+) -> Records:
+    """Return a record of each question or block of each set. Raises TrialStopped if a loss is not finite.
+
+    `most`: for a quick look, so many of each set that goals are made of, evenly spaced.
+    """
     from trainables.inference import scoring
 
     items: list[ScoredItem] = []
     for name, chosen in read_evaluation_rows(benchmark).items():
-        items += cut_rows(encoder, name, chosen, benchmark.limit)
+        cut = cut_rows(encoder, name, chosen, benchmark.limit)
+        if most is None:
+            items += cut
+        elif name not in (HOLDOUT, "paraphrase"):
+            items += [cut[k] for k in evenly_spaced(len(cut), most)]
     examples = [item.example for item in items]
     scores = scoring.score_each(network, encoder.tokenizer, examples, token_budget=token_budget)
     rows = [_make_record(item, one.losses, one.hits) for item, one in zip(items, scores, strict=True)]
@@ -141,31 +150,32 @@ def list_ways(row: Row) -> list[tuple[Question, str]]:
 
 
 def limit_tokens(answer_tokens: int) -> int:
-    """Return the most tokens of what a model says: three times the answer's, up to the next power of two."""
-    return min(max(LEAST_TOKENS, 2 ** (3 * answer_tokens - 1).bit_length()), MOST_TOKENS)
+    """Return the most tokens of what a model says: three times the answer's."""
+    return min(max(LEAST_TOKENS, 3 * answer_tokens), MOST_TOKENS)
 
 
 def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], token_budget: int) -> None:
     """Write into each row what the model says to its question, and whether it names the fact, however it is asked."""
     from trainables.inference import greedy_answers
 
-    by_limit: dict[int, list[Any]] = defaultdict(list)
+    asked: list[Any] = []
     for item, hits, row in questions:
         example = item.example
         limit = item.row.labels or limit_tokens(example.answer_tokens - example.lead - example.ending)
         for way, (question, beginning) in enumerate(list_ways(item.row)[: None if is_to_forget(item.task) else 1]):
             (prompt,) = replace(encoder, prefix=beginning).encode_prompts([question])
-            by_limit[limit].append((item, row, prompt, (example, () if way else hits)))
-    for limit, group in sorted(by_limit.items()):
-        items, rows, prompts, scored = zip(*group, strict=True)
-        settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": limit, "ends": encoder.ends}
-        texts = greedy_answers.generate(network, encoder.tokenizer, prompts, scored=scored, **settings)
-        for item, row, text in zip(items, rows, map(encoder.strip_lead, texts), strict=True):
-            said = float(names_fact(text, item.row.aliases))
-            if "said" not in row:  # the question itself
-                row |= {"answer": encoder.strip_end(item.row.answer), "generation": text, "said": said}
-            if is_to_forget(item.task):
-                row["said_any"] = max(said, row.get("said_any", 0.0))
+            asked.append((item, row, prompt, limit, (example, () if way else hits)))
+    if not asked:
+        return
+    items, rows, prompts, limits, scored = zip(*asked, strict=True)
+    settings: dict[str, Any] = {"token_budget": token_budget, "new_tokens": limits, "ends": encoder.ends}
+    texts = greedy_answers.generate(network, encoder.tokenizer, prompts, scored=scored, cut_loops=True, **settings)
+    for item, row, text in zip(items, rows, map(encoder.strip_lead, texts), strict=True):
+        said = float(names_fact(text, item.row.aliases))
+        if "said" not in row:  # the question itself
+            row |= {"answer": encoder.strip_end(item.row.answer), "generation": text, "said": said}
+        if is_to_forget(item.task):
+            row["said_any"] = max(said, row.get("said_any", 0.0))
 
 
 def _continue_texts(network: Any, tokenizer: Any, asked: Sequence[Scored], token_budget: int) -> None:
