@@ -38,7 +38,7 @@ class GoesRound(StoppingCriteria):
     def __init__(self, width: int) -> None:
         self.width = width
 
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> Any:
         last = input_ids[:, max(self.width, input_ids.shape[1] - LOOPED) :]
         return go_round(last) if last.shape[1] == LOOPED else last.new_zeros(len(last), dtype=torch.bool)
 

@@ -28,8 +28,8 @@ ROW_LIMIT = 300
 """How many rows of each set are measured unless told otherwise: as many as the paper evaluates of a TOFU split."""
 LABEL_TOKENS = 512
 IN_ONE_WORD, BEGINNING = "Answer in one word: ", "The answer is"
-LEAST_TOKENS, MOST_TOKENS, LOOK_TOKENS = 64, 200, 32
-"""Of what a model says: three times the answer's tokens, at least and at most these; in a quick look no more."""
+LEAST_TOKENS, MOST_TOKENS = 64, 200
+"""Of what a model says: three times the answer's tokens, at least and at most these. 32 cut off half of the facts."""
 NOT_KEPT = ("losses", "hits", "answer", "generation")
 """What measures read of a row but no record keeps: texts, which may be a person's, and lists as long as the row."""
 SETS = ("forget", "paraphrase", "retain", "other")
@@ -59,7 +59,7 @@ def score_sets(
 ) -> Records:
     """Return a record of each question or block of each set. Raises TrialStopped if a loss is not finite.
 
-    `most`: for a quick look, so many of each set that goals are made of, evenly spaced, in short answers.
+    `most`: for a quick look, so many of each set that goals are made of, evenly spaced.
     """
     from trainables.inference import scoring
 
@@ -77,7 +77,7 @@ def score_sets(
     for item, one, row in zip(items, scores, rows, strict=True):
         if item.task != HOLDOUT:
             (texts if item.row.is_text else questions).append((item, one.hits, row))
-    _ask_questions(network, encoder, questions, token_budget, LOOK_TOKENS if most else LEAST_TOKENS)
+    _ask_questions(network, encoder, questions, token_budget)
     _continue_texts(network, encoder.tokenizer, texts, token_budget)
     records = [{name: value for name, value in row.items() if name not in NOT_KEPT} for row in rows]
     measures.score_rows(benchmark, rows, records)
@@ -172,19 +172,19 @@ def list_ways(row: Row) -> list[tuple[Question, str]]:
     ]
 
 
-def limit_tokens(answer_tokens: int, least: int = LEAST_TOKENS) -> int:
+def limit_tokens(answer_tokens: int) -> int:
     """Return the most tokens of what a model says: three times the answer's."""
-    return min(max(least, 3 * answer_tokens), MOST_TOKENS)
+    return min(max(LEAST_TOKENS, 3 * answer_tokens), MOST_TOKENS)
 
 
-def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], token_budget: int, least: int) -> None:
+def _ask_questions(network: Any, encoder: Encoder, questions: Sequence[Scored], token_budget: int) -> None:
     """Write into each row what the model says to its question, and whether it names the fact, however it is asked."""
     from trainables.inference import greedy_answers
 
     asked: list[Any] = []
     for item, hits, row in questions:
         example = item.example
-        limit = item.row.labels or limit_tokens(example.answer_tokens - example.lead - example.ending, least)
+        limit = item.row.labels or limit_tokens(example.answer_tokens - example.lead - example.ending)
         for way, (question, beginning) in enumerate(list_ways(item.row)[: None if is_to_forget(item.task) else 1]):
             (prompt,) = replace(encoder, prefix=beginning).encode_prompts([question])
             asked.append((item, row, prompt, limit, (example, () if way else hits)))
