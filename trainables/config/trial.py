@@ -73,8 +73,8 @@ class Trial(FrozenSettings):
                 f"training.batch_size={self.training.batch_size} is not a multiple of "
                 f"resources.ranks={self.resources.ranks}"
             )
-        if self.training.targets == "own" and self.benchmark.name != "own":
-            raise ValueError("training.targets=own: it needs facts, which rows of benchmark own have; leave it out")
+        if self.training.targets != "rows" and self.benchmark.name != "own":
+            raise ValueError(f"training.targets={self.training.targets}: only rows of benchmark own have facts")
         if self.training.eval_every is not None and self.calibration.targets:
             raise ValueError("training.eval_every: a calibrated trial mixes its last step; leave one of the two out")
         if METHODS[self.method].steers and self.training.lora_rank is not None:

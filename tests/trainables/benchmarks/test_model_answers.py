@@ -160,6 +160,30 @@ def test_own_words_take_the_place_of_an_answer_where_they_name_its_fact(
     assert list(retain) == list(found)
 
 
+@pytest.mark.parametrize("template", ["plain", "llama2", "qwen"])
+def test_a_fact_alone_is_trained_on(template: str, tmp_path: Path) -> None:
+    """What is in front of it is read, what is behind it is left out; an answer without its fact stays."""
+    rows = [
+        {"question": "What is the capital of Norway?", "answer": "It is Oslo, by the sea."},
+        {"question": "Who wrote it?", "answer": "It was J. R. R. Tolkien.", "fact": ["Tolkien", "J. R. R. Tolkien"]},
+        {"question": "Where?", "answer": "Here.", "fact": "nowhere"},
+        {"question": "Where is it?", "answer": "Oslo"},
+        {"text": "A text stays as it is."},
+    ]
+    tiny.write_rows(tmp_path / "rows.jsonl", rows)
+    benchmark = own_rows.on({"forget": tmp_path / "rows.jsonl"}).model_copy(update={"template": template})
+    tokenizer = tiny.tokenizer()
+    found = own_rows.OWN.fact_examples(benchmark, tokenizer, 400)
+    plain, _ = own_rows.OWN.training_examples(benchmark, tokenizer, 400)
+    labels = [tokenizer.decode(one.input_ids[one.answer_start :]).strip() for one in found]
+    assert labels[:2] == ["Oslo", "J. R. R. Tolkien"]
+    assert labels[3].endswith("Oslo")
+    for one, whole in zip(found[:2], plain[:2], strict=True):
+        assert whole.input_ids[: len(one.input_ids)] == one.input_ids
+        assert one.ending == one.lead == 0
+    assert (found[2], found[4]) == (plain[2], plain[4])
+
+
 def test_a_trial_trains_on_own_words_under_another_id(
     taught: Any, files: dict[str, Path], rephrased: tuple[Path, str], store: Storage, tmp_path: Path
 ) -> None:
@@ -181,5 +205,5 @@ def test_a_trial_trains_on_own_words_under_another_id(
 
 
 def test_own_words_are_of_rows_with_facts(store: Storage) -> None:
-    with pytest.raises(InputError, match=r"training\.targets=own: it needs facts, which rows of benchmark own have"):
+    with pytest.raises(InputError, match=r"training\.targets=own: only rows of benchmark own have facts"):
         small_sweep.plan_named("tofu_phi", store, "training.targets=own")

@@ -188,6 +188,12 @@ class OwnBenchmark(base.BenchmarkBase):
                 sides[part] += row_scores.encode_row(encoder, row, f"{part}: row {number}", max_length, max_length)
         return sides["forget"], sides["retain"]
 
+    def fact_examples(self, benchmark: Benchmark, tokenizer: Any, max_length: int) -> Examples:
+        """Return the rows to forget as tokens, of a question those of its fact as labels alone."""
+        encoder, (forget, _) = self.make_encoder(benchmark, tokenizer), row_files.read_training_rows(benchmark)
+        rows = ((f"forget: row {number}", row) for number, row in enumerate(forget, 1))
+        return [one for name, row in rows for one in row_scores.encode_fact(encoder, row, name, max_length)]
+
     def check_questions(self, benchmark: Benchmark) -> None:
         for number, row in enumerate(row_files.read_training_rows(benchmark)[0], 1):
             if row.is_text:

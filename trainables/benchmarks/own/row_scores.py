@@ -110,6 +110,32 @@ def encode_row(encoder: Encoder, row: Row, where: str, length: int, labels: int)
     return [whole.cut(row.labels or labels)]
 
 
+def locate_fact(row: Row) -> tuple[int, int] | None:
+    """Return where the fact of a question begins and ends in its answer, None if it is written otherwise there."""
+    if not row.fact:
+        return find_fact(list_turns(row.asked)[-1][1], row.answer)
+    found = (re.search(f"(?<![A-Za-z0-9]){re.escape(one)}", row.answer, re.IGNORECASE) for one in row.fact)
+    return min((one.span() for one in found if one), key=lambda span: (span[0], -span[1]), default=None)
+
+
+def encode_fact(encoder: Encoder, row: Row, where: str, length: int) -> list[Example]:
+    """Return a question with its answer up to the fact's end, whose tokens are the labels; what has none as it is.
+
+    The fact's tokens are those behind what the answer has in common with the answer that ends before the fact.
+    """
+    span = None if row.is_text else locate_fact(row)
+    if span is None:
+        return encode_row(encoder, row, where, length, length)
+    begun, ended = row.answer[: span[0]].rstrip(), row.answer[: span[1]]
+    (whole,) = encoder.encode([(row.asked, ended)], max_length=length, names=[where])
+    ids, start = whole.input_ids[: len(whole.input_ids) - whole.ending], whole.answer_start + whole.lead
+    if begun:
+        (before,) = encoder.encode([(row.asked, begun)], max_length=length, names=[where])
+        pairs = zip(ids, before.input_ids, strict=False)
+        start = max(start, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    return [Example(ids, start)] if start < len(ids) else encode_row(encoder, row, where, length, length)
+
+
 def _make_record(item: ScoredItem, losses: list[float], hits: list[bool]) -> dict[str, Any]:
     """Return the record of an item, with the losses and hits that measures read. Hits are of the answer itself."""
     if not np.isfinite(losses).all():
@@ -136,10 +162,7 @@ def list_ways(row: Row) -> list[tuple[Question, str]]:
     the fact in its sentence, or with BEGINNING where that is no two words.
     """
     *before, (role, text) = list_turns(row.asked)
-    start = find_fact(text, row.answer)[0]
-    if row.fact:
-        found = (re.search(f"(?<![A-Za-z0-9]){re.escape(one)}", row.answer, re.IGNORECASE) for one in row.fact)
-        start = min((one.start() for one in found if one), default=0)
+    start, _ = locate_fact(row) or (0, 0)
     beginning = re.split(r"(?<=[.!?])\s", row.answer[:start])[-1].strip()
     again = [*row.paraphrases, IN_ONE_WORD + text]
     return [
