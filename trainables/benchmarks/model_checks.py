@@ -94,10 +94,8 @@ def _describe_generation(folder: Path, name: str) -> list[str]:
     """Return in a line which settings of a model's own may change its greedy answers; 0 and 1.0 have no effect."""
     configured = atomic_files.read_json(folder / "generation_config.json") or {}
     odd = [key for key, value in configured.items() if key not in HARMLESS and value and repr(value) != "1.0"]
-    told = (
-        f"{name}: its generation_config.json sets {', '.join(sorted(odd))}: answers are the greedy ones under these, "
-    )
-    told += "but for beams, max_time and stop_strings, which are set aside; take them out for plain greedy answers"
+    told = f"{name}: its generation_config.json sets {', '.join(sorted(odd))}: its answers are greedy under these"
+    told += ", but for beams, max_time and stop_strings, which are set aside; take them out for plain greedy answers"
     return [told] if odd else []
 
 

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from trainables.common.errors import InputError
 
-MOST_BYTES, MOST_ROWS, ROWS_AT_ONCE = 2**30, 10**6, 1024
+MOST_BYTES, MOST_ROWS, ROWS_AT_ONCE = 2**32, 10**6, 1024
 """Of a text or a table in memory; of a table, and of it at once."""
 
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from trainables.common.errors import InputError, suggest_name
 from trainables.config.settings import Selection
-from trainables.config.types import Name, Text
+from trainables.config.types import Name
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
@@ -56,7 +56,7 @@ class SweepFile(BaseModel):
     format: int = FORMAT
     name: Name
     hash: Name
-    title: Text
+    title: str
     benchmark: Name | Literal[""] = ""
     backbone: Name | Literal[""] = ""
     """A name of `search_spaces.schema.backbones`; empty where the target model is another."""

@@ -154,7 +154,7 @@ def test_an_end_token_that_the_model_alone_names(given: Path, folder: Path) -> N
 def test_settings_that_change_greedy_answers_are_told(given: Path, folder: Path) -> None:
     odd = {"max_time": 0.1, "no_repeat_ngram_size": 1, "num_beams": 4, "repetition_penalty": 1.2}
     configure(folder, "generation_config", temperature=9.0, length_penalty=1.0, **odd)
-    told = f"target: its generation_config.json sets {', '.join(odd)}: answers are the greedy ones under these"
+    told = f"target: its generation_config.json sets {', '.join(odd)}: its answers are greedy under these"
     assert told in dry_run(given, target=folder).stdout
     assert "generation_config" not in dry_run(given).stdout
 
