@@ -77,7 +77,7 @@ def test_writers_keep_to_their_folder_and_their_format(tmp_path: Path) -> None:
     tex = to_latex(Table(cells, (text,)))
     escaped = r"\textbackslash{}write18\{id\} \$x\$ \textasciicircum{}\textasciitilde{}\#\%\&\_"
     assert (tex.count(escaped), tex.count(r"\write18")) == (3, 0)
-    assert escape_markdown("![a](http://b) <img>") == r"\!\[a\]\(http://b\) \<img\>"
+    assert escape_markdown("![a](http://b) <img>") == r"\!\[a\](http://b) \<img\>"
 
 
 # What is read
