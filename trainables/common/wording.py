@@ -40,4 +40,4 @@ def format_row_numbers(numbers: Sequence[int], most: int = 10) -> str:
 
 def escape_markdown(text: str) -> str:
     """Return a text that Markdown shows as it stands: no HTML, link or image of it counts."""
-    return re.sub(r"([\\`*_\[\]<>!|~&])", r"\\\1", text)
+    return re.sub(r"([\\`*\[\]<>!|~&])", r"\\\1", text)
