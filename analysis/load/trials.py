@@ -184,8 +184,9 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
     store = open_storage(storage)
     sweep = find_sweep(name, store)
     goals = find_goals(sweep.benchmark or Benchmark().name)
-    results = [_read_evaluation(store, item.evaluation) for item in sweep.references]
-    found = [item.model_dump() for item in sweep.references]
+    listed = {(item.role, item.split): item for item in sweep.references}.values()
+    results = [_read_evaluation(store, item.evaluation) for item in listed]
+    found = [item.model_dump() for item in listed]
     base = pd.DataFrame(found, columns=["role", "split", "evaluation"], dtype="str")
     base["status"] = [result["status"] for result in results]
     models = _flat([{"model": result.get("model") or {}} for result in results])

@@ -10,8 +10,7 @@ import shlex
 import signal
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -58,18 +57,15 @@ class _Output(io.TextIOWrapper):
     """Standard output that goes on in silence once nobody reads it (`| head`), or after the error of a full disk."""
 
     def write(self, text: str) -> int:
-        with self._silenced_by_errors():
-            super().write(text)
+        self._attempt(super().write, text)
         return len(text)
 
     def flush(self) -> None:
-        with self._silenced_by_errors():
-            super().flush()
+        self._attempt(super().flush)
 
-    @contextmanager
-    def _silenced_by_errors(self) -> Iterator[None]:
+    def _attempt(self, action: Callable[..., object], *given: str) -> None:
         try:
-            yield
+            action(*given)
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             if error.errno != errno.EPIPE:

@@ -6,10 +6,9 @@ import contextlib
 import hashlib
 import json
 import os
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from trainables.common.regular_files import open_regular
 
@@ -55,24 +54,14 @@ def _hash_file(file: Path) -> bytes:
     """Return SHA-256 of a file's size and content, of a large file as it is remembered."""
     with open_regular(file) as stream:
         state = os.fstat(stream.fileno())
-        if state.st_size <= REMEMBERED_ABOVE:
-            return _hash_stream(stream, state.st_size)
         known = (os.path.realpath(file), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
         kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "unlearn", hash_json(known)[:32])
-        with contextlib.suppress(OSError):
-            if len(found := kept.read_bytes()) == hashlib.sha256().digest_size:
-                return found
-        found = _hash_stream(stream, state.st_size)
-    with contextlib.suppress(OSError):  # a home that cannot be written to
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        staging = kept.with_name(f".{uuid.uuid4().hex}")
-        staging.write_bytes(found)
-        staging.replace(kept)
+        remembered = kept.read_bytes() if state.st_size > REMEMBERED_ABOVE and kept.is_file() else b""
+        if len(remembered) == hashlib.sha256().digest_size:
+            return remembered
+        found = hashlib.file_digest(stream, lambda: hashlib.sha256(str(state.st_size).encode())).digest()
+    if state.st_size > REMEMBERED_ABOVE:
+        with contextlib.suppress(OSError):  # a home that cannot be written to
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_bytes(found)
     return found
-
-
-def _hash_stream(stream: BinaryIO, size: int) -> bytes:
-    content = hashlib.sha256(str(size).encode())
-    for block in iter(lambda: stream.read(2**20), b""):
-        content.update(block)
-    return content.digest()

@@ -26,7 +26,7 @@ from trainables import run
 from trainables.common import fingerprints
 from trainables.common.errors import InputError
 from trainables.config.settings import Model
-from trainables.data import fictional
+from trainables.data import conversations, fictional
 from trainables.data.conversations import make_encoder
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
@@ -108,13 +108,16 @@ TEMPLATE = "model/chat_template.jinja"
         ("model/extra.json", "/dev/zero", "extra.json' is no file but a pipe"),
         (TEMPLATE, b"{% include '/etc/passwd' %}", "refuses the turns: no loader"),
         (TEMPLATE, b"{{ messages[0].nothing.at.all }}", "has no attribute 'nothing'"),
-        (TEMPLATE, LOOP, "takes more than 2 s of CPU"),
+        (TEMPLATE, LOOP, "takes more than 0.2 s of CPU"),
         (TEMPLATE, b"{{ 'a' * 40000000 }}", "it writes 40000000 characters"),
         (TEMPLATE, SYSTEM.encode(), "forget row 1: benchmark.template: the model's chat template refuses the turns;"),
     ],
     ids=shorten,
 )
-def test_rows_and_models(name: str, content: Any, said: str, given: Path, folder: Path) -> None:
+def test_rows_and_models(
+    name: str, content: Any, said: str, given: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "MOST_SECONDS", 0.2)
     file = (content if callable(content) else write)(folder.parent / name, content)
     assert_refused(dry_run(given, **({"target": folder} if file.parent == folder else {"forget": file})), said)
 
