@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from trainables.common.errors import InputError
 
@@ -14,7 +15,7 @@ MOST_BYTES, MOST_ROWS, ROWS_AT_ONCE = 2**32, 10**6, 1024
 """Of a text or a table in memory; of a table, and of it at once."""
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a file. Raises InputError for a pipe, which would wait, a device, which would not end, and a dead link."""
     try:
         mode = path.stat().st_mode

@@ -14,8 +14,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+import platform.status as status
 from analysis import report
-from platform import status
 from platform.cluster import __main__ as cluster
 from platform.plan.build import make_plan
 from search_spaces.schema.sweep import load_sweep
@@ -118,8 +118,10 @@ def test_rows_and_models(
     name: str, content: Any, said: str, given: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversations, "MOST_SECONDS", 0.2)
-    file = (content if callable(content) else write)(folder.parent / name, content)
-    assert_refused(dry_run(given, **({"target": folder} if file.parent == folder else {"forget": file})), said)
+    make: Any = content if callable(content) else write
+    file: Path = make(folder.parent / name, content)
+    changed = {"target": folder} if file.parent == folder else {"forget": file}
+    assert_refused(dry_run(given, **changed), said)
 
 
 @pytest.mark.parametrize(
