@@ -209,6 +209,8 @@ class Encoder:
             return text
         except Exception as error:
             why = f": {first_line(error)}" if question == QUESTION else ""  # the template's words may quote a row
+            if not why and isinstance(question, str) and self.probe != QUESTION:
+                why = ": it demands a system turn in front"
             raise InputError(
                 f"benchmark.template: the model's chat template refuses the turns{why}; {OTHER_TEMPLATE}"
             ) from (error if question == QUESTION else None)
