@@ -110,11 +110,7 @@ TEMPLATE = "model/chat_template.jinja"
         (TEMPLATE, b"{{ messages[0].nothing.at.all }}", "has no attribute 'nothing'"),
         (TEMPLATE, LOOP, "takes more than 0.2 s of CPU"),
         (TEMPLATE, b"{{ 'a' * 40000000 }}", "it writes 40000000 characters"),
-        (
-            TEMPLATE,
-            SYSTEM.encode(),
-            "forget row 1: benchmark.template: the model's chat template refuses the turns: it demands",
-        ),
+        (TEMPLATE, SYSTEM.encode(), "refuses the turns: it demands a system turn in front"),
     ],
     ids=shorten,
 )
