@@ -108,8 +108,8 @@ TEMPLATE = "model/chat_template.jinja"
         ("model/extra.json", "/dev/zero", "extra.json' is no file but a pipe"),
         (TEMPLATE, b"{% include '/etc/passwd' %}", "refuses the turns: no loader"),
         (TEMPLATE, b"{{ messages[0].nothing.at.all }}", "has no attribute 'nothing'"),
-        (TEMPLATE, LOOP, "takes more than 0.2 s of CPU"),
-        (TEMPLATE, b"{{ 'a' * 40000000 }}", "it writes 40000000 characters"),
+        (TEMPLATE, LOOP, "takes more than 0.5 s of CPU"),
+        (TEMPLATE, b"{{ 'a' * 4000000 }}", "it writes 4000000 characters"),
         (TEMPLATE, SYSTEM.encode(), "refuses the turns: it demands a system turn in front"),
     ],
     ids=shorten,
@@ -117,7 +117,7 @@ TEMPLATE = "model/chat_template.jinja"
 def test_rows_and_models(
     name: str, content: Any, said: str, given: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversations, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(conversations, "MOST_SECONDS", 0.5)
     make: Any = content if callable(content) else write
     file: Path = make(folder.parent / name, content)
     changed = {"target": folder} if file.parent == folder else {"forget": file}
