@@ -7,11 +7,16 @@ Why, and what follows from it: docs/decisions/0001-the-name-platform.md.
 """
 
 import os
+import signal
+import sys
 from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
 _path = os.path.join(os.path.dirname(os.__file__), "platform.py")
 exec(SourceFileLoader("platform", _path).get_code("platform") or "", globals())  # None only of extension modules
+
+if sys.argv[:1] == ["-m"] and sys.orig_argv[2:3] and sys.orig_argv[2].startswith("platform."):
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while a command imports: `run_guarded` takes it from there
 
 if TYPE_CHECKING:
 

@@ -14,6 +14,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from trainables.config.method_tables import RECTIFIERS
+from trainables.storage.folder_storage import place_inside
 
 GREY = "#666666"
 DASHED, DOTTED = (0, (4, 1.5)), (0, (1, 1))
@@ -145,6 +146,7 @@ def add_legend(figure: Figure) -> None:
 
 def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -> None:
     """Write STEM.pdf, .svg, .png (300 dpi) and the drawn points as STEM.csv; equal input gives equal bytes."""
+    file = place_inside(folder, stem)
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
         layout: Any = figure.get_layout_engine()
@@ -152,5 +154,5 @@ def save_figure(figure: Figure, folder: Path, stem: str, points: pd.DataFrame) -
     figure.set_layout_engine(None)  # the layout takes as long as the drawing: once for all three
     with mpl.rc_context(STYLE):
         for kind, metadata in METADATA.items():
-            figure.savefig(folder / f"{stem}.{kind}", dpi=300, metadata=metadata)
-    points.to_csv(folder / f"{stem}.csv", index=False, lineterminator="\n")
+            figure.savefig(f"{file}.{kind}", dpi=300, metadata=metadata)
+    points.to_csv(f"{file}.csv", index=False, lineterminator="\n")

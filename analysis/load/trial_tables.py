@@ -7,8 +7,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow
-import pyarrow.parquet
 
+from trainables.common.errors import InputError
+from trainables.common.regular_files import read_parquet
 from trainables.storage.folder_storage import Storage
 
 log = logging.getLogger(__name__)
@@ -18,10 +19,9 @@ def read_trial_table(store: Storage, path: Path, columns: Collection[str] = ()) 
     """Return `columns` of a trial's or evaluation's file; None without it, with a warning of a damaged one."""
     store.fetch(path)
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            return file.read(columns=[one for one in file.schema_arrow.names if not columns or one in columns])
+        return read_parquet(path, columns)
     except FileNotFoundError:
         return None
-    except (OSError, pyarrow.ArrowException) as damage:
+    except (OSError, pyarrow.ArrowException, InputError) as damage:
         log.warning("%s is damaged: %s", path.relative_to(store.root), damage)
         return None

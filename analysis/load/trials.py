@@ -15,6 +15,7 @@ from analysis.load.goal_columns import Goals, find_goals
 from analysis.load.opening import find_sweep, open_storage
 from analysis.number_format import format_setting
 from trainables.benchmarks import selection
+from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.settings import Benchmark, Selection
 from trainables.config.trial import FOLLOWS, drop_fingerprinted_paths, drop_planning_resources
 from trainables.storage.folder_storage import Storage
@@ -25,8 +26,8 @@ log = logging.getLogger(__name__)
 
 FIRST = ["id", "status", "method", "rectifier.name", "rectifier.gamma", "rectifier.tau", "benchmark.split", "seed"]
 FIRST += ["strength"]
-BASE = ["id", "status", "started", "direction", "commit", "dirty", "chosen_step"]
-TEXT = ["error.kind", "error.message", "error.step", "started", "direction", "commit", "dirty", "benchmark.name"]
+BASE = ["id", "status", "started", "direction", "commit", "dirty", "code", "chosen_step"]
+TEXT = ["error.kind", "error.message", "error.step", *BASE[2:-1], "benchmark.name"]
 NUMERIC = ["rectifier.gamma", "rectifier.tau", "strength", "seed", "relative_change", "seconds", "chosen_step"]
 COUNTS = {
     "seconds": ("seconds", "total"),
@@ -40,6 +41,8 @@ STRENGTHS = ["task_vector.stg", "task_vector.strength"]
 CHOICE = ["choice.removal", "choice.utility"]
 """What the selection rule goes by, more being better: of one half of the rows where it asks for halves."""
 MIXTURE = ["id", "target", "goal", "weight", "model_utility", "forget_quality", "reached", "monotone"]
+MADE_WITH = ("code", "versions.torch", "versions.transformers", "versions.deepspeed")
+"""Columns of what may change a trial's numbers beside its configuration."""
 OF_ALL_ROWS = "relative_change"
 """The metric that rests on no evaluation rows."""
 
@@ -71,6 +74,16 @@ def load(name: str, storage: str | Path | Storage = "runs") -> pd.DataFrame:
     first = [*FIRST, *goals.metrics, OF_ALL_ROWS, "seconds"]
     frame = _numeric(frame.reindex(columns=list(dict.fromkeys([*first, *frame.columns, *TEXT]))), NUMERIC)
     return drop_duplicates(frame.astype({"id": "str", "status": "str"}).copy())  # in one piece, or pandas warns
+
+
+def describe_mixture(runs: pd.DataFrame) -> list[str]:
+    """Return a sentence where trials were made by several codes or versions; a custom method's code is its own."""
+    custom = [row.name for row in (*METHODS.values(), *RECTIFIERS.values()) if row.custom]
+    own = runs[["method", "rectifier.name"]].isin(custom).any(axis="columns")
+    known = runs.reindex(columns=list(MADE_WITH)).assign(code=runs["code"].mask(own))
+    kinds = {name.removeprefix("versions."): known[name].dropna().unique() for name in MADE_WITH}
+    parts = [f"{name} {', '.join(sorted(found))}" for name, found in kinds.items() if len(found) > 1]
+    return [f"Trials were made by several codes or versions, and may differ by it: {'; '.join(parts)}."] * bool(parts)
 
 
 def evaluated(runs: pd.DataFrame) -> pd.Series:
@@ -171,8 +184,9 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
     store = open_storage(storage)
     sweep = find_sweep(name, store)
     goals = find_goals(sweep.benchmark or Benchmark().name)
-    results = [_read_evaluation(store, item.evaluation) for item in sweep.references]
-    found = [item.model_dump() for item in sweep.references]
+    listed = {(item.role, item.split): item for item in sweep.references}.values()
+    results = [_read_evaluation(store, item.evaluation) for item in listed]
+    found = [item.model_dump() for item in listed]
     base = pd.DataFrame(found, columns=["role", "split", "evaluation"], dtype="str")
     base["status"] = [result["status"] for result in results]
     models = _flat([{"model": result.get("model") or {}} for result in results])

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.labels import describe_method, rectifier_name, split_label
 from analysis.load.goal_columns import goal_head
-from analysis.load.trials import evaluated
+from analysis.load.trials import describe_mixture, evaluated
 from analysis.number_format import DASH, format_number
 from analysis.stats.rectifier_comparison import Comparison
 from analysis.stats.significance import LEAST, LEVEL, count_seeds_needed
@@ -126,7 +126,7 @@ def describe_attacks(points: pd.DataFrame) -> list[str]:
 def list_notes(results: Results) -> list[str]:
     """Return what a reader must know before believing the verdict, a sentence each."""
     runs, chosen, rule = results.runs, results.chosen, results.rule
-    notes = [*_judge_chosen(results)] if len(chosen) else []
+    notes = [*describe_mixture(runs), *(_judge_chosen(results) if len(chosen) else ())]
     if set(chosen["n"]) == {1}:
         notes.append("Every number is one seed: a difference of any size may be chance.")
     for limit in sorted(set(runs.reindex(columns=["benchmark.limit"])["benchmark.limit"].dropna())):

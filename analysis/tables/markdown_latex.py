@@ -17,7 +17,8 @@ BOLD = {
 }
 """What tables say of their bold numbers, by whom these compete with."""
 TEX = str.maketrans(
-    {sign: f"\\{sign}" for sign in "%_&#"}
+    {sign: f"\\{sign}" for sign in "%_&#${}"}
+    | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
     | {"±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "—": "--", "‖": r"$\|$"}
     | {"τ": r"$\tau$", "γ": r"$\gamma$", "≥": r"$\geq$", "θ": r"$\theta$"}
     | {"†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}"}

@@ -14,6 +14,7 @@ from analysis.stats.sweep_results import Results
 from analysis.tables.markdown_latex import Table, to_latex, to_markdown
 from analysis.tables.print_table import print_table, select_numbers
 from analysis.tables.table_definitions import LAYOUTS, Layout, uwc_layout
+from trainables.storage.folder_storage import place_inside
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class FilledTable:
         texts = {"md": to_markdown(self.table), "tex": to_latex(self.table)}
         texts["csv"] = self.csv.to_csv(index=False, lineterminator="\n")
         for kind, text in texts.items():
-            (folder / f"{self.layout.table}.{kind}").write_text(text, encoding="utf-8")
+            place_inside(folder, f"{self.layout.table}.{kind}").write_text(text, encoding="utf-8")
 
 
 def fill_table(layout: Layout, frame: pd.DataFrame, beside: bool = False) -> FilledTable:

@@ -14,6 +14,7 @@ import yaml
 from platform.schedule.ray_environment import NO_METRICS
 from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME, has_credentials
+from trainables.common.regular_files import read_text
 
 PLACEHOLDER = re.compile(r"FILL IN|(?<![\w$])REGISTRY/|:TAG\b|://BUCKET\b")
 """What our files and pages write in the place of a value."""
@@ -53,11 +54,11 @@ class ClusterFile:
 def load_cluster_file(path: str) -> ClusterFile:
     """Read a cluster file. Raises InputError where it is missing or not YAML."""
     try:
-        file = ClusterFile(Path(path), Path(path).expanduser().read_text(encoding="utf-8"), {})
+        file = ClusterFile(Path(path), read_text(Path(path).expanduser()), {})
         content = {} if file.is_batch_script else yaml.safe_load(file.text)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise InputError(f"'{path}': {error.strerror}; name a cluster file, such as cluster.yaml") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"'{path}' is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise InputError(f"'{path}' is no cluster file: it holds no `name: value` at its top")

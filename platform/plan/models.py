@@ -18,7 +18,7 @@ from trainables.common.typed_paths import describe_path, exists, expand_home, is
 from trainables.config.settings import FICTIONAL, Benchmark, Model, Training
 from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.data import raw_rows
-from trainables.storage.atomic_files import read_json
+from trainables.storage.atomic_files import check_content, read_json
 from trainables.storage.folder_storage import Storage
 from trainables.training.model_files import check_model, check_tokenizer, fingerprint_model
 
@@ -162,6 +162,7 @@ class ModelFinder:
             precision=self.sweep.backbone.precision if self.sweep.backbone else "fp32",
         )
         path = str(self.store.model(recipe.id()))
+        check_content(Path(path), "target")
         self.recipes[path] = recipe
         attention = self.sweep.attention or (base.attention if base else Model.model_fields["attention"].default)
         return Model(path=path, fingerprint=f"recipe:{recipe.id()}", attention=attention)
@@ -207,6 +208,7 @@ def resolve_benchmark(sweep: Sweep, split: str, store: Storage) -> Benchmark:
         from trainables.data.fictional import VERSION
 
         key = hash_json({"version": VERSION, **sweep.fictional.model_dump(mode="json")})[:12]
+        check_content(store.data(key), "benchmark.data")
         return chosen.model_copy(update={"data": str(store.data(key)), "fingerprint": f"{FICTIONAL}{key}"})
     if is_folder(chosen.data):
         chosen = chosen.model_copy(update={"data": absolute_path(chosen.data)})

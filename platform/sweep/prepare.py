@@ -24,7 +24,7 @@ from trainables.common.errors import last_line
 from trainables.common.wording import format_duration
 from trainables.config.method_tables import METHODS
 from trainables.data import fictional
-from trainables.storage.atomic_files import publish_folder
+from trainables.storage.atomic_files import publish_folder, write_note
 from trainables.storage.folder_storage import Storage
 from trainables.training.task_vectors import forget_batches
 from trainables.trial.progress import describe_shared_progress
@@ -57,6 +57,7 @@ def _make_fictional_data(plan: Plan, store: Storage, print_line: PrintLine) -> N
         print_line(f"making {settings.authors} fictional authors")
         staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
         fictional.write_fictional_authors(staging, **settings.model_dump())
+        write_note(staging, {})
         publish_folder(staging, folder)
     if not store.exists(folder):
         store.push(folder)

@@ -23,6 +23,7 @@ from platform.plan.overrides import flatten_settings
 from platform.state.trial_outcomes import is_unfinished
 from search_spaces.schema.axes import has_effect, name_trial
 from trainables import benchmarks
+from trainables.common.wording import escape_markdown
 from trainables.config.trial import Trial
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage.atomic_files import parse_object, read_rows
@@ -55,7 +56,7 @@ class MlflowRuns:
     def load(self) -> None:
         """Find every trial's run. Delete what a repeated request doubled, and end the runs of interrupted trials."""
         condition = f"tags.sweep_id = '{self.sweep.label}' and tags.trial_id != ''"
-        found = self.client.search_runs([self.experiment], condition, **ALL)
+        found = _search_runs(self.client, self.experiment, condition)
         self.runs = {}
         for run in sorted(found, key=lambda one: one.info.status in ENDED, reverse=True):
             if self.runs.setdefault(run.data.tags["trial_id"], run) is not run:
@@ -206,17 +207,24 @@ def _make_database(file: Path) -> None:
             made.replace(file)
 
 
+def _search_runs(client: Any, experiment: str, condition: str) -> list[Any]:
+    """Return an experiment's runs, without those whose files MLflow would write elsewhere than the experiment's."""
+    place = f"{client.get_experiment(experiment).artifact_location}/"
+    found = [(run, run.info.artifact_uri) for run in client.search_runs([experiment], condition, **ALL)]
+    return [run for run, uri in found if uri.startswith(place) and "/../" not in uri]
+
+
 def _open_parent(client: Any, experiment: str, sweep: SweepFile) -> str:
     """Return the id of the sweep's parent run, which is under way from now on; of several the first."""
     condition = f"tags.sweep_id = '{sweep.label}' and tags.role = 'parent'"
-    if not client.search_runs([experiment], condition, max_results=1):
+    if not _search_runs(client, experiment, condition):
         tags = {"sweep": sweep.name, "sweep_id": sweep.label, "role": "parent"}
         client.create_run(experiment, tags=tags, run_name=sweep.label)
-    parent, *others = client.search_runs([experiment], condition, **ALL)
+    parent, *others = _search_runs(client, experiment, condition)
     for other in others:  # of a request that MLflow's client repeated
         client.delete_run(other.info.run_id)
     tags = {"strategy": sweep.strategy, "command": sweep.command, "axes": json.dumps(sweep.axes)}
-    tags["mlflow.note.content"] = f"{sweep.title}\n\n    {sweep.command}"
+    tags["mlflow.note.content"] = f"{escape_markdown(sweep.title)}\n\n    {sweep.command}"
     for name, value in tags.items():
         client.set_tag(parent.info.run_id, name, value)
     client.update_run(parent.info.run_id, "RUNNING")

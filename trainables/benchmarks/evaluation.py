@@ -84,6 +84,8 @@ def _score_templates(network: Any, tokenizer: Any, rows: Sequence[Row]) -> dict[
 
 def check_data_unchanged(benchmark: Benchmark) -> None:
     """Raise InputError if the files are not those that the fingerprint is of."""
+    if benchmark.is_fictional:
+        atomic_files.check_content(Path(benchmark.data), "benchmark.data")
     if not (benchmark.fingerprint or "").startswith("files:"):
         return
     if benchmarks.get_benchmark(benchmark.name).fingerprint(benchmark) != benchmark.fingerprint:

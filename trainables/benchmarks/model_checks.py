@@ -18,9 +18,9 @@ from trainables.benchmarks.own.row_scores import LABEL_TOKENS
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, first_line
 from trainables.common.wording import format_row_numbers
-from trainables.config.settings import Benchmark, Model
+from trainables.config.settings import HARMLESS, Benchmark, Model
 from trainables.data import text_blocks
-from trainables.data.conversations import QUESTION, Encoder, list_turns
+from trainables.data.conversations import Encoder, list_turns
 from trainables.storage import atomic_files
 
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
@@ -42,9 +42,11 @@ def check_model_and_rows(benchmark: Benchmark, model: Model, name: str = "target
     if not typed_paths.is_file(folder / "tokenizer.json"):
         return found
     try:
-        config = atomic_files.read_json(typed_paths.expand_home(model.path) / "config.json") or {}
+        place = typed_paths.expand_home(model.path)
+        config = atomic_files.read_json(place / "config.json") or {}
         config |= config.get("text_config") or {}
         tokenizer = _load_tokenizer(folder, config)
+        tokenizer.name_or_path, found.warnings = str(place), _describe_generation(place, name)
         fetched = benchmark.name != "own" and not typed_paths.is_folder(benchmark.data)
         forget, retain = ([], []) if fetched else chosen.training_rows(benchmark)
         sides = {"forget": forget, "retain": retain}
@@ -88,6 +90,15 @@ def _load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
     return tokenizer
 
 
+def _describe_generation(folder: Path, name: str) -> list[str]:
+    """Return in a line which settings of a model's own may change its greedy answers; 0 and 1.0 have no effect."""
+    configured = atomic_files.read_json(folder / "generation_config.json") or {}
+    odd = [key for key, value in configured.items() if key not in HARMLESS and value and repr(value) != "1.0"]
+    told = f"{name}: its generation_config.json sets {', '.join(sorted(odd))}: its answers are greedy under these"
+    told += ", but for beams, max_time and stop_strings, which are set aside; take them out for plain greedy answers"
+    return [told] if odd else []
+
+
 def _find_token_beyond(tokenizer: Any, size: int, rows: Sequence[Row]) -> str | None:
     """Return which id the model has no embedding for, among those that come up; None if there is none."""
     named = {text: name for name, text in tokenizer.special_tokens_map.items() if isinstance(text, str)}
@@ -125,7 +136,7 @@ def _text_of(row: Row) -> str:
 
 def _find_long_rows(encoder: Encoder, rows: Sequence[Row], positions: int) -> list[int]:
     """Return the numbers of rows with more tokens than positions; LABEL_TOKENS of an answer or text are read."""
-    found, template = [], len(encoder.render_prompt(QUESTION).encode())
+    found, template = [], len(encoder.render_prompt(encoder.probe).encode())
     for number, row in enumerate(rows, 1):
         turns = 1 if "text" in row else len(list_turns(row["question"]))
         if len(_text_of(row).encode()) + template * turns <= positions:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import functools
+import io
 import os
 import shlex
+import signal
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -51,10 +53,36 @@ def make_command(main: Callable[..., int]) -> Callable[..., None]:
     return run
 
 
+class _Output(io.TextIOWrapper):
+    """Standard output that goes on in silence once nobody reads it (`| head`), or after the error of a full disk."""
+
+    def write(self, text: str) -> int:
+        self._attempt(super().write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._attempt(super().flush)
+
+    def _attempt(self, action: Callable[..., object], *given: str) -> None:
+        try:
+            action(*given)
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            if error.errno != errno.EPIPE:
+                raise
+
+
 def run_guarded(main: Callable[[], int]) -> int:
     """Run `main`; return the exit status: 2 after bad input, 1 after a diverged model or a full disk."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
+        sys.stdout = _Output(sys.stdout.buffer, sys.stdout.encoding, sys.stdout.errors, line_buffering=True)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return main()
+    except KeyboardInterrupt:
+        _print_error("interrupted")
+        return 130
     except InputError as error:
         _print_error(str(error))
     except TrialStopped as stopped:
@@ -64,7 +92,8 @@ def run_guarded(main: Callable[[], int]) -> int:
         _print_error(describe_invalid(error))
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _print_error(f"{error.strerror}: '{error.filename}'; make room, then start again")
+            where = f": '{error.filename}'" if error.filename else ""
+            _print_error(f"{error.strerror}{where}; make room, then start again")
             return 1
         if error.errno not in UNUSABLE:
             raise

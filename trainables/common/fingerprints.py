@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-SAMPLED_ABOVE = 256 * 2**20
-CHUNK = 2**20
-SAMPLES = 64
+from trainables.common.regular_files import open_regular
+
+REMEMBERED_ABOVE = 256 * 2**20
+"""Bytes of a file whose hash is kept in the user's cache: to read it again takes seconds."""
 RECIPE = "recipe.json"
-"""Our own note in a model folder: how it was made."""
+"""Our own note in a folder that we wrote: how it was made, and the hash of its `content`."""
 
 
 def hash_json(value: Any) -> str:
@@ -42,16 +45,23 @@ def hash_tokenizer(folder: Path) -> str:
     return hash_files({file for pattern in patterns for file in folder.glob(pattern)})
 
 
+def hash_content(folder: Path) -> str:
+    """Return the fingerprint of all files of a folder but our own note, which keeps it as `content`."""
+    return hash_files(file for file in folder.iterdir() if file.is_file() and file.name != RECIPE)
+
+
 def _hash_file(file: Path) -> bytes:
-    """Return SHA-256 of a file; of its size and 64 evenly spaced MiB if it is larger than 256 MiB."""
-    size = file.stat().st_size
-    content = hashlib.sha256(str(size).encode())
-    with file.open("rb") as stream:
-        if size <= SAMPLED_ABOVE:
-            for block in iter(lambda: stream.read(CHUNK), b""):
-                content.update(block)
-        else:
-            for k in range(SAMPLES):
-                stream.seek(k * (size - CHUNK) // (SAMPLES - 1))
-                content.update(stream.read(CHUNK))
-    return content.digest()
+    """Return SHA-256 of a file's size and content, of a large file as it is remembered."""
+    with open_regular(file) as stream:
+        state = os.fstat(stream.fileno())
+        known = (os.path.realpath(file), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+        kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "unlearn", hash_json(known)[:32])
+        remembered = kept.read_bytes() if state.st_size > REMEMBERED_ABOVE and kept.is_file() else b""
+        if len(remembered) == hashlib.sha256().digest_size:
+            return remembered
+        found = hashlib.file_digest(stream, lambda: hashlib.sha256(str(state.st_size).encode())).digest()
+    if state.st_size > REMEMBERED_ABOVE:
+        with contextlib.suppress(OSError):  # a home that cannot be written to
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_bytes(found)
+    return found

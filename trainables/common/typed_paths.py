@@ -54,4 +54,5 @@ def list_folder(folder: Path) -> str:
     except OSError as error:
         raise InputError(f"cannot look into '{folder}': {error.strerror}") from error
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return (", ".join(names[:LISTED]) or "nothing") + more
+    shown = [name if os.path.exists(folder / name) else f"{name} (a link to nothing)" for name in names[:LISTED]]
+    return (", ".join(shown) or "nothing") + more

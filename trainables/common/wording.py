@@ -1,7 +1,8 @@
-"""Numbers in words, as messages say them: durations, counts, amounts and sizes."""
+"""Numbers in words, as messages say them: durations, counts, amounts and sizes; and texts as Markdown takes them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -35,3 +36,8 @@ def format_row_numbers(numbers: Sequence[int], most: int = 10) -> str:
     """Return `row 4`, `rows 1, 2, 3`, or the first ones and how many more there are."""
     more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
     return f"row{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers[:most]))}{more}"
+
+
+def escape_markdown(text: str) -> str:
+    """Return a text that Markdown shows as it stands: no HTML, link or image of it counts."""
+    return re.sub(r"([\\`*\[\]<>!|~&])", r"\\\1", text)

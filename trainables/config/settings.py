@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from trainables.config.benchmark_names import BenchmarkName
 from trainables.config.method_tables import RECTIFIERS, RULE_SETTINGS, SETTINGS, RectifierName
-from trainables.config.types import Count, Decay, Mark, NotNegative, Place, Positive, Seed, Share, Text, Whole
+from trainables.config.types import Count, Decay, Mark, Name, NotNegative, Place, Positive, Seed, Share, Whole
 
 Dialect = Literal["paper", "open-unlearning"]
 Precision = Literal["fp32", "bf16"]
@@ -20,6 +20,11 @@ FICTIONAL = "fictional:"
 """Start of the fingerprint of made-up rows."""
 CACHED_PER_PASS = 4
 """Tokens that an evaluation may keep as keys and values, for each token of a pass (`Resources.evaluation_tokens`)."""
+HARMLESS = frozenset(
+    "do_sample temperature top_p top_k min_p typical_p max_length max_new_tokens use_cache transformers_version "
+    "_from_model_config bos_token_id eos_token_id pad_token_id output_attentions output_hidden_states".split()
+)
+"""The generation settings that a model may have without changing which token is the likeliest, or which one ends."""
 LABELS_AT_ONCE = 4096
 """Labels whose losses an evaluation computes at once, which takes two fp32 numbers for each token of the vocabulary."""
 
@@ -34,7 +39,7 @@ class Model(FrozenSettings):
     """A causal language model: a folder or a hub id; `fingerprint` stands for the path in every hash."""
 
     path: Place
-    revision: Text | None = None
+    revision: Mark | None = None
     fingerprint: Mark | None = None
     tokenizer: Place | None = None
     """Another folder or hub id that the tokenizer comes from; none: the model's own. Part of the fingerprint."""
@@ -147,19 +152,19 @@ class Benchmark(FrozenSettings):
 
     name: BenchmarkName = "tofu"
     data: Place = "locuslab/TOFU"
-    revision: Text | None = None
-    split: Text = "forget05"
+    revision: Mark | None = None
+    split: Name = "forget05"
     dialect: Dialect = "paper"
-    template: Text = "llama2"
+    template: Name = "llama2"
     sources: tuple[Place, ...] = ()
     """Where further parts of the data are, `PART=PLACE`: folders or hub ids (WMDP), files of one's own (own)."""
-    tasks: tuple[Text, ...] = ()
+    tasks: tuple[Name, ...] = ()
     """Tasks of lm-eval whose accuracies count in the utility (own)."""
     shots: Whole = 0
     """Worked examples before each question (MMLU)."""
-    measures: tuple[Text, ...] = ()
+    measures: tuple[Name, ...] = ()
     """Measures beside the benchmark's own, by name, or `all` that it can report (docs/measuring.md)."""
-    holdout: Text | None = None
+    holdout: Mark | None = None
     """The configuration of rows that no model saw, for membership; none: TOFU's own for the split."""
     limit: Count | None = None
     """How many rows of each evaluation task, the first (own: evenly spaced); none: as many as the dialect takes."""

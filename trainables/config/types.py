@@ -20,10 +20,12 @@ def _printable(text: str) -> str:
     return text
 
 
+Name = Annotated[str, Field(max_length=200, pattern=r"^\w[\w.,:+()-]*$")]
+"""A name, an id, a commit or a version: a word that a path, a shell, LaTeX, Markdown and a spreadsheet take as one."""
 Text = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
-"""A name or word."""
-Mark = Annotated[str, AfterValidator(_printable)]
-"""A fingerprint."""
+"""A word or a line for people: its writers escape it."""
+Mark = Annotated[str, Field(pattern=r"^\w[\w.,:+@/=-]*$"), AfterValidator(_printable)]
+"""A fingerprint or a revision."""
 Place = Annotated[str, Field(max_length=4000), AfterValidator(_printable)]
 """A folder, a file or a hub id; a plan checks whether it exists."""
 

@@ -9,7 +9,10 @@ that the template puts behind an answer. Generation also stops at the ends of th
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -18,13 +21,15 @@ from typing import Any, NamedTuple
 
 from trainables.common.errors import InputError, first_line
 from trainables.common.tokenized_row import Example
-from trainables.data.templates import CHAT, CLOCK, DATE, OTHER_TEMPLATE, TEMPLATES, Template, check_template
+from trainables.data.templates import CHAT, CLOCK, DATE, OTHER_TEMPLATE, SYSTEM, TEMPLATES, Template, check_template
 from trainables.storage.atomic_files import read_json
 
 Turns = tuple[tuple[str, str], ...]
 """Role and text of each turn before an answer; the last is the user's."""
 Question = str | Turns
 QUESTION, ANSWER = "the-question-goes-here", "the-answer-goes-here"
+MOST_SECONDS, MOST_WRITTEN = 2.0, 10**6
+"""Of a chat template for one conversation: CPU time, and characters beside 100 for each of the turns'."""
 
 
 class Conversation(NamedTuple):
@@ -121,11 +126,20 @@ class Encoder:
         return Example((*ids[:stop], *ending), start, lead, len(ending))
 
     @cached_property
+    def probe(self) -> Question:
+        """Return a question to look at the template with: after a system turn, where it demands one."""
+        for question in (QUESTION, (("system", SYSTEM), ("user", QUESTION))) if self.template is None else ():
+            with suppress(InputError):
+                self._apply(question, None)
+                return question
+        return QUESTION
+
+    @cached_property
     def layout(self) -> AnswerLayout:
         """Return what the template writes around an answer. Raises InputError if it loses or repeats a part."""
         if self.template is not None:
             return AnswerLayout(0, self.template.answer_tag if self.tag_is_answer else "", self.template.answer_end)
-        prompt, whole = self._apply(QUESTION, None), self._apply(QUESTION, ANSWER)
+        prompt, whole = self._apply(self.probe, None), self._apply(self.probe, ANSWER)
         counts = prompt.count(QUESTION), whole.count(QUESTION), whole.count(ANSWER)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, whole, strict=False)))
         if counts != (1, 1, 1) or ANSWER in prompt or same < prompt.index(QUESTION) + len(QUESTION):
@@ -158,8 +172,8 @@ class Encoder:
     @cached_property
     def prompt_differs(self) -> bool:
         """Return whether a whole conversation does not begin with the tokens that a model is given."""
-        prompt = self.render_prompt(QUESTION)
-        (given, _), (ids, _) = self._tokenize([prompt, self._render_whole(QUESTION, ANSWER, prompt).text])
+        prompt = self.render_prompt(self.probe)
+        (given, _), (ids, _) = self._tokenize([prompt, self._render_whole(self.probe, ANSWER, prompt).text])
         return ids[: len(given)] != given
 
     @cached_property
@@ -181,16 +195,22 @@ class Encoder:
         if "strftime_now" in template:
             template = CLOCK + template
         try:
-            return self.tokenizer.apply_chat_template(
-                turns,
-                chat_template=template,
-                tokenize=False,
-                add_generation_prompt=answer is None,
-                enable_thinking=False,
-                date_string=DATE.strftime("%d %b %Y"),
-            )
+            with _limit_seconds(MOST_SECONDS):
+                text = self.tokenizer.apply_chat_template(
+                    turns,
+                    chat_template=template,
+                    tokenize=False,
+                    add_generation_prompt=answer is None,
+                    enable_thinking=False,
+                    date_string=DATE.strftime("%d %b %Y"),
+                )
+            if len(text) > MOST_WRITTEN + 100 * sum(len(turn["content"]) for turn in turns):
+                raise ValueError(f"it writes {len(text)} characters")
+            return text
         except Exception as error:
             why = f": {first_line(error)}" if question == QUESTION else ""  # the template's words may quote a row
+            if not why and isinstance(question, str) and self.probe != QUESTION:
+                why = ": it demands a system turn in front"
             raise InputError(
                 f"benchmark.template: the model's chat template refuses the turns{why}; {OTHER_TEMPLATE}"
             ) from (error if question == QUESTION else None)
@@ -292,3 +312,21 @@ def count_special_tokens(tokenizer: Any) -> tuple[int, int]:
     """Return how many tokens a tokenizer adds before and behind a text."""
     mask = tokenizer(["a"]).encodings[0].special_tokens_mask
     return (mask.index(0), mask[::-1].index(0)) if 0 in mask else (len(mask), 0)
+
+
+@contextmanager
+def _limit_seconds(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in a template that takes longer; in the main thread alone, where signals are."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"it takes more than {seconds:g} s of CPU")
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGVTALRM, stop)
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    else:
+        yield

@@ -7,6 +7,7 @@ from pathlib import Path
 from trainables.common import typed_paths
 from trainables.common.errors import InputError
 from trainables.common.fingerprints import hash_json
+from trainables.common.regular_files import read_text
 
 DEFAULT = Path(__file__).with_name("idk.txt")
 
@@ -15,7 +16,7 @@ def read_answers(place: str | None) -> tuple[str, ...]:
     """Return the lines of a file, stripped, without empty ones and comments (#); of DEFAULT without a place."""
     path = DEFAULT if place is None else typed_paths.expand_home(place)
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+        lines = [line.strip() for line in read_text(path).splitlines()]
     except (OSError, ValueError) as error:
         shown = typed_paths.describe_path(str(place))
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"

@@ -13,6 +13,7 @@ from typing import Any
 
 from trainables.common import fingerprints, typed_paths
 from trainables.common.errors import InputError
+from trainables.common.regular_files import read_parquet, read_text
 from trainables.data import hub_folders
 from trainables.data.hub_folders import HubRequirement
 
@@ -48,6 +49,7 @@ def require_file(folder: Path, config: str, field: str = FIELD) -> Path:
     if file is not None:
         return file
     files = [file for pattern in ("*", "*/*") for file in folder.glob(pattern) if file.suffix in SUFFIXES]
+    files = [file for file in files if file.name != fingerprints.RECIPE]
     has = ", ".join(sorted({str(file.relative_to(folder).with_suffix("")) for file in files})) or "no data file"
     raise InputError(f"{field}: {folder} has no {config}.json, .jsonl or .parquet; it has {has}")
 
@@ -106,12 +108,11 @@ def load_file(file: Path, field: str) -> list[Row]:
     """Return all rows of a JSON, JSON Lines, Parquet or CSV file, in order. Raises InputError, led by `field`."""
     try:
         if file.suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(file).to_pylist()
-        with file.open(encoding="utf-8-sig", newline="" if file.suffix == CSV else None) as opened:
-            text = opened.read()
+            return read_parquet(file).to_pylist()
+        text = read_text(file)
         return _parse_csv(text) if file.suffix == CSV else _parse_json(text)
+    except InputError as error:
+        raise InputError(f"{field}: {error}") from error
     except (OSError, ValueError, RuntimeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{field}: {file} cannot be read as {file.suffix.removeprefix('.')}: {reason}") from error
@@ -137,7 +138,7 @@ def _parse_json(text: str) -> list[Row]:
     if text.lstrip().startswith("["):
         return json.loads(text)
     rows = []
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(re.split(r"\r\n?|\n", text), 1):
         try:
             if line.strip():
                 rows.append(json.loads(line))

@@ -11,15 +11,11 @@ from transformers.cache_utils import Cache
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.utils import ALL_CACHE_NAMES
 
+from trainables.config.settings import HARMLESS
 from trainables.inference.padded_batch import pad_rows, run_groups
 from trainables.inference.progress import Counter
 from trainables.inference.ranks import run_shares
 
-HARMLESS = frozenset(
-    "do_sample temperature top_p top_k min_p typical_p max_length max_new_tokens use_cache transformers_version "
-    "_from_model_config bos_token_id eos_token_id pad_token_id output_attentions output_hidden_states".split()
-)
-"""The generation settings that a model may have without changing which token is the likeliest, or which one ends."""
 GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "use_cache": True}
 GREEDY |= {"return_dict_in_generate": False, "prompt_lookup_num_tokens": None, "assistant_early_exit": None}
 GREEDY |= dict.fromkeys(("stop_strings", "max_time", "temperature", "top_p", "top_k"))

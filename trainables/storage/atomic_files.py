@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common.errors import InputError
+from trainables.common.fingerprints import RECIPE, hash_content
 from trainables.common.redaction import redact
+from trainables.common.regular_files import read_bytes, read_parquet
 
 
 def ensure_folder(root: Path, field: str, writable: bool) -> Path:
@@ -32,9 +34,9 @@ def ensure_folder(root: Path, field: str, writable: bool) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object, None if the file is missing or holds none."""
+    """Return a JSON object, None if the file is missing or holds none. Raises InputError as `read_bytes`."""
     try:
-        return parse_object(path.read_bytes())
+        return parse_object(read_bytes(path))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
 
@@ -72,9 +74,21 @@ def write_rows(path: Path, records: Iterable[dict[str, Any]]) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    import pyarrow.parquet
+    return read_parquet(path).to_pylist()
 
-    return pyarrow.parquet.read_table(path).to_pylist()
+
+def write_note(folder: Path, note: dict[str, Any]) -> None:
+    """Write how a folder of ours was made, and a hash of what it holds, which `check_content` compares."""
+    write_json(folder / RECIPE, note | {"content": hash_content(folder)})
+
+
+def check_content(folder: Path, field: str) -> None:
+    """Raise InputError where a folder of ours holds other files than were written there; one without a note passes."""
+    noted = (read_json(folder / RECIPE) or {}).get("content")
+    if noted is not None and noted != hash_content(folder):
+        raise InputError(
+            f"{field}: '{folder}' holds other files than were written there; move it away, and a start makes it again"
+        )
 
 
 def check_writable(path: Path, field: str) -> None:

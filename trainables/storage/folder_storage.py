@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.common.errors import InputError
+from trainables.common.regular_files import read_bytes
 from trainables.storage import result_file
 from trainables.storage.atomic_files import read_json, write_json
 from trainables.storage.names import CHECKPOINT, CONFIG, EVALUATIONS, LOST, META, PROGRESS, RESULT, WEIGHTS
@@ -35,28 +36,28 @@ class Storage:
     # Where things lie
 
     def trial(self, trial_id: str) -> Path:
-        return _inside(self.root / "trials", trial_id)
+        return place_inside(self.root / "trials", trial_id)
 
     def sweep(self, name: str, digest: str) -> Path:
-        return _inside(self.root / "sweeps", f"{name}-{digest}.json")
+        return place_inside(self.root / "sweeps", f"{name}-{digest}.json")
 
     def lock(self, name: str, digest: str) -> Path:
-        return _inside(self.root / "sweeps", f"{name}-{digest}.lock")
+        return place_inside(self.root / "sweeps", f"{name}-{digest}.lock")
 
     def spent(self, name: str, digest: str) -> Path:
-        return _inside(self.root / "sweeps", f"{name}-{digest}.spent")
+        return place_inside(self.root / "sweeps", f"{name}-{digest}.spent")
 
     def model(self, recipe_id: str) -> Path:
-        return _inside(self.root / "shared" / "models", recipe_id)
+        return place_inside(self.root / "shared" / "models", recipe_id)
 
     def data(self, key: str) -> Path:
-        return _inside(self.root / "shared" / "data", key)
+        return place_inside(self.root / "shared" / "data", key)
 
     def evaluation(self, key: str) -> Path:
-        return _inside(self.root / "shared" / "evaluations", key)
+        return place_inside(self.root / "shared" / "evaluations", key)
 
     def stress(self, key: str) -> Path:
-        return _inside(self.root / "stress", key)
+        return place_inside(self.root / "stress", key)
 
     @property
     def location(self) -> str:
@@ -139,7 +140,7 @@ class Storage:
     def read_newest(self, path: Path) -> bytes | None:
         """Return what a file that any machine may change holds now, None if there is none."""
         try:
-            return path.read_bytes()
+            return read_bytes(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -171,7 +172,7 @@ class Storage:
         return shutil.disk_usage(self.existing()).free
 
 
-def _inside(folder: Path, name: str) -> Path:
+def place_inside(folder: Path, name: str) -> Path:
     """Return the path of a name in a folder. Raises InputError for one that leads out of it."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InputError(f"'{name}' names nothing in {folder}: it is a path, not a name")

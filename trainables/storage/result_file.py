@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from trainables.config.types import Name
 from trainables.storage.atomic_files import read_json
 
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
-Numbers = dict[str, Number | None]
+Numbers = dict[Name, Number | None]
 
 
 class _Part(BaseModel):
@@ -18,15 +19,15 @@ class _Part(BaseModel):
 
 
 class _Named(_Part):
-    name: str
+    name: Name
 
 
 class _Benchmark(_Named):
-    split: str
+    split: Name
 
 
 class _Config(_Part):
-    method: str
+    method: Name
     rectifier: _Named
     benchmark: _Benchmark
     seed: int = 0
@@ -40,7 +41,7 @@ class _Error(_Part):
 class Evaluation(_Part):
     """The evaluation of a reference model."""
 
-    id: str
+    id: Name
     metrics: Numbers
     halves: list[Numbers] | None = None
 
@@ -51,7 +52,9 @@ class Result(Evaluation):
     status: Literal["finished", "collapsed", "diverged", "failed", "out_of_memory", "lost"]
     config: _Config
     started: str
-    seconds: dict[str, Number] = {}
+    seconds: dict[Name, Number] = {}
+    commit: Name | None = None
+    versions: dict[Name, Name] = {}
     error: _Error | None = None
 
 

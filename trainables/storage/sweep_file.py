@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from trainables.common.errors import InputError, suggest_name
 from trainables.config.settings import Selection
+from trainables.config.types import Name
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
 
@@ -26,14 +28,24 @@ def _check_time(text: str) -> str:
     return text
 
 
+def _check_command(text: str) -> str:
+    """Refuse what a shell would not take as one start of a sweep: people paste what is printed."""
+    if not text.startswith("python -m platform.sweep ") or shlex.join(shlex.split(text)) != text:
+        raise ValueError("is no command that starts a sweep, its words quoted")
+    return text
+
+
+Command = Annotated[str, AfterValidator(_check_command)]
+
+
 class ReferenceEvaluation(BaseModel):
     """A reference model's evaluation on a split; `role`: original, retain or baseline."""
 
     model_config = ConfigDict(frozen=True)
 
-    role: str
-    split: str
-    evaluation: str
+    role: Name
+    split: Name
+    evaluation: Name
 
 
 class SweepFile(BaseModel):
@@ -42,24 +54,24 @@ class SweepFile(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     format: int = FORMAT
-    name: str
-    hash: str
+    name: Name
+    hash: Name
     title: str
-    benchmark: str = ""
-    backbone: str = ""
+    benchmark: Name | Literal[""] = ""
+    backbone: Name | Literal[""] = ""
     """A name of `search_spaces.schema.backbones`; empty where the target model is another."""
     created: Annotated[str, AfterValidator(_check_time)]
-    command: str
-    commands: tuple[str, ...]
+    command: Command
+    commands: tuple[Command, ...]
     sweep: dict[str, Any] = {}
     """The value of the last start's Sweep: the search space as it was planned."""
-    strategy: str = "unknown"
+    strategy: Name = "unknown"
     selection: Selection = Selection()
-    axes: dict[str, list[str | int | float | bool | None] | WrittenRange] = {}
+    axes: dict[Name, list[str | int | float | bool | None] | WrittenRange] = {}
     """What its starts varied: values by configuration path, or the ends of a range and whether it is a log."""
     trial_budget: int | None = None
     """How many trials the starts meant to run; an Optuna study has more points. None: all that are listed."""
-    trials: tuple[str, ...]
+    trials: tuple[Name, ...]
     references: tuple[ReferenceEvaluation, ...] = ()
 
     @property

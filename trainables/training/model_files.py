@@ -143,6 +143,7 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
         )
     if not tokenizer.is_fast:
         raise InputError(f"{field}: '{place}' has no fast tokenizer, whose offsets decide what is answer")
+    tokenizer.name_or_path = _source(model.path)  # whose generation_config.json names further ends of an answer
     return tokenizer
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -62,8 +61,8 @@ def list_files(folder: Path) -> list[Path]:
     names = [first]
     if first.endswith(".json"):
         try:
-            names = sorted(set(json.loads((folder / first).read_bytes())["weight_map"].values()))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            names = sorted(set((read_json(folder / first) or {})["weight_map"].values()))
+        except (LookupError, TypeError, AttributeError) as error:
             raise InputError(f"{folder / first} is no index of weight files") from error
     for name in names:
         if Path(name).name != name or not name.endswith(".safetensors"):

@@ -15,6 +15,7 @@ from trainables import benchmarks
 from trainables.benchmarks import evaluation
 from trainables.common.errors import InputError
 from trainables.common.tokenized_row import Example
+from trainables.common.typed_paths import expand_home
 from trainables.config.method_tables import METHODS
 from trainables.config.settings import Benchmark, Model, Resources, Training
 from trainables.config.shared_artifacts import Direction
@@ -22,7 +23,7 @@ from trainables.config.trial import Trial, check_runnable
 from trainables.data.idk_answers import fingerprint_answers, read_answers
 from trainables.inference.padded_batch import padding_token
 from trainables.methods import method_constants, objectives, rectifiers
-from trainables.storage.atomic_files import read_json
+from trainables.storage.atomic_files import check_content, read_json
 from trainables.training import checkpoints, loop, memory, model_files, sampling
 from trainables.training.engine import Engine
 from trainables.training.runtime import device_memory, evaluation_tokens
@@ -39,6 +40,7 @@ def check_inputs(trial: Trial) -> None:
     method_constants.check_retain_once(trial.rectifier.name, trial.method, trial.objective, trial.benchmark.split)
     evaluation.check_data_unchanged(trial.benchmark)
     model_files.check_model(trial.target)
+    check_content(expand_home(trial.target.path), "target")
     objective = trial.objective
     if objective.idk_fingerprint and fingerprint_answers(objective.idk) != objective.idk_fingerprint:
         which = f"'{objective.idk}'" if objective.idk else "the project's answers"

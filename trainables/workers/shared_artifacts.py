@@ -57,6 +57,7 @@ def make_model(recipe: Recipe, root: str, gpus: float = 0, micro_batch: int | No
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = {**recipe.model_dump(mode="json"), **provenance.read_provenance()}
     model_files.save_model(training.module, tokenizer, folder, made)
+    atomic_files.write_note(folder, made)
     training.close()
     store.push(folder)
     return str(folder)

@@ -10,6 +10,8 @@ import pytest
 
 from analysis import runs
 from analysis.load import opening
+from analysis.load.trials import describe_mixture
+from analysis.report.verdict import list_notes
 from analysis.stats import chosen_settings
 from tests.support import sweep_store
 from tests.support.sweep_store import GRU, Results, make_sweep, write_sweep, write_trial
@@ -73,6 +75,17 @@ def test_a_damaged_result_is_named_and_not_fatal(copy: Path, text: str, caplog: 
     assert trials.loc["000000000002", "method"] == "ga"
     assert "trials/000000000002/result.json cannot be read; --resume runs its trial again" in caplog.text
     assert list(trials["status"]).count("finished") == 32
+
+
+def test_trials_of_several_codes_or_versions_are_told(results: Results) -> None:
+    """Each custom method has a code of its own."""
+    given = results.runs.assign(code="aa", **{"versions.torch": "2.13.0"})
+    assert describe_mixture(given) == []
+    given.loc[given.index[:2], "versions.torch"] = "2.11.0"
+    given.loc[given.index[3], "code"] = "bb"
+    (said,) = describe_mixture(given)
+    assert said.endswith("by it: code aa, bb; torch 2.11.0, 2.13.0.")
+    assert said in list_notes(results.with_runs(given))
 
 
 def test_references(results: Results, copy: Path) -> None:

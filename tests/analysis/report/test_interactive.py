@@ -26,8 +26,8 @@ def test_every_trial_with_both_goals_is_there_and_its_texts_stay_texts(
         return write(picture, bundle=bundle)
 
     monkeypatch.setattr(vl_convert, "vegalite_to_html", spy)
-    given = {"split": EVIL, "fq": -3.0, "mu": 0.5}
-    keys = [write_trial(tmp_path, f"{seed}" * 12, EVIL, GRU | {"name": EVIL}, seed=seed, **given) for seed in (0, 1)]
+    given = {"objective": {"preset": EVIL}, "fq": -3.0, "mu": 0.5}
+    keys = [write_trial(tmp_path, f"{seed}" * 12, "ga", GRU, seed=seed, **given) for seed in (0, 1)]
     write_sweep(tmp_path, [*keys, write_trial(tmp_path, "2" * 12, fq=-3.0)], splits=())
     (tmp_path / "figures").mkdir()
     results = read(tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +205,16 @@ def test_a_copied_storage_has_an_experiment_of_its_own(copied: tuple[Storage, An
     assert places == {copied[0].root}
     old = {one.artifact_location for one in client.search_experiments() if one.name.startswith("tiny in")}
     assert old == {str(tracked.root / "mlartifacts")}
+
+
+def test_runs_whose_files_would_lie_elsewhere_are_left_alone(copied: tuple[Storage, Any], tmp_path: Path) -> None:
+    """A stranger's database may say so; MLflow would write there."""
+    store, _ = copied
+    for change in (f"'{tmp_path}/elsewhere/' || run_uuid", f"'{store.root}/mlartifacts/../../elsewhere/' || run_uuid"):
+        with contextlib.closing(sqlite3.connect(store.root / "mlflow.db")) as database, database:
+            database.execute(f"UPDATE runs SET artifact_uri = {change}")
+        assert sync_sweep(write_sweep(store), store) == 4
+        assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_database_is_whole_or_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from trainables import evaluate
 pytestmark = pytest.mark.data
 REFUSED = {
     "pad_beyond": ("full", "[PAD]", "embeddings end at 2047"),
-    "template_refuses": ("full", "A system message is required", "benchmark.template"),
+    "template_refuses": ("full", "row 1: ", "it demands a system turn in front", "benchmark.template"),
     "gpt2_1024": ("forget_long", "more tokens than the 1024 positions", "row 4"),
 }
 """Model, rows of its own (`full`: those of all), and what its line says."""

@@ -6,11 +6,19 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from pydantic import ValidationError
 
+from analysis.figures.style import save_figure
 from analysis.load import opening
-from tests.support.sweep_store import write_sweep
+from analysis.tables.markdown_latex import Cell, Table, to_latex
+from tests.support.sweep_store import write_sweep, write_trial
 from trainables.common.errors import InputError
+from trainables.common.wording import escape_markdown
+from trainables.config.settings import Benchmark
+from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 
 # Names and paths
@@ -26,15 +34,50 @@ def test_storage_gives_no_place_outside_itself(store: Storage, name: str) -> Non
             place(name)
 
 
-def test_report_of_a_file_that_calls_itself_otherwise_is_refused(tmp_path: Path) -> None:
-    """Its name would be the report's folder."""
-    store = tmp_path / "runs"
-    write_sweep(store, [])
-    (file,) = (store / "sweeps").glob("*.json")
-    document = json.loads(file.read_text())
-    file.write_text(json.dumps({**document, "name": "../../../outside"}))
-    with pytest.raises(InputError, match="outside-0a1b2c3d inside; give the file that name again"):
-        opening.find_sweep(file.stem, tmp_path / "runs")
+FORGED = [*r"x/../../../NAME .. \input{x} <img> =cmd +1 @x -x $(id) `id`".split(), "a b", "a\n", "a\x1b[2J"]
+"""What a path, LaTeX, Markdown, a spreadsheet, a terminal or a shell would take for more than a name."""
+
+
+@pytest.mark.parametrize("text", FORGED)
+def test_names_of_results_and_sweep_files_are_words(text: str, tmp_path: Path) -> None:
+    """A result of other names is damaged, a sweep's file is refused, and a configuration, too."""
+    store = Storage(tmp_path)
+    known = json.loads((store.trial(write_trial(tmp_path, "0" * 12)) / "result.json").read_text())
+    assert store.result("0" * 12) == known
+    config = known["config"]
+    for change in (
+        {"config": config | {"method": text}},
+        {"config": config | {"rectifier": {"name": text}}},
+        {"config": config | {"benchmark": config["benchmark"] | {"split": text}}},
+        {"versions": {"torch": text}},
+        {"metrics": {text: 1.0}},
+        {"commit": text},
+    ):
+        atomic_files.write_json(store.trial("0" * 12) / "result.json", known | change)
+        assert store.result("0" * 12) is None
+    write_sweep(tmp_path, ["0" * 12])
+    (file,) = (tmp_path / "sweeps").glob("*.json")
+    sweep, more = json.loads(file.read_text()), {"role": "original", "split": text, "evaluation": "x"}
+    command = f"python -m platform.sweep tiny{text}; id"
+    for part in ({"name": text}, {"trials": [text]}, {"references": [more]}, {"command": command}):
+        atomic_files.write_json(file, sweep | part)
+        with pytest.raises(InputError, match="cannot be read"):
+            opening.find_sweep(file.stem, tmp_path)
+    for field in ("split", "template"):
+        with pytest.raises(ValidationError):
+            Benchmark.model_validate({field: text})
+
+
+def test_writers_keep_to_their_folder_and_their_format(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="it is a path, not a name"):
+        save_figure(Figure(), tmp_path / "figures", "dynamics-x/../../NAME", pd.DataFrame())
+    assert list(tmp_path.iterdir()) == []
+    text = r"\write18{id} $x$ ^~#%&_"
+    cells = pd.DataFrame([[Cell(text)]], index=[text], columns=pd.MultiIndex.from_tuples([("a", "b")]))
+    tex = to_latex(Table(cells, (text,)))
+    escaped = r"\textbackslash{}write18\{id\} \$x\$ \textasciicircum{}\textasciitilde{}\#\%\&\_"
+    assert (tex.count(escaped), tex.count(r"\write18")) == (3, 0)
+    assert escape_markdown("![a](http://b) <img>") == r"\!\[a\](http://b) \<img\>"
 
 
 # What is read

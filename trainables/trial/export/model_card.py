@@ -9,6 +9,7 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from trainables import benchmarks
 from trainables.benchmarks import selection
+from trainables.common.wording import escape_markdown
 from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.config.trial import Trial
 
@@ -17,7 +18,7 @@ TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
 def write_card(facts: dict[str, Any], trial: Trial) -> str:
     """Return README.md of a model folder, from the facts that `model_folder` collects; it names no places."""
-    rectifier = trial.rectifier.name
+    rectifier, facts = trial.rectifier.name, facts | {"stopped": escape_markdown(facts["stopped"] or "")}
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
@@ -28,6 +29,7 @@ def write_card(facts: dict[str, Any], trial: Trial) -> str:
         model_name=trial.label(),
     )
     values = facts | {
+        "plain": escape_markdown,
         "method": METHODS[trial.method].label + ("" if rectifier == "none" else f" with {RECTIFIERS[rectifier].label}"),
         "seed": trial.seed,
         "benchmark": trial.benchmark,

@@ -1,0 +1,58 @@
+"""Opens files that others made: regular ones alone, as bytes, text in UTF-8 or Parquet of a size that memory has."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from trainables.common.errors import InputError
+
+MOST_BYTES, MOST_ROWS, ROWS_AT_ONCE = 2**32, 10**6, 1024
+"""Of a text or a table in memory; of a table, and of it at once."""
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a file. Raises InputError for a pipe, which would wait, a device, which would not end, and a dead link."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise InputError(f"'{path}' is a link to nothing; bring the file back, or remove the link") from error
+        raise
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise InputError(f"'{path}' is no file but a pipe, a socket or a device")
+    return path.open("rb")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return what a file holds. Raises InputError for what `open_regular` refuses, and for more than MOST_BYTES."""
+    with open_regular(path) as opened:
+        if os.fstat(opened.fileno()).st_size > MOST_BYTES:
+            raise InputError(f"'{path}' has more than {MOST_BYTES} bytes; give a smaller file")
+        return opened.read()
+
+
+def read_text(path: Path) -> str:
+    """Return a text in UTF-8, without a byte order mark. Raises UnicodeDecodeError, and InputError as `read_bytes`."""
+    return read_bytes(path).decode("utf-8-sig")
+
+
+def read_parquet(path: Path, columns: Collection[str] = ()) -> Any:
+    """Return these columns of a table, or all. Raises InputError where a small file unfolds to more than memory has."""
+    import pyarrow
+    import pyarrow.parquet
+
+    with open_regular(path) as opened, pyarrow.parquet.ParquetFile(opened) as file:
+        fields = [field for field in file.schema_arrow if not columns or field.name in columns]
+        plain = [f.with_type(f.type.value_type) if pyarrow.types.is_dictionary(f.type) else f for f in fields]
+        size, schema, batches = 0, pyarrow.schema(plain), []
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=schema.names):
+            batches.append(batch.cast(schema))
+            size += batches[-1].nbytes
+            if size > MOST_BYTES or file.metadata.num_rows > MOST_ROWS:
+                raise InputError(f"'{path}' unfolds to over {MOST_ROWS} rows or {MOST_BYTES} bytes; give fewer rows")
+        return pyarrow.Table.from_batches(batches, schema)
