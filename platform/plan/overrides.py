@@ -14,13 +14,14 @@ from pydantic import ValidationError
 
 import search_spaces.backbones
 from platform.plan.spaces import Space, nearest_value, spell_setting
-from search_spaces.schema.axes import STUDY, Axis, Range, check_axis, has_effect, list_axis_paths
+from search_spaces.schema.axes import STUDY, Axis, Range, check_axis, list_axis_paths
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, suggest_name
 from trainables.config.method_tables import SETTINGS
 from trainables.config.settings import FrozenSettings
+from trainables.config.trial import has_effect
 
 RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
 DEFAULTS = {name: field.default for name, field in Sweep.model_fields.items()}
@@ -163,7 +164,13 @@ def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space
         choices = {_normalise(choice): choice for choice in text.split(",")}
         for choice in (choice for key, choice in choices.items() if key not in map(_normalise, spelled)):
             raise InputError(f"--only {item}: no trial has {path}={choice}; {suggest_name(choice, spelled)}")
-        kept = [part for space in kept if (part := _narrow(space, path, choices))]
+        parts = {space.study: _narrow(space, path, choices) for space in kept}
+        cells = {study.rpartition("/")[0] for study, part in parts.items() if part}
+        for study, space in ((space.study, space) for space in kept if path.startswith("rectifier.")):
+            cell, _, rectifier = study.rpartition("/")
+            if path != "rectifier.name" and rectifier == "none" and cell in cells:
+                parts[study] = space  # the baseline of what is compared
+        kept = [part for part in parts.values() if part]
     if not kept:
         passed = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
         raise InputError(f"the sweep has no trial{passed}")

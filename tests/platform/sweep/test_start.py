@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from platform import status
 from platform.schedule import capacity
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState
@@ -22,7 +23,7 @@ from platform.state.typed_commands import resume_command
 from platform.sweep import start as driver
 from tests.support import starts
 from tests.support.small_sweep import Small
-from tests.support.starts import finish, in_process, refuse
+from tests.support.starts import finish, in_process, invoke, refuse
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import LOST, RESULT
@@ -55,6 +56,35 @@ def test_unfinished_sweep_goes_on_with_resume_only(
     assert nothing not in start(*command, "--resume")
     assert runs[-1].left == list(trials[40:])
     assert len(runs) == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "more", "go_on"),
+    [
+        ([], ["--resume", "--only", "method=ga"], ["{all} --resume"]),
+        (["--only", "method=ga"], ["--resume", "--only", "method=npo"], ["{all} {0} --resume", "{all} {1} --resume"]),
+        (["--only", "method=ga"], ["--resume"], ["{all} --resume"]),
+    ],
+    ids=["a part of it", "another part", "the whole"],
+)
+def test_status_names_the_commands_that_run_all_that_is_left(
+    command: list[object],
+    store: Storage,
+    runs: list[SweepState],
+    monkeypatch: pytest.MonkeyPatch,
+    typed: list[str],
+    more: list[str],
+    go_on: list[str],
+) -> None:
+    words = [*map(str, command)]
+    for part in (typed, more):
+        monkeypatch.setattr(sys, "argv", ["sweep.py", *words, *part])
+        start(*command, *part)
+    parts = [shlex.join(part) for part in (typed, [word for word in more if word != "--resume"])]
+    expected = "; ".join(f"python -m platform.sweep {one}" for one in go_on).format(*parts, all=shlex.join(words))
+    told = invoke(status.main, "tofu_tiny", "--storage", store.root).stdout.splitlines()[2]
+    shown = told.removeprefix("no driver; go on with: ").replace(f" --storage {store.root}", "")
+    assert shown == expected.replace(f" --storage {store.root}", "")
 
 
 def test_new_sets_results_aside_and_starts_again(command: list[object], store: Storage, runs: list[SweepState]) -> None:
