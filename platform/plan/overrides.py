@@ -165,12 +165,9 @@ def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space
         for choice in (choice for key, choice in choices.items() if key not in map(_normalise, spelled)):
             raise InputError(f"--only {item}: no trial has {path}={choice}; {suggest_name(choice, spelled)}")
         parts = {space.study: _narrow(space, path, choices) for space in kept}
-        cells = {study.rpartition("/")[0] for study, part in parts.items() if part}
-        for study, space in ((space.study, space) for space in kept if path.startswith("rectifier.")):
-            cell, _, rectifier = study.rpartition("/")
-            if path != "rectifier.name" and rectifier == "none" and cell in cells:
-                parts[study] = space  # the baseline of what is compared
-        kept = [part for part in parts.values() if part]
+        compared = {f"{study.rpartition('/')[0]}/none" for study, part in parts.items() if part}
+        baselines = compared if path.startswith("rectifier.") and path != "rectifier.name" else set()
+        kept = [parts[one.study] or one for one in kept if parts[one.study] or one.study in baselines]
     if not kept:
         passed = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
         raise InputError(f"the sweep has no trial{passed}")

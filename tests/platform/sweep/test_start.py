@@ -59,32 +59,28 @@ def test_unfinished_sweep_goes_on_with_resume_only(
 
 
 @pytest.mark.parametrize(
-    ("typed", "more", "go_on"),
+    "given",
     [
-        ([], ["--resume", "--only", "method=ga"], ["{all} --resume"]),
-        (["--only", "method=ga"], ["--resume", "--only", "method=npo"], ["{all} {0} --resume", "{all} {1} --resume"]),
-        (["--only", "method=ga"], ["--resume"], ["{all} --resume"]),
+        (["--resume"], ["--only", "method=ga", "--resume"], 1),
+        (["--only", "method=ga", "--resume"], ["--only", "method=npo", "--resume"], 2),
+        (["--only", "method=ga", "--resume"], ["--resume"], -1),
     ],
     ids=["a part of it", "another part", "the whole"],
 )
 def test_status_names_the_commands_that_run_all_that_is_left(
-    command: list[object],
-    store: Storage,
-    runs: list[SweepState],
-    monkeypatch: pytest.MonkeyPatch,
-    typed: list[str],
-    more: list[str],
-    go_on: list[str],
+    command: list[object], store: Storage, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch, given: Any
 ) -> None:
-    words = [*map(str, command)]
-    for part in (typed, more):
-        monkeypatch.setattr(sys, "argv", ["sweep.py", *words, *part])
+    """Of two starts the first one, both or the last one."""
+    *parts, named = given
+    for part in parts:
+        monkeypatch.setattr(sys, "argv", ["sweep.py", *map(str, command), *part])
         start(*command, *part)
-    parts = [shlex.join(part) for part in (typed, [word for word in more if word != "--resume"])]
-    expected = "; ".join(f"python -m platform.sweep {one}" for one in go_on).format(*parts, all=shlex.join(words))
     told = invoke(status.main, "tofu_tiny", "--storage", store.root).stdout.splitlines()[2]
-    shown = told.removeprefix("no driver; go on with: ").replace(f" --storage {store.root}", "")
-    assert shown == expected.replace(f" --storage {store.root}", "")
+    shown = [shlex.split(one) for one in told.removeprefix("no driver; go on with: ").split("; ")]
+    place = ["--storage", str(store.root)]
+    words = [word for word in map(str, command) if word not in place]
+    chosen = parts[-1:] if named < 0 else parts[:named]
+    assert shown == [["python", "-m", "platform.sweep", *words, *part, *place] for part in chosen]
 
 
 def test_new_sets_results_aside_and_starts_again(command: list[object], store: Storage, runs: list[SweepState]) -> None:
