@@ -56,7 +56,7 @@ def test_a_trial_is_named_by_its_id_or_by_its_label(command: tuple[str, ...], tm
         done = invoke(main, name, *command[1:], "--storage", store.root)
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
         assert f"the weights of trial {one.id()} were not kept" in done.stderr
-    other = one.model_copy(update={"observe": 3})
+    other = one.model_copy(update={"training": one.training.model_copy(update={"lr": 1e-3})})
     tracked_store.write_result(store, other, "finished")
     document = sweep.model_dump(mode="json") | {"trials": [*sweep.trials, other.id()]}
     atomic_files.write_json(store.sweep("tiny", sweep.hash), document)

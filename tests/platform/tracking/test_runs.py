@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from platform.state.trial_outcomes import count_outcomes
 from platform.tracking import __main__ as command
 from platform.tracking.__main__ import sync_sweep
-from platform.tracking.mirror import MlflowMirror
+from platform.tracking.mirror import start_mirror
 from platform.tracking.runs import open_mlflow_runs
 from tests.support.starts import invoke
 from tests.support.tracked_store import (
@@ -104,9 +106,10 @@ def test_a_run_shows_configuration_numbers_series_and_outcome(client: Any, track
     assert not (tracked.root / "mlruns").exists()
 
 
-def test_the_link_opens_a_table_and_charts_of_settings_that_the_runs_have(tracked: Storage, client: Any) -> None:
+def test_the_link_opens_a_table_and_charts_of_settings_that_the_runs_have(copied: tuple[Storage, Any]) -> None:
     """MLflow draws no chart that names a setting which no run has, and of an axis numbers or words alone."""
-    experiment = client.get_experiment_by_name("tiny")
+    store, client = copied
+    experiment, sweep = client.get_experiment_by_name("tiny"), write_sweep(store)
     state = json.loads(json.loads(experiment.tags["mlflow.sharedViewState.tiny-0a1b2c3d"])["state"])
     settings, goals = ["method", "rectifier.name", "rectifier.tau"], ["eval/forget_quality", "eval/model_utility"]
     (parallel,) = state["compareRunCharts"]
@@ -115,9 +118,8 @@ def test_the_link_opens_a_table_and_charts_of_settings_that_the_runs_have(tracke
     assert (state["selectedColumns"], state["orderByKey"], state["orderByAsc"]) == (shown, shown[0], False)
     listed = client.search_runs([experiment.experiment_id], state["searchFilter"])
     assert sorted(run.data.tags["trial_id"] for run in listed) == sorted(TRIALS[name].id() for name in DONE)
-    mirror = MlflowMirror(lambda: open_mlflow_runs(write_sweep(tracked), tracked))
-    mirror.thread.start()
-    mirror.close(counts())
+    mirror = start_mirror(sweep, store)
+    mirror.close(count_outcomes(sweep, store))
     path, _, query = mirror.page.partition("?")
     assert path == f"#/experiments/{experiment.experiment_id}/runs"
     assert {"workflowType=machine_learning", "viewStateShareKey=tiny-0a1b2c3d"} <= set(query.split("&"))
@@ -128,13 +130,16 @@ def test_durations_are_those_of_the_trials(copied: tuple[Storage, Any]) -> None:
     store, client = copied
     runs = open_mlflow_runs(write_sweep(store), store)
     assert parent_of(client).info.status == "RUNNING"
-    write_progress(store, 1, beat=1_763_632_820.0)
+    progress, last = write_progress(store, 1), datetime.fromisoformat("2026-11-20T10:00:30+00:00").timestamp()
     runs.log_curves(TRIAL)
+    atomic_files.write_json(progress.path, (atomic_files.read_json(progress.path) or {}) | {"beat": last})
     sync_sweep(write_sweep(store), store)
-    parent, killed, last = parent_of(client).info, run_of(client, "missing").info, run_of(client, "failed").info
-    assert parent.end_time == max(killed.end_time, last.end_time)
-    assert parent.end_time - parent.start_time < 3_700_000  # it was made at 9, and trials began at 10
-    assert (killed.status, parent.status) == ("KILLED", "KILLED")
+    for _ in range(2):
+        parent, killed = parent_of(client).info, run_of(client, "missing").info
+        assert (killed.status, parent.status) == ("KILLED", "KILLED")
+        assert parent.end_time == killed.end_time == 1000 * last
+        assert parent.end_time - parent.start_time == 3_630_000  # the sweep was made at 9
+        sync_sweep(write_sweep(store), store)
 
 
 def test_trials_that_ran_again_have_one_run_without_traces_of_the_first(copied: tuple[Storage, Any]) -> None:
