@@ -68,6 +68,7 @@ class Plan:
     """The studies that `--only` leaves out."""
 
     def describe_left_out(self) -> str:
+        """Say how many studies `--only` leaves out, where it does."""
         return f"--only leaves out {len(self.left_out)} of the studies, such as {self.left_out[-1]}"
 
     @property

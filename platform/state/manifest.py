@@ -68,10 +68,8 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
 
 def _list_unfinished(earlier: SweepFile | None, command: str, planned: set[str], store: Storage) -> tuple[str, ...]:
     """Return the commands that together run all that is left, also what this start with `--only` does not plan."""
-    if earlier is None:
-        return (command,)
-    left = {key for key in earlier.trials if (store.result(key) or {"status": LOST})["status"] == LOST}
-    if left <= planned:
+    others = [key for key in earlier.trials if key not in planned] if earlier else []
+    if earlier is None or all((store.result(key) or {"status": LOST})["status"] != LOST for key in others):
         return (command,)
     before = earlier.unfinished or (earlier.command,)
     return before if planned <= set(earlier.trials) else (*before, command)

@@ -21,7 +21,7 @@ def describe_view(sweep: SweepFile, runs: Sequence[Any]) -> str:
     """Return the tag's value. It names settings that all runs have: MLflow draws no chart with another one."""
     paths = dict.fromkeys(("method", "rectifier.name", *sweep.varied))
     settings = [path for path in paths if all(path in run.data.params for run in runs)]
-    goals = benchmarks.get_benchmark(sweep.benchmark).GOALS
+    goals = benchmarks.get_benchmark(sweep.benchmark or "tofu").GOALS
     metrics = [f"eval/{goal.metric}" for goal in goals]
     chart = {"type": "PARALLEL", "uuid": "chart", "metricSectionId": "section", "runsCountToCompare": 1000}
     chart |= {"selectedParams": settings, "selectedMetrics": metrics, "deleted": False, "isGenerated": False}
