@@ -3,6 +3,10 @@ PYTHON ?= python3
 ARGS ?=
 PY := .venv/bin/python
 STAMP := .venv/.setup-stamp
+# What is typed for .venv, which its stamp keeps.
+TYPED := $(foreach name,TORCH PYTHON,$(if $(filter command environment,$(firstword $(origin $(name)))),$(name)=$($(name))))
+CHECK_TYPED = @grep -qs ^made $(STAMP) || exit 0; for word in $(TYPED); do grep -qxF "$$word" $(STAMP) || { \
+	  echo "setup: .venv is there, and was not made with $$word; type: make distclean setup $$word" >&2; exit 2; }; done
 SUPPORTED := (3, 11) <= sys.version_info[:2] < (3, 14)
 
 .DEFAULT_GOAL := help
@@ -11,17 +15,19 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: setup lock quickstart demo-facts gpu-day test test-all test-faults rehearsal rehearsal-slurm lint bench clean distclean help
 
 setup: $(STAMP)  ## make .venv with every dependency at the versions of constraints.txt; TORCH=cpu: without CUDA
+	$(CHECK_TYPED)
 
 # uv installs; where it is not on the PATH, pip brings it into .venv first. It takes the wheels that pip is told of.
 # -I keeps the root off sys.path, so that pip and venv never meet our package named platform.
 $(STAMP): pyproject.toml constraints.txt
+	$(CHECK_TYPED)
 	@$(PYTHON) -I -c 'import sys; sys.exit(not ($(SUPPORTED)))' || { \
 	  echo "setup: $(PYTHON) is not Python 3.11 to 3.13; name one: make setup PYTHON=python3.12" >&2; exit 2; }
 	@echo "setup: installing into .venv, about a minute and 3 GB (more with CUDA)"
 	@test -x $(PY) || $(PYTHON) -I -m venv .venv
 	@uv=$$(command -v uv) || { $(PY) -I -m pip install -qq --disable-pip-version-check -c constraints.txt uv && uv=.venv/bin/uv; }; \
-	  UV_FIND_LINKS="$${UV_FIND_LINKS-$$PIP_FIND_LINKS}" $$uv pip install -q --compile-bytecode --python $(PY) $(TORCH:%=--torch-backend=%) -c constraints.txt -e '.[test]'
-	@touch $@
+	  UV_FIND_LINKS="$${UV_FIND_LINKS-$$PIP_FIND_LINKS}" $$uv pip install --compile-bytecode --python $(PY) $(TORCH:%=--torch-backend=%) -c constraints.txt -e '.[test]'
+	@printf '%s\n' made $(TYPED) > $@
 
 lock: setup  ## write constraints.txt again from pyproject.toml; ARGS=--upgrade takes newer versions
 	@uv=$$(command -v uv) || uv=.venv/bin/uv; $$uv pip compile -q --universal --extra test --extra postgresql \

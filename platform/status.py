@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+import trainables as trainables  # first: where packages are missing, it says what to type
+
+# isort: split
 import typer
 from tabulate import tabulate
 
@@ -84,8 +87,7 @@ def _under_way(found: dict[str, Any]) -> Iterator[str]:
     if len(trials) > SHOWN:
         yield f"and {len(trials) - SHOWN} more"
     if found["interrupted"]:
-        trials = format_count(len(found["interrupted"]), "trial")
-        yield f"interrupted: {trials} whose process died; they count as left"
+        yield f"interrupted: {format_count(len(found['interrupted']), 'trial')} that had begun, counted as left"
     if found["unknown"]:
         many, hosts = format_count(len(found["unknown"]), "trial"), sorted({item["host"] for item in found["unknown"]})
         yield (

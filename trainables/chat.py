@@ -10,11 +10,12 @@ import typer
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
 from trainables.storage.opening import open_storage
+from trainables.storage.sweep_file import resolve_trial
 
 
 @cli.make_command
 def main(
-    model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial's id, a model folder or a hub id.")],
+    model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial's id or name, a model folder or a hub id.")],
     ask: Annotated[list[str] | None, typer.Option(help="A question, several times if you like; else you type.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
 ) -> int:
@@ -30,8 +31,9 @@ def main(
     place = typed_paths.expand_home(model)
     if not place.is_dir() and "/" not in model:
         store = open_storage(location, writable=False)
-        place = store.root / "exports" / model
-        place = place if place.is_dir() else fetch_weights(model, store)
+        trial_id = resolve_trial(model, store)
+        place = store.root / "exports" / trial_id
+        place = place if place.is_dir() else fetch_weights(trial_id, store)
     chat: Any = pipeline("text-generation", str(place), model_kwargs={"use_safetensors": True})
     if not chat.tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")

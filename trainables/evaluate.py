@@ -31,28 +31,30 @@ ask = partial(typer.Option, rich_help_panel="What the model is asked")
 def main(
     model: Annotated[str, typer.Option(help="Model folder or hub id.")],
     output: Annotated[Path, typer.Option(help="Where the metrics go (JSON).")],
-    split: Annotated[str | None, ask(help="Forget split, such as forget05; own has one.")] = None,
+    split: Annotated[str | None, ask(help="Forget split; own has one.")] = None,
     benchmark: Annotated[str, ask(help="Benchmark.")] = "tofu",
-    data: Annotated[str | None, ask(help="Data folder or hub id; none: the published rows.")] = None,
+    data: Annotated[str | None, ask(help="Folder or hub id; none: published rows.")] = None,
     dialect: Annotated[str, ask(help="paper or open-unlearning.")] = "paper",
-    template: Annotated[str | None, ask(help="Prompt template; none: llama2, of own chat or plain.")] = None,
+    template: Annotated[str | None, ask(help="Prompt template; none: llama2, own: chat.")] = None,
     source: Annotated[
         list[str] | None,
-        ask(help="Another part of the data, PART=PLACE (WMDP: mmlu, wmdp; own: forget, retain, eval, TASK)."),
+        ask(metavar="PART=PLACE", help="WMDP: mmlu, wmdp; own: forget, retain, eval, TASK."),
     ] = None,
-    task: Annotated[list[str] | None, ask(help="Of own: a task of lm-eval for the utility.")] = None,
-    shots: Annotated[int, ask(help="Worked examples before a question (MMLU).", min=0)] = 0,
-    limit: Annotated[int | None, ask(help="So many rows of each task.", min=1)] = None,
-    measures: Annotated[str, ask(help="Measures beside the standard ones: all or NAME,... (docs/measuring.md).")] = "",
-    holdout: Annotated[str | None, ask(help="Data configuration of rows that no model saw, for membership.")] = None,
+    task: Annotated[list[str] | None, ask(help="Of own: lm-eval's, for the utility.")] = None,
+    shots: Annotated[int, ask(metavar="N", help="Worked examples in a question (MMLU).", min=0)] = 0,
+    limit: Annotated[int | None, ask(metavar="N", help="So many rows of each task.", min=1)] = None,
+    measures: Annotated[str, ask(help="More: all or NAME,... (docs/measuring.md).")] = "",
+    holdout: Annotated[str | None, ask(help="Data configuration of rows that no model saw.")] = None,
     retain_evaluation: Annotated[
         Path | None,
-        typer.Option(help="Its output for the retain model (own: the target), or FQ (utility) is null."),
+        typer.Option(help="Output for the retain model (own: target)."),
     ] = None,
-    rows_file: Annotated[Path | None, typer.Option("--rows", help="Where the per-row results go (Parquet).")] = None,
-    precision: Annotated[Precision | None, typer.Option(help="Of weights; none: bf16 on a GPU, else fp32.")] = None,
-    attention: Annotated[Attention, typer.Option(help="Transformers' implementation of attention.")] = "sdpa",
-    token_budget: Annotated[int | None, typer.Option(help="Padded tokens of a pass; none: what fits.", min=256)] = None,
+    rows_file: Annotated[Path | None, typer.Option("--rows", help="Where results by row go (Parquet).")] = None,
+    precision: Annotated[Precision | None, typer.Option(metavar="NAME", help="fp32 or bf16, which is a GPU's.")] = None,
+    attention: Annotated[Attention, typer.Option(metavar="NAME", help="sdpa, eager, flash_attention_2.")] = "sdpa",
+    token_budget: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens of a pass; none: what fits.", min=256)
+    ] = None,
 ) -> int:
     """Evaluate a model and write its metrics.
 

@@ -15,11 +15,12 @@ from trainables.common.errors import InputError
 from trainables.robustness.came_back import read_shares
 from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
+from trainables.storage.sweep_file import resolve_trial
 
 
 @cli.make_command
 def main(
-    trial_id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, as in the report's column Trial.")],
+    name: Annotated[str, typer.Argument(metavar="ID", help="A trial's id or name, as its line and the report say.")],
     output: Annotated[Path | None, typer.Option(help="Folder to write; with --push: STORAGE/exports/ID.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
     push: Annotated[
@@ -38,6 +39,7 @@ def main(
     from trainables.trial.export import model_folder, settings_file
 
     store = open_storage(location, writable=False)
+    trial_id = resolve_trial(name, store)
     if settings:
         result = model_folder.load_result(trial_id, store)
         settings_file.write_settings(result, model_folder.read_trial(result, store), settings)
@@ -51,8 +53,8 @@ def main(
         print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
     else:
         facts = model_folder.export_trial(trial_id, store, folder, shares=read_shares(trial_id, store))
-        name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
-        print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")
+        benchmark = facts["configuration"].get("benchmark", {}).get("name", "tofu")
+        print(f"{facts['label']}: {benchmarks.describe_goals(benchmark, facts['metrics'])}, evaluated again: {folder}")
     if repository:
         from huggingface_hub import HfApi
 

@@ -14,6 +14,7 @@ from trainables.config.settings import Benchmark
 from trainables.robustness import attack_models, attacks
 from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
+from trainables.storage.sweep_file import resolve_trial
 
 folder = partial(typer.Option, rich_help_panel="With DIR, a model of no trial")
 COLUMNS = ("before", "after", "target", "retain")
@@ -21,7 +22,9 @@ COLUMNS = ("before", "after", "target", "retain")
 
 @cli.make_command
 def main(
-    model: Annotated[str, typer.Argument(metavar="ID|DIR", help="A trial whose weights were kept, or a model folder.")],
+    model: Annotated[
+        str, typer.Argument(metavar="ID|DIR", help="A trial with kept weights (id or name), or a folder.")
+    ],
     chosen: Annotated[str, typer.Option("--attacks", help=f"{attacks.CHOICES}.")] = "all",
     lr: Annotated[
         float | None, typer.Option(help="Learning rate of relearning: that which trained the target model.")
@@ -53,7 +56,7 @@ def main(
     else:
         if unused := [name for name, value in {"target": target, "retain": retain, **given}.items() if value]:
             raise InputError(f"--{unused[0]}: of a model folder; {model} is none, and a trial has its own")
-        inputs = attack_models.read_trial(model, store)
+        inputs = attack_models.read_trial(resolve_trial(model, store), store)
     shares, results = attack_models.attack(inputs, names, lr, seed, store)
     if output:
         atomic_files.write_json(output, {"measure": attacks.MEASURE, "shares": shares, "results": results})

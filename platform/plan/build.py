@@ -80,6 +80,7 @@ def make_plan(
     problems = Problems()
     problems.collect(kinds.choose_goals, next(iter(benchmarks.values())), sweep.search.goals)
     problems.collect(_check_stress, sweep)
+    every = [space.study for space in spaces]
     spaces = problems.collect(overrides.select_spaces, spaces, only or []) or spaces
     problems.collect(_check_sequence, spaces, strategy)
     studied = (budget or sweep.trials) if strategy == "optuna" else None
@@ -102,6 +103,7 @@ def make_plan(
         needs=needs,
         shape=shape,
         warnings=warnings,
+        left_out=tuple(study for study in every if study not in {space.study for space in spaces}),
     )
 
 

@@ -43,7 +43,8 @@ def describe_needs(sweep: Sweep, required: Iterable[HubRequirement], store: Stor
     """Return what a start needs beyond its plan, as texts: GPUs, and what the storage lacks of the hub."""
     gpus = sweep.resources.gpus * sweep.resources.ranks
     needs = [f"{gpus:g} GPU{'s' if gpus > 1 else ''} for each trial (a start counts the cluster's)"] if gpus else []
-    return (*needs, *(describe_requirement(each) for each in required if not is_downloaded(each, store)))
+    missing = (describe_requirement(each) for each in required if not is_downloaded(each, store))
+    return (*needs, *(f"{each}\n  not checked: needs the hub" for each in missing))
 
 
 def describe_requirement(requirement: HubRequirement) -> str:

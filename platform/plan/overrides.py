@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 import search_spaces.backbones
 from platform.plan.spaces import Space, nearest_value, spell_setting
-from search_spaces.schema.axes import STUDY, Axis, Range, check_axis, has_effect, list_axis_paths
+from search_spaces.schema.axes import STUDY, Axis, Range, check_axis, list_axis_paths
 from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import Sweep
 from trainables.common.cli import describe_invalid
@@ -22,6 +22,7 @@ from trainables.common.errors import InputError, suggest_name
 from trainables.common.typed_paths import expand_home
 from trainables.config.method_tables import SETTINGS
 from trainables.config.settings import FrozenSettings
+from trainables.config.trial import has_effect
 
 RANGE = re.compile(r"(log\()?([^,()]*?)\.\.([^,()]*?)(?(1)\))")
 DEFAULTS = {name: field.default for name, field in Sweep.model_fields.items()}
@@ -164,7 +165,10 @@ def select_spaces(spaces: Sequence[Space], filters: Sequence[str]) -> list[Space
         choices = {_normalise(choice): choice for choice in text.split(",")}
         for choice in (choice for key, choice in choices.items() if key not in map(_normalise, spelled)):
             raise InputError(f"--only {item}: no trial has {path}={choice}; {suggest_name(choice, spelled)}")
-        kept = [part for space in kept if (part := _narrow(space, path, choices))]
+        parts = {space.study: _narrow(space, path, choices) for space in kept}
+        compared = {f"{study.rpartition('/')[0]}/none" for study, part in parts.items() if part}
+        baselines = compared if path.startswith("rectifier.") and path != "rectifier.name" else set()
+        kept = [parts[one.study] or one for one in kept if parts[one.study] or one.study in baselines]
     if not kept:
         passed = f" that passes --only {' --only '.join(filters)}" if filters else " with these values"
         raise InputError(f"the sweep has no trial{passed}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from platform.plan.models import ReferenceModel
 from platform.plan.spaces import Space
-from search_spaces.schema.axes import Range, name_trial
+from search_spaces.schema.axes import Range
 from search_spaces.schema.sweep import Sweep
 from trainables.config.settings import Benchmark, Shape
 from trainables.config.shared_artifacts import Recipe
@@ -64,6 +64,12 @@ class Plan:
     """Sizes of the target model, None where they are not known before it is fetched."""
     warnings: tuple[str, ...] = ()
     """What is odd in rows, tokenizers and templates."""
+    left_out: tuple[str, ...] = ()
+    """The studies that `--only` leaves out."""
+
+    def describe_left_out(self) -> str:
+        """Say how many studies `--only` leaves out, where it does."""
+        return f"--only leaves out {len(self.left_out)} of the studies, such as {self.left_out[-1]}"
 
     @property
     def largest(self) -> Need | None:
@@ -101,7 +107,7 @@ class Plan:
     def label(self, trial: Trial) -> str:
         """Return a trial's readable name, with its values on the sweep's axes."""
         varied = [path for path, axis in self.sweep.axes.items() if isinstance(axis, Range) or len(axis) > 1]
-        return name_trial(trial, varied)
+        return trial.label(varied)
 
     def backbone(self) -> str:
         """Return the name of the sweep's backbone if the target model has its sizes; else an empty text."""

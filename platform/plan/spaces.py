@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from search_spaces.schema.axes import SECTIONS, STUDY, Axis, Range, has_effect, requires_value
+from search_spaces.schema.axes import SECTIONS, STUDY, Axis, Range, requires_value
 from search_spaces.schema.sweep import Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError
 from trainables.config.method_tables import METHODS, RECTIFIERS, SETTINGS
 from trainables.config.settings import Benchmark, Model, RetainEvaluation
-from trainables.config.trial import Trial, check_runnable
+from trainables.config.trial import Trial, check_runnable, has_effect
 from trainables.data import idk_answers
 from trainables.methods import method_constants
 

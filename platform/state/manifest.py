@@ -17,6 +17,7 @@ from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
+from trainables.storage.names import LOST
 from trainables.storage.sweep_file import ReferenceEvaluation, SweepFile, find_sweeps, list_sweep_names, read_sweep
 from trainables.trial.progress import describe_shared_progress
 
@@ -30,6 +31,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     for one in (*(earlier.commands if earlier else ()), command):
         commands.setdefault(resume_command(one), one)
     listed = [trial.id() for trial in plan.trials]
+    unfinished = _list_unfinished(earlier, command, set(listed), store)
     if plan.strategy == "optuna":  # the others are added when they begin
         listed = [key for key in listed if key in state.outcomes or store.under_way(key)]
     trials = tuple(dict.fromkeys([*(earlier.trials if earlier else ()), *listed]))
@@ -50,6 +52,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         created=earlier.created if earlier else provenance.utc_now(),
         command=command,
         commands=tuple(commands.values()),
+        unfinished=unfinished,
         sweep=plan.sweep.model_dump(mode="json"),
         strategy=plan.strategy,
         selection=_keep_halves(plan, earlier),
@@ -61,6 +64,15 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     write_json(path, sweep.model_dump(mode="json"))
     store.push(path)
     return sweep
+
+
+def _list_unfinished(earlier: SweepFile | None, command: str, planned: set[str], store: Storage) -> tuple[str, ...]:
+    """Return the commands that together run all that is left, also what this start with `--only` does not plan."""
+    others = [key for key in earlier.trials if key not in planned] if earlier else []
+    if earlier is None or all((store.result(key) or {"status": LOST})["status"] != LOST for key in others):
+        return (command,)
+    before = earlier.unfinished or (earlier.command,)
+    return before if planned <= set(earlier.trials) else (*before, command)
 
 
 def _keep_halves(plan: Plan, earlier: SweepFile | None) -> Selection:

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from platform.state import lock
 from platform.state.trial_outcomes import Results, describe_cause, read_trial_results
 from platform.state.typed_commands import resume_command, storage_option
-from search_spaces.schema.axes import name_trial
 from trainables.benchmarks.verdict import judge
 from trainables.common import process_identity
 from trainables.config.trial import Trial
@@ -48,7 +47,9 @@ def describe_sweep(sweep: SweepFile, store: Storage) -> dict[str, Any]:
         "created": sweep.created,
         "command": sweep.command,
         "axes": sweep.axes,
-        "go_on": resume_command(sweep.command, storage_option(store)),
+        "go_on": "; ".join(
+            resume_command(command, storage_option(store)) for command in sweep.unfinished or (sweep.command,)
+        ),
         "storage": store.location,
         "driver": _describe_driver(sweep, store),
         "counts": counts,
@@ -71,8 +72,9 @@ def _judge_splits(sweep: SweepFile, results: Results, store: Storage) -> dict[st
     for split, evaluation in targets.items() if sweep.sweep.get("export") else ():
         trials = {key: one for key, one in results.items() if one["config"]["benchmark"]["split"] == split}
         verdict = judge(sweep.benchmark, sweep.selection, trials, store.read_evaluation(evaluation) or {})
-        if verdict.key:
-            found[split] = verdict.describe(_label(trials[verdict.key]["config"], verdict.key, sweep.varied))
+        if any(one["metrics"] for one in trials.values()):
+            config = trials[verdict.key]["config"] if verdict.key else None
+            found[split] = verdict.describe(_label(config, verdict.key or "", sweep.varied))
     return found
 
 
@@ -108,7 +110,7 @@ def _group_failures(results: Results, store: Storage) -> list[dict[str, Any]]:
 def _label(config: dict[str, Any] | None, trial_id: str, axes: Iterable[str]) -> str:
     """Return a trial's readable name, its id if the configuration is none of this checkout's."""
     try:
-        return name_trial(Trial.model_validate(config), axes)
+        return Trial.model_validate(config).label(axes)
     except ValidationError:
         return trial_id
 

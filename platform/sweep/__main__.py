@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
+import tempfile
 from functools import partial
 from typing import Annotated
 
@@ -38,29 +38,31 @@ def main(
     name: Annotated[str | None, typer.Argument(help="Sweep to run; --list names them.")] = None,
     list_: Annotated[bool, look("--list", help="List the sweeps.")] = False,
     dry_run: Annotated[bool, look("--dry-run", help="Say what would run, and touch nothing.")] = False,
-    as_json: Annotated[bool, look("--json", help="With --list or --dry-run: JSON.")] = False,
+    as_json: Annotated[bool, look("--json", hidden=True, help="With --list or --dry-run: JSON.")] = False,
     only: Annotated[list[str] | None, choose(metavar="FIELD=V1,V2", help="These trials only.")] = None,
     set_: Annotated[list[str] | None, choose("--set", metavar="PATH=V1,V2", help="In every trial.")] = None,
     seeds: Annotated[str | None, choose(metavar="0,1,2", help="Seeds, or 0-4.")] = None,
     strategy: Annotated[str | None, choose(help="grid, paper or optuna; else the sweep's own, mostly grid.")] = None,
     trials: Annotated[int | None, choose(min=1, help="optuna: points of each study.")] = None,
     location: cli.StorageOption = cli.DEFAULT_STORAGE,
-    cluster: Annotated[
-        str | None, where(metavar="FILE", help="File of ray up or KubeRay: run there, show here.")
-    ] = None,
+    cluster: Annotated[str | None, where(metavar="FILE", help="Run there: ray up's or KubeRay's.")] = None,
     address: Annotated[str | None, where(help="A running Ray cluster.")] = None,
     max_concurrent: Annotated[int | None, where(min=1, help="Trials at a time.")] = None,
-    gpu_hours: Annotated[float | None, where(help="No new trial beyond so many in all its starts.")] = None,
-    minutes: Annotated[float | None, where(help="No new trial so many after the first one.")] = None,
-    kept: Annotated[str, where("--keep", help="Weights: pareto, best, all or none.")] = "pareto",
+    gpu_hours: Annotated[float | None, where(help="Begin no trial beyond so many.")] = None,
+    minutes: Annotated[float | None, where(help="Begin no trial so many after the first.")] = None,
+    kept: Annotated[str, where("--keep", help="pareto, best, all or none.")] = "pareto",
     resume: Annotated[bool, again("--resume", help="Run what is missing of an unfinished sweep.")] = False,
     new: Annotated[bool, again("--new", help="Set old results aside and run again.")] = False,
     retry_failed: Annotated[bool, again("--retry-failed", help="Run failed trials again, too.")] = False,
-    reason: Annotated[str | None, again(help="--retry-failed: failed, out_of_memory or lost only.")] = None,
+    reason: Annotated[
+        str | None, again(hidden=True, help="--retry-failed: failed, out_of_memory or lost only.")
+    ] = None,
 ) -> int:
     """Run a named sweep: make what its trials share, run them, write the report.
 
     Example: python -m platform.sweep tofu_tiny --only method=ga,npo --dry-run
+
+    More in docs/guide.md: --json, --address, --max-concurrent, --reason.
     """
     if list_:
         return _print_sweeps(as_json)
@@ -104,9 +106,11 @@ def _list_seeds(text: str) -> str:
 def _open_storage(location: str, dry_run: bool) -> Storage:
     """Open the storage; a dry run changes nothing in it, but raises InputError if a start could not write."""
     store = open_storage(location, writable=not dry_run)
-    existing = store.existing()
-    if dry_run and not (existing.is_dir() and os.access(existing, os.W_OK)):
-        raise InputError(f"--storage: cannot write to '{store.root}'")
+    if dry_run:
+        try:
+            tempfile.TemporaryFile(dir=store.existing()).close()  # without a name, so that it is never seen
+        except OSError as error:
+            raise InputError(f"--storage: cannot write to '{store.root}'") from error
     return store
 
 

@@ -100,7 +100,7 @@ class Screen:
             return
         self.shown, said = time.monotonic(), str(counts)
         if counts.left > 0 and not counts.running:
-            said += " | waiting for CPUs or GPUs (`ray status` tells what is free)"
+            said += " | starting a worker (`ray status` tells what is free)"
         if not terminal:
             self.print_line(said)
             return

@@ -32,6 +32,8 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
     for study in document["studies"]:
         noun = "trial " if study["trials"] == 1 else "trials"
         yield f"  {study['study']:28} {study['trials']:4} {noun}  {study['done']:4} done"
+    if plan.left_out:
+        yield plan.describe_left_out()
     requests = {one: at.places["forget"] for one, at in plan.benchmarks.items() if row_files.is_request(one)}
     if requests:
         yield f"requests: {', '.join(f'{split} {Path(file).name}' for split, file in requests.items())}"
@@ -53,8 +55,8 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
         yield f"{hours}{passed}, as {f'an {name} takes' if resources.gpus else 'idle cores take'}"
     made = format_count(len(plan.recipes), "model"), format_count(len(plan.references), "reference evaluation")
     yield f"made once: {' and '.join(made)}"
-    parts, free = disk.describe_forecast(document["disk"]), format_size(document["disk_free_bytes"])
-    yield f"storage {document['storage']}: at least {parts} to come, {free} free"
+    parts = f"at least {disk.describe_forecast(document['disk'])}" if document["disk_bytes"] else "nothing more"
+    yield f"storage {document['storage']}: {parts} to come, {format_size(document['disk_free_bytes'])} free"
     if aside := document["set_aside"]:
         yield f"--new sets the results of {format_count(aside, 'trial')} aside"
     yield from _describe_earlier_starts(state)

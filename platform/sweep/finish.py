@@ -46,7 +46,7 @@ def print_end(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     _write_report(plan, store)
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     print_line(describe_mlflow(store, mirror.page))
-    print_line(f"next:   {suggest_next(plan, sweep.command, storage_option(store))}")
+    print_line(f"next:   {suggest_next(plan, sweep.command, store)}")
     mirror.log_report()
     if mirror.problem is not None:
         sync = f".venv/bin/python -m platform.tracking sync {plan.name}{storage_option(store)}"
@@ -75,8 +75,12 @@ def describe_mlflow(store: Storage, page: str) -> str:
     return f"MLflow: {program} ui --backend-store-uri {uri}\n        {MLFLOW_UI}/{page}"
 
 
-def suggest_next(plan: Plan, command: str, storage: str) -> str:
-    """Return the command to type after `command`, which is done: more seeds where there was one, else the export."""
+def suggest_next(plan: Plan, command: str, store: Storage) -> str:
+    """Return what to type after `command`: a chat with the model that it wrote, more seeds after one, or an export."""
+    storage = storage_option(store)
+    for trial in reversed(plan.trials) if plan.sweep.export else ():
+        if store.exists(store.root / "exports" / trial.id()):
+            return f"python -m trainables.chat {trial.id()}{storage}   (the model that was written)"
     if plan.sweep.name == "quickstart":
         return f".venv/bin/python -m platform.sweep {AFTER_QUICKSTART}   (TOFU's real rows, 10 of its 165 trials)"
     if len({trial.seed for trial in plan.trials}) == 1 and plan.strategy != "optuna" and "seed=" not in command:

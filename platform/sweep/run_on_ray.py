@@ -41,7 +41,7 @@ def run_on_ray(
 ) -> MlflowMirror | None:
     """Prepare, run what is left, attack and export the chosen trials; return MLflow's thread, None if that failed."""
     plan, resources = state.plan, state.plan.sweep.resources
-    gpus = count_gpus(plan.trials[0].model_dump(include={"resources"}))
+    gpus, mirror = count_gpus(plan.trials[0].model_dump(include={"resources"})), None
     try:
         growth = start_session(options.address)
         wait_for_nodes(growth, print_line)
@@ -60,6 +60,10 @@ def run_on_ray(
             export_chosen_trial(add_recorded_trials(plan, store), store, print_line)
         mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store))
         return mirror
+    except KeyboardInterrupt:
+        if mirror is not None:  # else MLflow shows runs that nobody runs
+            mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store), patience=5.0)
+        raise
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None

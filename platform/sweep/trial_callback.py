@@ -60,7 +60,8 @@ class TrialCallback(StatelessCallback):
         message = f"not recorded, because the storage {why}; --resume looks again: {cause}"
         result = written or {"status": LOST, "error": {"kind": LOST, "message": message}}
         self.counts.end_trial(key, result)
-        self.screen.print_line(f"{self.counts.label(trial)}: {describe_outcome(result)} ({format_duration(seconds)})")
+        name = f"{self.counts.label(trial)} ({key})"
+        self.screen.print_line(f"{name}: {describe_outcome(result)}, {format_duration(seconds)}")
         self.stopper.trial_ended(key, result)
         self.keeper.trial_ended(trial)
         self.mirror.add_trial(key, written)

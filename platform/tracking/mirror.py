@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from platform.tracking.runs import MlflowRuns, open_mlflow_runs
+from platform.tracking.view import PAGE
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
@@ -41,15 +42,15 @@ class MlflowMirror:
         self.running.pop(trial_id, None)
         self.actions.put(lambda runs: runs.log_result(trial_id, result))
 
-    def close(self, counts: Mapping[str, int]) -> None:
-        """Log what is left and the sweep's counts, as long as the server gets on with it."""
+    def close(self, counts: Mapping[str, int], patience: float = CLOSE_SECONDS) -> None:
+        """Log what is left and the sweep's counts, unless the server is silent for `patience` seconds."""
         self.actions.put(None)
         left = -1
         while self.thread.is_alive() and left != self.actions.qsize():
             left = self.actions.qsize()
-            self.thread.join(CLOSE_SECONDS)
+            self.thread.join(patience)
         if self.thread.is_alive():
-            self.problem = TimeoutError(f"the tracking server has not answered in {CLOSE_SECONDS:.0f} s")
+            self.problem = TimeoutError(f"the tracking server has not answered in {patience:.0f} s")
         elif self.problem is None:
             self._try(lambda runs: runs.finish(counts))
 
@@ -61,7 +62,7 @@ class MlflowMirror:
     @property
     def page(self) -> str:
         """Return the part of an address that opens the sweep in MLflow, empty if MLflow has not been reached."""
-        return f"#/experiments/{self.runs.experiment}" if self.runs else ""
+        return PAGE.format(experiment=self.runs.experiment, sweep=self.runs.sweep.label) if self.runs else ""
 
     def _work(self) -> None:
         due = time.monotonic() + CURVE_SECONDS

@@ -21,12 +21,12 @@ from filelock import FileLock
 
 from platform.plan.overrides import flatten_settings
 from platform.state.trial_outcomes import is_unfinished
-from search_spaces.schema.axes import has_effect, name_trial
+from platform.tracking.view import TAG, describe_view
 from trainables import benchmarks
 from trainables.common.wording import escape_markdown
-from trainables.config.trial import Trial
+from trainables.config.trial import Trial, has_effect
 from trainables.methods.method_constants import resolve_constants
-from trainables.storage.atomic_files import parse_object, read_rows
+from trainables.storage.atomic_files import parse_object, read_json, read_rows
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CURVES, EVALUATED, PROGRESS, RESULT, STEPS, WEIGHTS
 from trainables.storage.sweep_file import SweepFile
@@ -63,7 +63,8 @@ class MlflowRuns:
                 self.client.delete_run(run.info.run_id)
         for trial_id, run in self.runs.items():
             if run.info.status == "RUNNING":
-                self.client.set_terminated(run.info.run_id, "KILLED")
+                last = (read_json(self.store.trial(trial_id) / PROGRESS) or {}).get("beat", run.info.start_time / 1000)
+                self.client.set_terminated(run.info.run_id, "KILLED", int(1000 * last))
                 self.runs[trial_id] = self.client.get_run(run.info.run_id)
 
     def log_result(self, trial_id: str, result: dict[str, Any] | None = None) -> None:
@@ -111,7 +112,11 @@ class MlflowRuns:
             kept = self.store.uri(folder) if self.store.exists(folder) else ""
             if kept != run.data.tags.get("checkpoint", ""):
                 self.client.set_tag(run.info.run_id, "checkpoint", kept)
-        self.client.set_terminated(self.parent, "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED")
+        shown = describe_view(self.sweep, list(self.runs.values()))
+        self.client.set_experiment_tag(self.experiment, TAG.format(sweep=self.sweep.label), shown)
+        ends = [run.info.end_time for run in self.runs.values() if run.info.end_time]
+        status = "KILLED" if is_unfinished(self.sweep, counts) else "FINISHED"
+        self.client.set_terminated(self.parent, status, max(ends, default=_milliseconds(self.sweep.created)))
 
     def log_report(self) -> None:
         """Log the report's page, tables and figures with the parent run."""
@@ -138,11 +143,18 @@ class MlflowRuns:
         tags = {"sweep": self.sweep.name, "sweep_id": self.sweep.label, "mlflow.parentRunId": self.parent}
         tags |= {"trial_id": trial.id(), "started": started, "method": trial.method}
         tags |= {"rectifier": trial.rectifier.name, "split": trial.benchmark.split, "seed": str(trial.seed)}
-        start = int(datetime.fromisoformat(started).timestamp() * 1000)
-        run = self.client.create_run(self.experiment, start, tags, name_trial(trial, self.sweep.varied))
-        self.client.log_batch(run.info.run_id, params=[Param(*one) for one in describe_settings(trial).items()])
+        run = self.client.create_run(self.experiment, _milliseconds(started), tags, trial.label(self.sweep.varied))
+        settings = describe_settings(trial)
+        for path, axis in self.sweep.axes.items():  # of an axis of numbers and `none` MLflow's chart shows the one kind
+            if isinstance(axis, list) and None in axis and settings.get(path, "none") != "none":
+                settings[path] = f"= {settings[path]}"
+        self.client.log_batch(run.info.run_id, params=[Param(*one) for one in settings.items()])
         self.runs[trial.id()] = run
         return run
+
+
+def _milliseconds(moment: str) -> int:
+    return int(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
 def describe_settings(trial: Trial) -> dict[str, str]:
@@ -219,7 +231,7 @@ def _open_parent(client: Any, experiment: str, sweep: SweepFile) -> str:
     condition = f"tags.sweep_id = '{sweep.label}' and tags.role = 'parent'"
     if not _search_runs(client, experiment, condition):
         tags = {"sweep": sweep.name, "sweep_id": sweep.label, "role": "parent"}
-        client.create_run(experiment, tags=tags, run_name=sweep.label)
+        client.create_run(experiment, _milliseconds(sweep.created), tags, sweep.label)
     parent, *others = _search_runs(client, experiment, condition)
     for other in others:  # of a request that MLflow's client repeated
         client.delete_run(other.info.run_id)

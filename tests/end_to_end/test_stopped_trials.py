@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from tests.end_to_end.test_sweep_end_to_end import SETTINGS
 from tests.support import small_sweep
-from tests.support.environment import RunModule, TrialInputs, type_settings
+from tests.support.environment import RunModule, TrialInputs, clean_environment, type_settings
 
 Start = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = pytest.mark.slow
@@ -33,6 +35,27 @@ def start(run_module: RunModule, tmp_path: Path) -> Start:
         return done
 
     return run
+
+
+def test_mlflow_shows_no_run_that_nobody_runs_after_an_interrupt(
+    trial_inputs: TrialInputs, root: Path, tmp_path: Path
+) -> None:
+    from mlflow import MlflowClient
+
+    small_sweep.write_inputs(trial_inputs, tmp_path)
+    folders = (f"benchmark.data={tmp_path / 'data'}", f"models={tmp_path / 'models'}")
+    typed = ["tofu_tiny", *type_settings((*folders, *SETTINGS)), *GRADIENTS, *ONE, "--storage", str(tmp_path / "runs")]
+    command = [sys.executable, "-m", "platform.sweep", *typed]
+    with subprocess.Popen(command, cwd=root, env=clean_environment(), stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        assert any(line.startswith("ga-forget25-s0 (") for line in driver.stdout)
+        driver.send_signal(signal.SIGINT)
+        assert driver.wait(60) == 130
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}")
+    runs = client.search_runs([client.get_experiment_by_name("tofu_tiny").experiment_id])
+    assert {run.info.status for run in runs if run.data.tags.get("role") == "parent"} == {"KILLED"}
+    assert "FINISHED" in {run.info.status for run in runs}
+    assert "RUNNING" not in {run.info.status for run in runs}
 
 
 def test_spent_gpu_hours_stop_a_sweep_that_goes_on_with_more(

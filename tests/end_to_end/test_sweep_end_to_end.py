@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
     assert lines[1].startswith(f"storage {started.store.root}, ")
     assert "evaluating the retain model on forget25 (once)" in lines
     for label in ("npo-forget25-s0", "gru-npo-forget25-g0.8-t1-s0"):
-        assert sum(line.startswith(f"{label}: FQ -") for line in lines) == 1
+        assert sum(re.match(rf"{label} \([0-9a-f]{{12}}\): FQ -", line) is not None for line in lines) == 1
     assert f"done {TRIALS} | running 0 | failed 0 | left 0" in started.done.stdout
     assert [line.split(":")[0] for line in lines[-4:]] == ["report", "MLflow", "        http", "next"]
     assert lines[-4] == f"report: {started.store.root}/reports/{name}/index.html"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import platform.sweep.__main__ as sweep
@@ -18,6 +17,7 @@ from platform.state import manifest
 from platform.state.trial_outcomes import SweepState
 from platform.sweep import start
 from platform.sweep.start_options import Options
+from trainables.common import cli
 from trainables.config.trial import Trial
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
@@ -26,9 +26,7 @@ from trainables.storage.names import RESULT
 
 def invoke(main: Callable[..., None], *arguments: object) -> Any:
     """Run a command's function as if it was typed."""
-    app = typer.Typer()
-    app.command()(main)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(cli.make_app(main), [str(argument) for argument in arguments])
 
 
 def in_process(*arguments: object) -> Any:

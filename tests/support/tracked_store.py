@@ -27,7 +27,7 @@ def make_trial(**given: Any) -> Trial:
 
 TRIALS = {
     "finished": make_trial(method="ga"),
-    "rectified": make_trial(method="npo", rectifier=Rectifier(name="gru", gamma=0.8)),
+    "rectified": make_trial(method="npo", rectifier=Rectifier(name="gru", gamma=0.8, tau=1.0)),
     "diverged": make_trial(method="gd", seed=1),
     "failed": make_trial(method="npo", seed=1),
     "missing": make_trial(method="ga", seed=2),
@@ -73,9 +73,10 @@ def write_sweep(store: Storage, digest: str = "0a1b2c3d") -> SweepFile:
         "name": "tiny",
         "hash": digest,
         "title": "An invented sweep",
+        "benchmark": "tofu",
         "created": "2026-11-20T09:00:00+00:00",
         "strategy": "paper",
-        "axes": {"training.lr": [4e-4]},
+        "axes": {"training.lr": [4e-4], "rectifier.tau": [None, 1.0], "task_vector.stg": [4.0, 8.0]},
         "trials": [trial.id() for trial in TRIALS.values()],
     }
     atomic_files.write_json(store.sweep("tiny", digest), sweep)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM
 
-from tests.support import tiny
+from tests.support import tiny, tracked_store
 from tests.support.starts import invoke
 from trainables import chat
+from trainables.storage import atomic_files
 from trainables.storage.names import WEIGHTS
 
 TEMPLATE = "{% for turn in messages %}[{{ turn['content'] }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}"
@@ -43,6 +45,24 @@ def test_a_folder_and_a_trial_are_asked(model: Path, tmp_path: Path) -> None:
     for name in (str(model), "abc", "def"):
         done = invoke(chat.main, name, "--storage", tmp_path, "--ask", QUESTION)
         assert (done.exit_code, done.stdout) == (0, expected), name
+
+
+@pytest.mark.parametrize("command", [("export", "--output", "out"), ("chat",), ("stress", "--attacks", "prefix")])
+def test_a_trial_is_named_by_its_id_or_by_its_label(command: tuple[str, ...], tmp_path: Path) -> None:
+    store = tracked_store.write_store(tmp_path / "runs")
+    sweep, one = tracked_store.write_sweep(store), tracked_store.TRIALS["finished"]
+    main = importlib.import_module(f"trainables.{command[0]}").main
+    for name in (one.id(), one.label()):
+        done = invoke(main, name, *command[1:], "--storage", store.root)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+        assert f"the weights of trial {one.id()} were not kept" in done.stderr
+    other = one.model_copy(update={"training": one.training.model_copy(update={"lr": 1e-3})})
+    tracked_store.write_result(store, other, "finished")
+    document = sweep.model_dump(mode="json") | {"trials": [*sweep.trials, other.id()]}
+    atomic_files.write_json(store.sweep("tiny", sweep.hash), document)
+    done = invoke(main, one.label(), *command[1:], "--storage", store.root)
+    told = f"2 trials are called '{one.label()}'; name one by its id: {one.id()}, {other.id()}\n"
+    assert (done.exit_code, done.stderr) == (2, f"error: ID: {told}")
 
 
 def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -98,7 +98,7 @@ class Trial(FrozenSettings):
         return f"{self.benchmark.split}/{self.method}/{self.rectifier.name}"
 
     def label(self, axes: Iterable[str] = ()) -> str:
-        """Return a readable name: `gru-npo-forget05-g0.8-tnone-s0`; `axes` are further settings that it tells."""
+        """Return a readable name: `gru-npo-forget05-g0.8-tnone-s0`; `axes`: more that it tells, of those it reads."""
         name, vector = self.rectifier.name, self.task_vector
         numbers = "".join(
             f"-{setting[0]}{_short(getattr(self.rectifier, setting))}"
@@ -111,9 +111,34 @@ class Trial(FrozenSettings):
         prefix = "" if name == "none" else f"{name}-"
         others = "".join(
             f"-{name}{_short(getattr(getattr(self, section), name) if section else getattr(self, name))}"
-            for section, _, name in (path.rpartition(".") for path in axes if path not in NAMED)
+            for path in axes
+            if path not in NAMED and has_effect(path, self.method, self.rectifier.name)
+            for section, _, name in [path.rpartition(".")]
         )
         return f"{prefix}{self.method}-{self.benchmark.split}{numbers}{strength}{others}-s{self.seed}"
+
+
+def has_effect(path: str, method: str, rectifier: str, axes: Mapping[str, Any] | None = None) -> bool:
+    """Return whether a setting changes the trials of a method with a rectifier.
+
+    `axes` of the sweep: without a moving average on them, a rule of two gradients has no use for gamma.
+    """
+    row, (section, _, name) = METHODS[method], path.rpartition(".")
+    match section:
+        case "rectifier":
+            takes, averages = RECTIFIERS[rectifier].takes, axes is None or "average" in axes.get("rectifier.memory", ())
+            unused = name == "gamma" and "memory" in takes and not averages
+            return name == "name" or (name in takes and not unused)
+        case "objective":
+            return not row.strength and (row.custom or name in row.reads or (name == "preset" and bool(row.presets)))
+        case "task_vector":
+            other = name in ("stg", "strength") and name != row.strength
+            of_batches = name in ("batches", "normalise")  # of task vectors that are made of several
+            return bool(row.strength) and not other and (row.batched or not of_batches)
+        case "training":
+            return not row.strength or name == "max_length"
+        case _:
+            return path != "seed" or not row.strength or row.batched  # in other vectors nothing is random
 
 
 def check_runnable(trial: Trial) -> None:

@@ -8,13 +8,14 @@ from contextvars import ContextVar
 
 Report = Callable[[str, int, int], None]
 """Called with what is counted (`answers`, then `generations`), how many are done on this rank, and of how many."""
-_REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)
+_REPORT: ContextVar[tuple[Report, dict[str, int]] | None] = ContextVar("_REPORT", default=None)
+"""The callback, and how many were counted of each kind so far: a later part of an evaluation goes on from there."""
 
 
 @contextmanager
 def report_progress_to(report: Report | None) -> Iterator[None]:
     """Report to this callback what is counted within."""
-    token = _REPORT.set(report)
+    token = _REPORT.set((report, {}) if report else None)
     try:
         yield
     finally:
@@ -26,10 +27,13 @@ class Counter:
 
     def __init__(self, what: str, total: int) -> None:
         self.what, self.total, self.done = what, total, 0
-        self.report = _REPORT.get()
+        self.known = _REPORT.get()
+        self.before = self.known[1].get(what, 0) if self.known else 0
         self.add(0)
 
     def add(self, count: int) -> None:
         self.done += count
-        if self.report is not None:
-            self.report(self.what, self.done, self.total)
+        if self.known is not None:
+            report, counted = self.known
+            counted[self.what] = self.before + self.done
+            report(self.what, self.before + self.done, self.before + self.total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Mapping
@@ -9,10 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from trainables.common.errors import InputError, suggest_name
 from trainables.config.settings import Selection
+from trainables.config.trial import Trial
 from trainables.config.types import Name
 from trainables.storage.atomic_files import read_json
 from trainables.storage.folder_storage import Storage
@@ -63,6 +65,8 @@ class SweepFile(BaseModel):
     created: Annotated[str, AfterValidator(_check_time)]
     command: Command
     commands: tuple[Command, ...]
+    unfinished: tuple[Command, ...] = ()
+    """The commands that together go on with all that was left when the last one started; none: `command` alone."""
     sweep: dict[str, Any] = {}
     """The value of the last start's Sweep: the search space as it was planned."""
     strategy: Name = "unknown"
@@ -124,6 +128,22 @@ def find_sweeps(name: str, store: Storage) -> list[SweepFile]:
         known = suggest_name(name, {*names.values(), *names}) if names else known
         raise InputError(f"no sweep '{name}' in {store.location}; {known}")
     return sorted(found, key=lambda sweep: (sweep.time, sweep.hash), reverse=True)
+
+
+def resolve_trial(name: str, store: Storage) -> str:
+    """Return the id of the trial that is called so, by its id or its label. Raises InputError if several are."""
+    store.sync_trials()
+    found: dict[str, None] = {}
+    for stem in {} if store.has(name) else list_sweep_names(store):
+        sweep = read_sweep(store.root / "sweeps" / f"{stem}.json")
+        for key in sweep.trials:
+            with contextlib.suppress(ValidationError):  # no result, or one of other custom methods
+                trial = Trial.model_validate((store.result(key) or {}).get("config"))
+                if name in (trial.label(), trial.label(sweep.varied)):
+                    found[key] = None
+    if len(found) > 1:
+        raise InputError(f"ID: {len(found)} trials are called '{name}'; name one by its id: {', '.join(found)}")
+    return next(iter(found), name)
 
 
 def list_sweep_names(store: Storage) -> Mapping[str, str]:

@@ -58,8 +58,9 @@ def _find_outcome(failure: Exception) -> str:
     if is_out_of_memory(failure):
         return "out_of_memory"
     if isinstance(failure, WorkerGroupError):
-        kinds = [type(error).__name__ for error in failure.worker_failures.values()]
-        return LOST if any(kind.startswith(("WorkerHealthCheck", "Unreachable")) for kind in kinds) else "failed"
+        told = [f"{type(error).__name__} {error}" for error in failure.worker_failures.values()]
+        outage = f"{Unreachable.__module__}.{Unreachable.__name__}: "  # Ray shows what a rank raised by its traceback
+        return LOST if any(text.startswith("WorkerHealthCheck") or outage in text for text in told) else "failed"
     return LOST if isinstance(failure, ControllerError) else "failed"
 
 

@@ -114,8 +114,9 @@ def test_a_hub_model_and_a_task_are_what_a_start_needs(files: dict[str, Path], s
     found = plan(store, HUB_MODEL, files, "benchmark.tasks=mmlu", "benchmark.sources=mmlu=cais/mmlu")
     questions, model = hub_requirements.describe_needs(found.sweep, found.hub, store)
     assert questions.startswith("data set cais/mmlu from the hub; without a network, on the machine that runs the")
-    assert questions.endswith(", or --set benchmark.sources=mmlu=DIR")
-    first, download = model.splitlines()
+    assert questions.endswith(", or --set benchmark.sources=mmlu=DIR\n  not checked: needs the hub")
+    first, download, checked = model.splitlines()
+    assert checked == "  not checked: needs the hub"
     assert first.startswith("model somebody/a-model from the hub; without a network")
     assert download.startswith("  hf download somebody/a-model (where there is a network")
     assert download.endswith(", or --set target=DIR")

@@ -112,7 +112,7 @@ LOST_SECONDS = "unknown: 1 trial on far with no sign of life within 600 s of thi
 @pytest.mark.parametrize(
     ("changed", "ahead", "state", "line"),
     [
-        ({"born": 1.0}, 0.0, "interrupted", "interrupted: 1 trial whose process died; they count as left"),
+        ({"born": 1.0}, 0.0, "interrupted", "interrupted: 1 trial that had begun, counted as left"),
         ({"place": "elsewhere"}, 0.0, "running", None),
         ({"place": "elsewhere"}, -3600.0, "unknown", LOST_SECONDS),
         ({"place": "elsewhere"}, 3600.0, "unknown", LOST_SECONDS),

@@ -13,7 +13,7 @@ from platform.plan.overrides import apply_overrides
 from platform.state import manifest
 from platform.state.status import describe_sweep
 from platform.state.trial_outcomes import read_sweep_state
-from platform.sweep import chosen_trials, prepare
+from platform.sweep import chosen_trials, finish, prepare
 from search_spaces.schema import sweep as spaces
 from tests.support import own_rows, small_sweep, tiny
 from tests.support.small_sweep import write_model
@@ -57,7 +57,7 @@ def swept(typed: list[str], folder: Path, target: float, *outcomes: tuple[float,
     (reference,) = plan.references
     write_evaluation(store, reference.evaluation, measures(1.0, target))
     for trial, outcome in zip(plan.trials, outcomes, strict=True):
-        given = {"metrics": measures(*outcome), "config": trial.model_dump(mode="json"), **more}
+        given = {"metrics": measures(*outcome), "config": trial.model_dump(mode="json")} | more
         write_result(store, trial.id(), **given)
     return plan, store
 
@@ -95,6 +95,19 @@ def test_what_cannot_be_shipped_is_not_exported(typed: list[str], tmp_path: Path
     assert written == []
     facts: dict[str, Any] = dict.fromkeys(("stopped", "why", "chosen_step")) | {"fault": reason}
     assert f"**Not to be shipped as it is: {reason}.**" in model_card._choice(facts, plan.trials[0])
+
+
+def test_status_tells_that_none_is_chosen_and_the_end_what_to_type(typed: list[str], tmp_path: Path) -> None:
+    """With the export of the chosen trial, or a chat with the model that was written."""
+    unknown = {"forget_said_any": 0.1, "utility": None}
+    plan, store = swept(typed, tmp_path, 0.5, (0.1, 0.4), (0.3, 0.4), metrics=unknown)
+    manifest.write_manifest(read_sweep_state(plan, store), store, "python -m platform.sweep own")
+    told = describe_sweep(manifest.load_manifest("own", store), store)["verdicts"]["own"]
+    assert told.startswith("No verdict: no utility could be measured")
+    key, several = plan.trials[1].id(), "python -m platform.sweep own --set seed=0,1"
+    assert finish.suggest_next(plan, several, store).startswith("python -m trainables.export ID ")
+    (store.root / "exports" / key).mkdir(parents=True)
+    assert finish.suggest_next(plan, several, store).startswith(f"python -m trainables.chat {key} --storage ")
 
 
 def test_a_target_model_without_utility_does_not_let_a_ruined_one_pass(

@@ -6,12 +6,15 @@ import importlib
 import itertools
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from platform.sweep import finish
+from tests.support.environment import clean_environment
 from tests.support.small_sweep import Small
 from tests.support.starts import assert_light, in_process, invoke, refuse
 from trainables.storage.folder_storage import Storage
@@ -44,6 +47,7 @@ def test_dry_run_tells_what_would_run(small: Small, tmp_path: Path) -> None:
     assert "needs" not in said
     hub = in_process("tofu_tiny", "--dry-run", "--storage", tmp_path / "runs").stdout
     assert "needs: data set locuslab/TOFU from the hub" in hub
+    assert "\n  not checked: needs the hub\n" in hub
     assert "--set benchmark.data=DIR" in hub
 
     plan = json.loads(dry_run(small, tmp_path, "--json", "--seeds", "0,1", "--strategy", "optuna", "--trials", 3))
@@ -65,10 +69,11 @@ def test_listing_and_planning_are_light_and_quick(small: Small, root: Path, tmp_
 
 PACKAGES = ("platform.sweep", "platform.tracking", "platform.cluster")
 OPTION = re.compile(r" (--[a-z-]+)")
-MODULES = ("platform.status", "analysis.report", "trainables.run", "trainables.export")
+MODULES = ("platform.status", "analysis.report")
+MODULES += tuple(f"trainables.{name}" for name in ("run", "export", "chat", "stress", "evaluate"))
 
 
-@pytest.mark.parametrize("module", [*MODULES, *PACKAGES, "trainables.evaluate"])
+@pytest.mark.parametrize("module", [*MODULES, *PACKAGES])
 def test_help_fits_a_terminal_and_its_example_has_options_that_there_are(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +82,45 @@ def test_help_fits_a_terminal_and_its_example_has_options_that_there_are(
     lines = invoke(main, "--help").stdout.splitlines()
     (example,) = (line for line in lines if f" python -m {module} " in line)
     assert (max(map(len, lines)), [line for line in lines if "…" in line]) == (80, [])
+    assert len(lines) <= 42
+    assert len(re.findall(r"^│ [* ]*--", "\n".join(lines), re.MULTILINE)) <= (15 if "sweep" in module else 20)
     assert all(any(f" {option} " in line for line in lines if line[0] == "│") for option in OPTION.findall(example))
+
+
+@pytest.mark.parametrize("module", [*MODULES, *PACKAGES])
+def test_a_python_without_the_packages_is_told_of_make_setup(module: str, root: Path) -> None:
+    done = subprocess.run([sys.executable, "-S", "-m", module, "x"], cwd=root, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "lacks the packages; type: make setup; then take .venv/bin/python" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stamp", "typed", "refused"),
+    [
+        ("made\nTORCH=cpu\n", "TORCH=cpu", False),
+        ("made\nTORCH=cpu\n", "", False),
+        ("made\n", "TORCH=cpu", True),
+        ("made\nTORCH=cpu\n", "PYTHON=python3.12", True),
+        ("", "TORCH=cpu", False),  # of a version that did not keep what was typed
+    ],
+)
+def test_setup_does_not_ignore_what_is_typed(stamp: str, typed: str, refused: bool, root: Path, tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/.setup-stamp").write_text(stamp)
+    command = ["make", "-f", root / "Makefile", "setup", *typed.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=clean_environment())
+    assert (done.returncode != 0, f"type: make distclean setup {typed}" in done.stderr) == (refused, refused)
+
+
+def test_baselines_stay_beside_what_is_compared_and_the_rest_is_named(small: Small, tmp_path: Path) -> None:
+    said = dry_run(small, tmp_path, "--only", "rectifier.gamma=0.05", "--only", "benchmark.split=forget01")
+    kept = re.findall(r"^  forget01/(\S+) ", said, re.MULTILINE)
+    assert {"ga/none", "ga/gru", "npo/none", "npo/gru"} <= set(kept)
+    assert not any(name.startswith(("tv/", "tru/")) for name in kept)
+    assert re.search(r"^--only leaves out \d+ of the studies, such as forget", said, re.MULTILINE)
+    assert "leaves out" not in dry_run(small, tmp_path)
 
 
 # Every way to be wrong
@@ -138,7 +181,8 @@ def test_dry_run_of_a_range_tells_its_budget_and_no_ids_that_nobody_knows(small:
 
 def test_storage_that_cannot_be_written(small: Small, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    for more, place in itertools.product(([], ["--dry-run"]), (tmp_path / "file", tmp_path / "file" / "runs")):
+    places = (tmp_path / "file", tmp_path / "file" / "runs", Path("/proc/nope"))
+    for more, place in itertools.product(([], ["--dry-run"]), places):
         text = refuse("tofu_tiny", *more, "--storage", place, *small.flags())
         assert f"--storage: cannot write to '{place}'" in text
 

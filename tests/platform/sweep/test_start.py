@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from platform import status
 from platform.schedule import capacity
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState
@@ -22,7 +23,7 @@ from platform.state.typed_commands import resume_command
 from platform.sweep import start as driver
 from tests.support import starts
 from tests.support.small_sweep import Small
-from tests.support.starts import finish, in_process, refuse
+from tests.support.starts import finish, in_process, invoke, refuse
 from trainables.storage import atomic_files
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import LOST, RESULT
@@ -55,6 +56,31 @@ def test_unfinished_sweep_goes_on_with_resume_only(
     assert nothing not in start(*command, "--resume")
     assert runs[-1].left == list(trials[40:])
     assert len(runs) == 2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (["--resume"], ["--only", "method=ga", "--resume"], 1),
+        (["--only", "method=ga", "--resume"], ["--only", "method=npo", "--resume"], 2),
+        (["--only", "method=ga", "--resume"], ["--resume"], -1),
+    ],
+    ids=["a part of it", "another part", "the whole"],
+)
+def test_status_names_the_commands_that_run_all_that_is_left(
+    command: list[object], store: Storage, runs: list[SweepState], monkeypatch: pytest.MonkeyPatch, given: Any
+) -> None:
+    """Of two starts the first one, both or the last one."""
+    *parts, named = given
+    for part in parts:
+        monkeypatch.setattr(sys, "argv", ["sweep.py", *map(str, command), *part])
+        start(*command, *part)
+    told = invoke(status.main, "tofu_tiny", "--storage", store.root).stdout.splitlines()[2]
+    shown = [shlex.split(one) for one in told.removeprefix("no driver; go on with: ").split("; ")]
+    place = ["--storage", str(store.root)]
+    words = [word for word in map(str, command) if word not in place]
+    chosen = parts[-1:] if named < 0 else parts[:named]
+    assert shown == [["python", "-m", "platform.sweep", *words, *part, *place] for part in chosen]
 
 
 def test_new_sets_results_aside_and_starts_again(command: list[object], store: Storage, runs: list[SweepState]) -> None:

@@ -104,10 +104,11 @@ def test_a_result_that_cannot_be_seen_is_not_written_over(
     assert driver.result(KEY) == worker.result(KEY)
 
 
-def test_a_trial_whose_process_died_is_recorded(reporter: TrialCallback) -> None:
+def test_a_trial_whose_process_died_is_recorded(reporter: TrialCallback, capsys: pytest.CaptureFixture[str]) -> None:
     die(reporter)
     assert (reporter.store.result(KEY) or {})["error"]["message"] == "its process died"
     assert f"trials/{KEY}/{RESULT}" in held(reporter.store)  # type: ignore[arg-type]
+    assert capsys.readouterr().out.startswith(f"{CONFIG.label()} ({KEY}): lost: its process died, 0 s")
 
 
 def full(path: Path, *content: object) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from platform.tracking import mirror as mirror_module
 from platform.tracking.mirror import MlflowMirror, start_mirror
 from tests.support.tracked_store import write_sweep
 from trainables.storage.folder_storage import Storage
@@ -61,11 +60,10 @@ def test_unreachable_server_is_told_at_the_end(tmp_path: Path, monkeypatch: pyte
     assert "127.0.0.1" in str(mirror.problem)
 
 
-def test_server_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror_module, "CLOSE_SECONDS", 0.1)
+def test_server_that_does_not_answer_holds_nobody_up() -> None:
     answer = threading.Event()
     mirror = started(lambda: answer.wait(60))
     mirror.add_trial("0123456789ab")
-    mirror.close({})
+    mirror.close({}, patience=0.1)
     assert isinstance(mirror.problem, TimeoutError)
     answer.set()

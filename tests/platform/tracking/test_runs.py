@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from platform.state.trial_outcomes import count_outcomes
 from platform.tracking import __main__ as command
 from platform.tracking.__main__ import sync_sweep
+from platform.tracking.mirror import start_mirror
 from platform.tracking.runs import open_mlflow_runs
 from tests.support.starts import invoke
 from tests.support.tracked_store import (
@@ -66,8 +70,9 @@ def write_progress(store: Storage, *steps: int, **given: Any) -> Progress:
 def test_one_parent_and_one_child_for_each_result(client: Any) -> None:
     parent = parent_of(client)
     assert (parent.info.run_name, parent.info.status) == ("tiny-0a1b2c3d", "KILLED")  # one trial is missing
-    told = {"strategy": "paper", "axes": '{"training.lr": [0.0004]}', "command": "python -m platform.sweep tiny"}
+    told = {"strategy": "paper", "command": "python -m platform.sweep tiny"}
     assert told.items() <= parent.data.tags.items()
+    assert json.loads(parent.data.tags["axes"])["training.lr"] == [0.0004]
     assert parent.data.metrics == counts(finished=2, diverged=1, failed=1, missing=1)
     children = [run for run in all_runs(client) if run.info.run_id != parent.info.run_id]
     assert sorted((run.data.tags["trial_id"], run.info.run_name) for run in children) == sorted(
@@ -79,7 +84,7 @@ def test_one_parent_and_one_child_for_each_result(client: Any) -> None:
 def test_a_run_shows_configuration_numbers_series_and_outcome(client: Any, tracked: Storage) -> None:
     """MLflow's columns show a series' last step, and step 2 was chosen of 3: evaluations by step are apart."""
     run, plain, diverged, failed = (run_of(client, name) for name in ("rectified", "finished", "diverged", "failed"))
-    expected = {"method": "npo", "rectifier.gamma": "0.8", "rectifier.tau": "none", "seed": "0"}
+    expected = {"method": "npo", "rectifier.gamma": "0.8", "rectifier.tau": "= 1.0", "seed": "0"}
     expected |= {"training.lr": "0.0004", "benchmark.fingerprint": "files:0"}
     expected |= {"objective.beta": "none", "constants.beta": "0.1", "constants.forget_coefficient": "1.0"}
     assert expected.items() <= run.data.params.items()
@@ -101,6 +106,42 @@ def test_a_run_shows_configuration_numbers_series_and_outcome(client: Any, track
     assert [item.path for item in client.list_artifacts(plain.info.run_id)] == ["result.json"]
     assert Path(plain.info.artifact_uri).is_relative_to(tracked.root)
     assert not (tracked.root / "mlruns").exists()
+
+
+def test_the_link_opens_a_table_and_charts_of_settings_that_the_runs_have(copied: tuple[Storage, Any]) -> None:
+    """MLflow draws no chart that names a setting which no run has, and of an axis numbers or words alone."""
+    store, client = copied
+    experiment, sweep = client.get_experiment_by_name("tiny"), write_sweep(store)
+    state = json.loads(json.loads(experiment.tags["mlflow.sharedViewState.tiny-0a1b2c3d"])["state"])
+    settings, goals = ["method", "rectifier.name", "rectifier.tau"], ["eval/forget_quality", "eval/model_utility"]
+    (parallel,) = state["compareRunCharts"]
+    assert (parallel["type"], parallel["selectedParams"], parallel["selectedMetrics"]) == ("PARALLEL", settings, goals)
+    shown = [*(f"metrics.`{name}`" for name in goals), *(f"params.`{name}`" for name in settings)]
+    assert (state["selectedColumns"], state["orderByKey"], state["orderByAsc"]) == (shown, shown[0], False)
+    listed = client.search_runs([experiment.experiment_id], state["searchFilter"])
+    assert sorted(run.data.tags["trial_id"] for run in listed) == sorted(TRIALS[name].id() for name in DONE)
+    mirror = start_mirror(sweep, store)
+    mirror.close(count_outcomes(sweep, store))
+    path, _, query = mirror.page.partition("?")
+    assert path == f"#/experiments/{experiment.experiment_id}/runs"
+    assert {"workflowType=machine_learning", "viewStateShareKey=tiny-0a1b2c3d"} <= set(query.split("&"))
+
+
+def test_durations_are_those_of_the_trials(copied: tuple[Storage, Any]) -> None:
+    """Also of a sweep that is begun again with nothing to do, and of a trial that was killed."""
+    store, client = copied
+    runs = open_mlflow_runs(write_sweep(store), store)
+    assert parent_of(client).info.status == "RUNNING"
+    progress, last = write_progress(store, 1), datetime.fromisoformat("2026-11-20T10:00:30+00:00").timestamp()
+    runs.log_curves(TRIAL)
+    atomic_files.write_json(progress.path, (atomic_files.read_json(progress.path) or {}) | {"beat": last})
+    sync_sweep(write_sweep(store), store)
+    for _ in range(2):
+        parent, killed = parent_of(client).info, run_of(client, "missing").info
+        assert (killed.status, parent.status) == ("KILLED", "KILLED")
+        assert parent.end_time == killed.end_time == 1000 * last
+        assert parent.end_time - parent.start_time == 3_630_000  # the sweep was made at 9
+        sync_sweep(write_sweep(store), store)
 
 
 def test_trials_that_ran_again_have_one_run_without_traces_of_the_first(copied: tuple[Storage, Any]) -> None:

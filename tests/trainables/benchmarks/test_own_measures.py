@@ -56,6 +56,9 @@ def test_what_is_kept_is_a_share_of_what_the_target_says() -> None:
     assert kept.measure_utility(found, None, ()) is None
     assert kept.measure_utility(found | {"mmlu": None}, {"mmlu": 0.4}, ("mmlu",)) is None
     (warning,) = kept.explain_left_out({kept.TARGET: target | {"retain": [[None, 0.01]]}})
+    low = {"metrics": {"mmlu": 0.04, "arc": 0.4}, "benchmark": {"tasks": ["mmlu", "arc"]}}
+    told = ["mmlu: the target model scores 0.04, below 0.1: the utility leaves the task out"]
+    assert kept.explain_left_out(low) == told
     assert warning.startswith("other: the target model answers less than 10% of the questions with their facts")
 
 

@@ -53,8 +53,13 @@ def measure_utility(found: Metrics, target: Mapping[str, Any] | None, tasks: Seq
 
 
 def explain_left_out(evaluation: Mapping[str, Any]) -> list[str]:
-    """Return of which sets a target model's answers cannot tell what is kept, why, and what to do."""
+    """Return of which sets and tasks a target model's answers cannot tell what is kept, why, and what to do."""
+    scores, tasks = evaluation.get("metrics", {}), evaluation.get("benchmark", {}).get("tasks", ())
+    low = {name: scores[name] for name in tasks if scores.get(name) is not None and scores[name] < LEAST}
     return [
+        f"{name}: the target model scores {score:.2f}, below {LEAST:g}: the utility leaves the task out"
+        for name, score in low.items()
+    ] + [
         f"{name}: the target model answers less than {LEAST:.0%} of the questions with their facts, so what is kept is "
         "measured by exact memorisation; if it phrases them otherwise, give `fact`, a list of ways to write it, or "
         "another benchmark.template"
