@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from analysis.report.page import Section, TableItem, save_frame, save_pictures
 from analysis.stats import attacks, rectifier_comparison, tidy
 from analysis.stats.importance import LEAST_SETTINGS, measure_importance
 from analysis.stats.sweep_results import Results
-from analysis.tables import detail_tables, paper_tables, rectifier_tables
+from analysis.tables import detail_tables, paper_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, SEEDS_CAPTION
 from analysis.tables.paper_tables import FilledTable, fill_table
 from analysis.tables.table_definitions import LAYOUTS, main_layout
@@ -62,8 +62,8 @@ class Report:
 
 def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Write tables/ and figures/ of all that the sweep has, and return its sections in the page's order."""
-    first = [*_write_rectifiers(report), *_write_statistics(report)]
-    return [*first, *_write_paper(report, sweep, both), *_write_training(report), *_write_lists(report)]
+    curves = [*_write_training(report), *_write_statistics(report)]
+    return [*curves, *_write_paper(report, sweep, both), *_write_lists(report)]
 
 
 def write_tradeoff(report: Report) -> Picture:
@@ -87,20 +87,16 @@ def write_main(report: Report) -> TableItem:
     )
 
 
-def _write_rectifiers(report: Report) -> list[Section]:
-    """Every rectifier against none, where there are several."""
+def write_rectifiers(report: Report) -> tuple[Picture, ...]:
+    """Write every rectifier against none, where there are several; return a picture for each split."""
     comparison = report.comparison
     if not comparison.several or comparison.differences.empty:
-        return []
+        return ()
     keys = ["split", "method", "rectifier"]
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.costs, on=keys))
-    found = [(goal, rectifier_tables.list_rectifiers(comparison, goal)) for goal in comparison.ranked]
-    items = [TableItem(frame, title=goal_title(goal)) for goal, frame in found]
-    items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))
     draw = partial(rectifiers.draw_differences, goals=comparison.goals)
     points = rectifiers.difference_points(comparison)
-    pictures = save_pictures(report.folder, draw_each_split("forest", points, draw, "rectifiers"))
-    return [Section("Which rectifier helps", tuple(items), pictures)]
+    return save_pictures(report.folder, draw_each_split("forest", points, draw, "rectifiers"))
 
 
 def _write_statistics(report: Report) -> list[Section]:
