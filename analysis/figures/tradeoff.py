@@ -211,9 +211,9 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
             places.append(here := [])
         here.append(mark)
     for place in (place for place in places if len(place) > 1):
-        style = {"textcoords": "offset points", "fontsize": 6, "va": "center", "zorder": 7}
+        style = {"textcoords": "offset points", "fontsize": 6, "ha": "center", "va": "bottom", "zorder": 7}
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-        axes.annotate(f"{len(place)} marks", np.mean(place, axis=0), (7, 0), bbox=box, **style)
+        axes.annotate(f"{len(place)} marks", np.mean(place, axis=0), (0, 7), bbox=box, **style)
 
 
 def _draw_front(axes: Axes, front: pd.DataFrame, goals: Goals) -> None:

@@ -31,8 +31,8 @@ CLEAR = (
 """What the table of differences says below it."""
 RANKED = (
     f"Interval: bootstrap over seeds (BCa, {RESAMPLES:,} resamples). p: exact sign-flip test, adjusted by Holm over "
-    "all rectifiers of a split, objective and goal; clear where it is below 0.05 and the difference exceeds what the rows "
-    "leave open. Seconds of a step: median, in brackets times none's. tables/rectifiers.csv has all."
+    "all rectifiers of a split, objective and goal; clear where it is below 0.05 and the difference exceeds what "
+    "rows leave open. Seconds of a step: median, in brackets times none's. tables/rectifiers.csv has all."
 )
 """What it says of several rectifiers."""
 
