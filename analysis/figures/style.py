@@ -30,7 +30,6 @@ METHOD_COLOURS |= zip((name for name in METHODS if name not in METHOD_COLOURS), 
 MARKS = ("o", "h", "^", "v", "<", ">", "s", "D", "P", "X", "p", "d", BOW_TIE, HOURGLASS, (4, 1, 0), "o", "8", (5, 1, 0))
 RECTIFIER_MARKS = dict(zip(RECTIFIERS, MARKS, strict=False))
 """Each rectifier's mark. That of none is a hollow circle, that of GRU a full one."""
-OTHER_MARK = (6, 1, 0)
 PAGE = 7.4
 """Width of a page's text, in inches."""
 FRAMED: dict[str, Any] = {"markersize": 7, "markeredgecolor": "black", "markeredgewidth": 1.3}
@@ -72,7 +71,7 @@ def method_colour(method: str) -> str:
 
 def marker_style(method: str, rectifier: str) -> dict[str, Any]:
     """Return keywords for a mark: the method's colour, the rectifier's shape; hollow, but white, for none."""
-    look = {"color": method_colour(method), "marker": RECTIFIER_MARKS.get(rectifier, OTHER_MARK), "linestyle": "none"}
+    look = {"color": method_colour(method), "marker": RECTIFIER_MARKS.get(rectifier, (6, 1, 0)), "linestyle": "none"}
     return look | ({"markerfacecolor": "white"} if rectifier == "none" else {})
 
 

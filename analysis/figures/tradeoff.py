@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -29,7 +29,6 @@ from analysis.load.goal_columns import BETTER, Goals, find_goals, goal_title
 from analysis.load.trials import evaluated
 from analysis.stats.chosen_settings import SHORT
 from analysis.stats.sweep_results import Results
-from trainables.benchmarks.selection import pareto_front
 from trainables.common.wording import format_count
 from trainables.config.settings import Selection
 
@@ -45,10 +44,7 @@ CROWD = 1500
 
 
 def trial_points(results: Results) -> pd.DataFrame:
-    """Return the points of a sweep: trials, settings' means over seeds, the chosen ones, reference models.
-
-    `front` marks the settings of a split that no other beats, and that are better than the original model on a goal.
-    """
+    """Return the points of a sweep: trials, settings' means over seeds, the chosen ones, reference models."""
     runs, references, goals = results.runs, results.models, results.goals
     metrics = dict.fromkeys([*goals.metrics, goals.removal.metric])
     columns = [*COLUMNS, *(f"{metric}{end}" for metric in metrics for end in ("", "_sd"))]
@@ -59,20 +55,7 @@ def trial_points(results: Results) -> pd.DataFrame:
     parts = [part.reindex(columns=columns) for part in (trials, means, chosen, models) if len(part)]
     points = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
     points = points.dropna(subset=[goals.removal.metric, goals.retention.metric]).reset_index(drop=True)
-    points["front"] = points.index.isin(_find_front(points, goals))
     return points.assign(source="runs", benchmark=goals.benchmark, backbone="")
-
-
-def _find_front(points: pd.DataFrame, goals: Goals) -> list[Hashable]:
-    """Return the places of the settings that are on their split's front."""
-    x, y = (goal.gain(1) * points[goal.metric].astype(float) for goal in (goals.removal, goals.retention))
-    gains = points[["kind", "split", "method"]].assign(x=x, y=y)
-    originals = gains.loc[(gains["kind"] == "reference") & (gains["method"] == "original")].set_index("split")
-    settings = gains.loc[gains["kind"] == "setting"]
-    models = originals[["x", "y"]].reindex(settings["split"]).to_numpy()  # NaN where unknown: not beaten
-    beaten = (settings[["x", "y"]].to_numpy() <= models).all(axis=1)
-    groups: Any = settings.loc[~beaten].groupby("split")[["x", "y"]]
-    return [place for _, group in groups for place in pareto_front(list(group.itertuples(name=None)))]
 
 
 def arrow_points(frame: pd.DataFrame) -> pd.DataFrame:
@@ -140,10 +123,8 @@ def _find_limits(points: pd.DataFrame, metric: str, floors: Sequence[float] = ()
 
 def _select_visible(axes: Axes, points: pd.DataFrame, goals: Goals) -> pd.Series:
     """Return which points are within a panel's axes."""
-    ends = (sorted(axes.get_xlim()), sorted(axes.get_ylim()))
-    columns = (points[goals.removal.metric], points[goals.retention.metric])
-    within = [column.between(low, high) for column, (low, high) in zip(columns, ends, strict=True)]
-    return within[0] & within[1]
+    x, y = points[goals.removal.metric], points[goals.retention.metric]
+    return x.between(*sorted(axes.get_xlim())) & y.between(*sorted(axes.get_ylim()))
 
 
 def _name_outside(axes: Axes, points: pd.DataFrame, goals: Goals) -> str:
@@ -170,8 +151,6 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection 
     for floor in _list_floors(points, goals, rule):
         label = f"{rule.share if rule else 0:.0%} of the original's {goals.retention.short}"
         axes.axhline(floor, color=GREY, linestyle="--", linewidth=0.8, label=label, zorder=1)
-    if "front" in points and any(points["front"]):
-        _draw_front(axes, points.loc[points["front"]], goals)
     trials = points.loc[points["kind"] == "trial"]
     for (method, rectifier), cloud in trials.groupby(["method", "rectifier"], sort=False):
         style = marker_style(str(method), str(rectifier)) | TRIAL
@@ -214,16 +193,6 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
         style = {"textcoords": "offset points", "fontsize": 6, "ha": "center", "va": "bottom", "zorder": 7}
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
         axes.annotate(f"{len(place)} marks", np.mean(place, axis=0), (0, 7), bbox=box, **style)
-
-
-def _draw_front(axes: Axes, front: pd.DataFrame, goals: Goals) -> None:
-    """Draw the step line, carried on to the panel's left and lower edge: all below it is beaten by a setting's mean."""
-    points = front.sort_values(goals.removal.metric, ascending=goals.removal.best == "highest")
-    removal, kept = points[goals.removal.metric], points[goals.retention.metric]
-    x = [axes.get_xlim()[0], *removal, removal.iloc[-1]]
-    y = [kept.iloc[0], *kept, axes.get_ylim()[0]]
-    front_line: dict[str, Any] = {"drawstyle": "steps-pre", "linewidth": 1.0, "label": "Pareto front of all settings"}
-    axes.plot(x, y, color="#999999", **front_line, zorder=2)
 
 
 def _list_floors(points: pd.DataFrame, goals: Goals, rule: Selection | None) -> list[float]:

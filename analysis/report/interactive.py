@@ -8,12 +8,11 @@ from typing import Any
 
 import vl_convert
 
-from analysis.labels import method_label, rectifier_name
 from analysis.load.goal_columns import goal_title
 from analysis.load.trials import evaluated
 from analysis.report.answers import read_first_answers
-from analysis.stats.chosen_settings import SHORT, list_varied
 from analysis.stats.sweep_results import Results
+from analysis.tables.detail_tables import list_trials
 
 DARK = (
     "<style>:root { color-scheme: light dark; font-family: sans-serif; }"
@@ -28,21 +27,18 @@ def write_interactive(results: Results, folder: Path) -> bool:
     shown = evaluated(results.runs) & results.runs[[x.metric, y.metric]].notna().all(axis=1)
     if sum(shown) < 2:
         return False
-    columns = ["split", "method", "rectifier", "gamma", "tau", "strength", *list_varied(results.runs)]
-    columns += [*goals.metrics, x.metric, "seed", "id"]
-    trials = results.runs.loc[shown].rename(columns=SHORT)[list(dict.fromkeys(columns))]
-    trials = trials.assign(method=trials["method"].map(method_label), rectifier=trials["rectifier"].map(rectifier_name))
+    trials = list_trials(results).loc[shown]
     trials["chosen"] = trials["id"].isin(results.chosen_trials["id"])
     found = {key: read_first_answers(results.store, results.store.trial(key)) for key in results.chosen_trials["id"]}
     answers = {
         key: f"{row.question} → {row.generation}" for key, rows in found.items() for row in rows[:1].itertuples()
     }
-    trials["first forgotten row"] = trials["id"].map(answers)
     axes: dict[str, Any] = {}
     for axis, goal in (("x", x), ("y", y)):
         scale = {"zero": False, "reverse": goal.best == "lowest"}
         axes[axis] = {"field": goal.metric, "type": "quantitative", "title": goal_title(goal), "scale": scale}
-    settings = [name for name in trials if name not in {*goals.metrics, x.metric, "id", "split", "first forgotten row"}]
+    settings = [name for name in trials if name not in {*goals.metrics, x.metric, "id", "split"}]
+    trials["first forgotten row"] = trials["id"].map(answers)
     picture = {
         "data": {"values": json.loads(trials.to_json(orient="records").replace("<", "‹"))},  # ends no script element
         "params": [{"name": "colour", "value": "method", "bind": {"input": "select", "options": settings}}],

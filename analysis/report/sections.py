@@ -51,11 +51,6 @@ class Report:
     results: Results
 
     @cached_property
-    def attacks(self) -> pd.DataFrame:
-        """Return what attacks on the chosen trials brought back: `attacks.mean_recovered_shares`."""
-        return attacks.mean_recovered_shares(self.results)
-
-    @cached_property
     def comparison(self) -> rectifier_comparison.Comparison:
         return rectifier_comparison.compare_rectifiers(self.results)
 
@@ -102,7 +97,7 @@ def write_rectifiers(report: Report) -> tuple[Picture, ...]:
 def _write_statistics(report: Report) -> list[Section]:
     """What attacks brought back, which settings matter and every seed, as far as there is any of it."""
     results, sections = report.results, []
-    attacked, shares = report.attacks, measure_importance(results.runs)
+    attacked, shares = attacks.mean_recovered_shares(results), measure_importance(results.runs)
     matters = partial(detail_tables.list_importance, shares, results.goals)
     for stem, frame, title, list_rows, caption in (
         ("attacks", attacked, "Does it last", partial(detail_tables.list_attacks, attacked), ATTACKS_CAPTION),
@@ -171,7 +166,9 @@ def _write_lists(report: Report) -> list[Section]:
     hidden = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE, "halves"])]
     hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
     save_frame(folder, "trials", runs.drop(columns=hidden))
+    every = detail_tables.list_trials(results).map(detail_tables.spell_value)
     sections = [Section("Chosen settings", (TableItem(chosen, "Chosen by the rule under the main table."),))]
+    sections.append(Section("All trials", (TableItem(every),)))
     if len(failures):
         count, more = len(failures), len(failures) - MOST_FAILURES
         caption = f"and {more} more (tables/failures.csv)" if more > 0 else ""

@@ -28,13 +28,12 @@ CLEAR = (
     "and the difference exceeds the measure's resolution, a step of the KS test and what the rows leave open. Of many "
     "differences the table has the clear ones; tables/differences.csv has all."
 )
-"""What the table of differences says below it."""
 RANKED = (
     f"Interval: bootstrap over seeds (BCa, {RESAMPLES:,} resamples). p: exact sign-flip test, adjusted by Holm over "
     "all rectifiers of a split, objective and goal; clear where it is below 0.05 and the difference exceeds what "
     "rows leave open. Seconds of a step: median, in brackets times none's. tables/rectifiers.csv has all."
 )
-"""What it says of several rectifiers."""
+"""What the table of differences says below it, of one rectifier and of several."""
 
 
 def count_trials(runs: pd.DataFrame) -> str:

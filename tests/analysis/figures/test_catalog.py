@@ -96,23 +96,6 @@ def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: P
     assert overlapping(figure) == []
 
 
-def test_the_front_is_of_means_and_of_nothing_that_the_original_beats(tmp_path: Path) -> None:
-    """The original is at (-21.4, 0.9). One seed of GA is far beyond all else; its mean is not.
-
-    GD gives up less utility at less FQ than the original, on no goal better; with GRU it is better on one.
-    """
-    points = [("ga", NONE, -1.0, 0.8, 0), ("ga", NONE, -19.0, 0.2, 1), ("ga", GRU, -8.0, 0.6, 0)]
-    points += [("gd", NONE, -22.0, 0.85, 0), ("gd", GRU, -20.0, 0.85, 0), ("npo", NONE, -30.0, 0.95, 0)]
-    names = ("method", "rectifier", "fq", "mu", "seed")
-    trials: list[Any] = [dict(zip(names, point, strict=True)) for point in points]
-    found = tradeoff.trial_points(make_sweep(tmp_path, *trials, splits=("forget05",)))
-    front = found.loc[found["front"]]
-    assert sorted(zip(front[FQ], front[MU], strict=True)) == [(-30.0, 0.95), (-20.0, 0.85), (-8.0, 0.6)]
-    axes = tradeoff.draw(found).axes[0]
-    (line,) = [line for line in axes.lines if line.get_drawstyle() == "steps-pre"]
-    assert sorted(np.asarray(line.get_xdata())[1:-1].tolist()) == [-30.0, -20.0, -8.0]
-
-
 def test_equal_numbers_give_equal_bytes(grid_sweep: Results, tmp_path: Path) -> None:
     points = sensitivity.sensitivity_points(select_gamma_tau_rows(grid_sweep.frame), "gamma")
     for folder in ("one", "two"):
