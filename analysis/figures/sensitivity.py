@@ -98,7 +98,7 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
     for key, curve in rows.dropna(subset=["setting"]).groupby(["method", "rectifier"]):
         method, rectifier = map(str, key)
         look = marker_style(method, rectifier) | {"markersize": 5, "label": describe_method(method, rectifier)}
-        look |= {"linestyle": DASHED if rectifier == "none" else "-", "alpha": 0.8}  # where two meet both are seen
+        look |= {"linestyle": DASHED if rectifier == "none" else "-", "alpha": 0.7}  # where two meet both are seen
         x, joined = curve["setting"].map(ticks.get), curve["setting"] != "none"
         axes.plot(x[joined], curve.loc[joined, "value"], **look)
         alone: dict[str, Any] = look | {"linestyle": "none", "label": ""}

@@ -32,7 +32,7 @@ RECTIFIER_MARKS = dict(zip(RECTIFIERS, MARKS, strict=False))
 """Each rectifier's mark. That of none is a hollow circle, that of GRU a full one."""
 PAGE = 7.4
 """Width of a page's text, in inches."""
-FRAMED: dict[str, Any] = {"markersize": 7, "markeredgecolor": "black", "markeredgewidth": 1.3}
+FRAMED: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black"}
 """The chosen setting among others."""
 THICK = 1.5
 """Line width of the mean over seeds along training, in points."""

@@ -35,7 +35,7 @@ def write_interactive(results: Results, folder: Path) -> bool:
     }
     axes: dict[str, Any] = {}
     for axis, goal in (("x", x), ("y", y)):
-        scale = {"zero": False, "reverse": goal.best == "lowest"}
+        scale = {"zero": False, "padding": 15, "reverse": goal.best == "lowest"}
         axes[axis] = {"field": goal.metric, "type": "quantitative", "title": goal_title(goal), "scale": scale}
     settings = [name for name in trials if name not in {*goals.metrics, x.metric, "id", "split"}]
     trials["first forgotten row"] = trials["id"].map(answers)
@@ -64,5 +64,5 @@ def write_interactive(results: Results, folder: Path) -> bool:
         },
     }
     page = vl_convert.vegalite_to_html(picture, bundle=True)
-    (folder / "figures" / "tradeoff.html").write_text(page.replace("</head>", f"{DARK}</head>", 1), encoding="utf-8")
+    (folder / "figures" / "tradeoff.html").write_text(page.replace("<head>", f"<head>{DARK}", 1), encoding="utf-8")
     return True

@@ -17,6 +17,7 @@ from analysis.figures.catalog import Picture, draw_each_split, make_picture
 from analysis.labels import OTHER_REFERENCES, REFERENCES
 from analysis.load.goal_columns import goal_title
 from analysis.load.trials import CHOICE, settings
+from analysis.number_format import DECIMALS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
 from analysis.stats import attacks, rectifier_comparison, tidy
 from analysis.stats.importance import LEAST_SETTINGS, measure_importance
@@ -166,9 +167,9 @@ def _write_lists(report: Report) -> list[Section]:
     hidden = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE, "halves"])]
     hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
     save_frame(folder, "trials", runs.drop(columns=hidden))
-    every = detail_tables.list_trials(results).map(detail_tables.spell_value)
+    every = detail_tables.list_trials(results).round(dict.fromkeys(results.goals.metrics, DECIMALS))
     sections = [Section("Chosen settings", (TableItem(chosen, "Chosen by the rule under the main table."),))]
-    sections.append(Section("All trials", (TableItem(every),)))
+    sections.append(Section("All trials", (TableItem(every.map(detail_tables.spell_value)),)))
     if len(failures):
         count, more = len(failures), len(failures) - MOST_FAILURES
         caption = f"and {more} more (tables/failures.csv)" if more > 0 else ""
