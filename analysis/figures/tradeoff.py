@@ -37,7 +37,7 @@ ARROW_KEY = ["source", "benchmark", "backbone", "split", "method", "rectifier"]
 QUALITY = "forget_quality"
 CHOSEN: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markeredgewidth": 1.5}
 TRIAL: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
-TOUCH = 0.04
+TOUCH = 0.015
 """Marks that are this part of an axis apart lie at one place."""
 CROWD = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""

@@ -93,7 +93,7 @@ def test_an_added_objective_and_rectifier_are_planned_in_any_sweep(run: Run, sma
     refused = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=knowm", "rectifier.name=agre"))
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "'pdu' or 'known' (got 'knowm')" in refused.stderr
-    assert "'gru' or 'agree' (got 'agre')" in refused.stderr
+    assert "'agree' or 'equal' (got 'agre')" in refused.stderr
 
 
 def spoil(copy: Path, changes: Changes) -> list[Path]:
