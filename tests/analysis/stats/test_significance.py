@@ -62,9 +62,8 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     ],
 )
 def test_the_sign_of_a_change(tmp_path: Path, plain: list[float], gru: list[float], signs: list[int]) -> None:
-    assert compare_rectifiers(sweep_of(tmp_path, plain, gru)).differences["sign"].tolist() == pytest.approx(
-        signs, nan_ok=True
-    )
+    found = compare_rectifiers(sweep_of(tmp_path, plain, gru)).differences["sign"].tolist()
+    assert found == pytest.approx(signs, nan_ok=True)
 
 
 @pytest.mark.parametrize(("rows", "sign"), [(1, 0), (1.5, 1), (-2, -1)])
