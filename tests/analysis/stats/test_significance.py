@@ -104,7 +104,7 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
     write_sweep(tmp_path, ids, splits=("forget05",))
     results = read(tmp_path)
     utility = compare_rectifiers(results).differences.to_dict("records")[1]
-    assert utility["n"] == 2
+    assert utility["n"] == 3
     assert (utility["rows_low"] <= 0 <= utility["rows_high"]) == (sign == 0)
     assert utility["rows_low"] - 1e-4 <= utility["difference"] <= utility["rows_high"] + 1e-4  # which is rounded
     assert utility["sign"] == sign
