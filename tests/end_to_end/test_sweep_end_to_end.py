@@ -89,7 +89,7 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
     assert "Does it last" in (folder / "index.html").read_text()
 
 
-KINDS = ("sweep ", "storage ", "evaluating ", "done ", "  split ", "making the report", "report: ", "MLflow: ")
+KINDS = ("sweep ", "storage ", "evaluating ", "  split ", "making the report", "report: ", "MLflow: ")
 
 
 def test_the_recording_in_the_readme_has_the_lines_that_a_sweep_prints(started: Started, root: Path) -> None:
