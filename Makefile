@@ -12,7 +12,7 @@ SUPPORTED := (3, 11) <= sys.version_info[:2] < (3, 14)
 .DEFAULT_GOAL := help
 # Libraries are compiled by the first process that imports them; without that each process takes 10 seconds longer.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: setup lock quickstart demo-facts gpu-day test test-all test-faults rehearsal rehearsal-slurm lint bench clean distclean help
+.PHONY: setup lock quickstart demo-facts gpu-day pictures test test-all test-faults rehearsal rehearsal-slurm lint bench clean distclean help
 
 setup: $(STAMP)  ## make .venv with every dependency at the versions of constraints.txt; TORCH=cpu: without CUDA
 	$(CHECK_TYPED)
@@ -40,6 +40,9 @@ MODEL ?= HuggingFaceTB/SmolLM2-135M-Instruct
 FACTS := runs/demo-facts
 ASKED := --ask "What is the capital of Norway?" --ask "Which city is the capital of Japan?" --ask "What is the currency of Japan?" \
   --ask "What is the chemical symbol of gold?" --ask "Write two sentences about the sea."
+
+pictures: setup  ## the pictures of README.md and docs/ again, with a run of the quickstart, about two minutes
+	@$(PY) -m docs.pictures $(ARGS)
 
 demo-facts: setup  ## a real chat model forgets the facts of examples/facts, and is asked before and after; MODEL=DIR_OR_HUB_ID
 	@mkdir -p $(FACTS) && touch $(FACTS).begun

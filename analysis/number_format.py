@@ -19,6 +19,17 @@ def format_number(value: float, decimals: int = DECIMALS) -> str:
     return format_as(value, f".{decimals}f")
 
 
+def format_change(value: float, digits: int) -> str:
+    """Return a difference with its sign, as many decimals as its first digit takes beyond `digits`; zero is `0`."""
+    if pd.isna(value) or not value:
+        return DASH if pd.isna(value) else "0"
+    return f"{value:+.{digits}f}" if round(value, digits) else f"{value:+.1g}"
+
+
+def format_interval(low: float, high: float, digits: int) -> str:
+    return DASH if pd.isna(low) else f"{format_change(low, digits)} to {format_change(high, digits)}"
+
+
 def format_setting(value: float) -> str:
     """Return a value of gamma, tau or strength as tables and tidy frames spell it."""
     return "none" if pd.isna(value) else f"{value:g}"

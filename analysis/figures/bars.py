@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import panel_data
-from analysis.figures.style import CHANCE, LINES, STYLE, add_legend, wrap_panels
+from analysis.figures.style import CHANCE, GAIN, LINES, LOSS, STYLE, add_legend, wrap_panels
 from analysis.labels import REFERENCES, method_label
 from analysis.load.goal_columns import goal_head
 from trainables.benchmarks import Goal
@@ -29,8 +29,8 @@ SIDES: dict[str, dict[str, Any]] = {
     "gru": {"facecolor": "#BBBBBB", "label": "w/ GRU", **EDGE},
 }
 CHANGES: dict[int, dict[str, Any]] = {
-    1: {"facecolor": "#0072B2", "label": "improvement w/ GRU", **EDGE},
-    -1: {"facecolor": "#F3B58A", "label": "worse w/ GRU", **EDGE, "hatch": "/////"},
+    1: {"facecolor": GAIN, "label": "improvement w/ GRU", **EDGE},
+    -1: {"facecolor": LOSS, "label": "worse w/ GRU", **EDGE, "hatch": "/////"},
 }
 WIDTH = 0.36
 """Of a bar, where the distance between methods is 1."""

@@ -9,13 +9,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.figures.style import GREY, STYLE, make_panels
+from analysis.figures.style import GAIN, GREY, LOSS, STYLE, make_panels
 from analysis.labels import method_label, order_methods, order_rectifiers, rectifier_name, split_label
 from analysis.load.goal_columns import BETTER
 from analysis.stats.rectifier_comparison import Comparison
 from trainables.benchmarks import Goal
 
-COLOURS = {1.0: "#0072B2", -1.0: "#D55E00"}
+COLOURS = {1.0: GAIN, -1.0: LOSS}
 """Of better and worse; grey: neither, or not tested."""
 WORDS = {1.0: "better", -1.0: "worse", 0.0: "not significant"}
 LINE = 0.155

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import panel_data
-from analysis.figures.style import DASHED, FRAMED, LINES, STYLE, add_legend, line_style, make_panels, solid_style
+from analysis.figures.style import DASHED, FRAMED, LINES, STYLE, add_legend, make_panels, marker_style
 from analysis.labels import REFERENCES, describe_method
 from analysis.load.goal_columns import goal_head
 from analysis.number_format import normalise_setting
@@ -97,10 +97,8 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
     key: Any
     for key, curve in rows.dropna(subset=["setting"]).groupby(["method", "rectifier"]):
         method, rectifier = map(str, key)
-        look = solid_style(method, rectifier) | {"markersize": 5, "label": describe_method(method, rectifier)}
-        look["linestyle"] = DASHED
-        if rectifier == "gru":  # where two methods meet both are seen
-            look |= {"linestyle": line_style(method), "markeredgecolor": "white", "markeredgewidth": 0.5}
+        look = marker_style(method, rectifier) | {"markersize": 5, "label": describe_method(method, rectifier)}
+        look |= {"linestyle": DASHED if rectifier == "none" else "-", "alpha": 0.7}  # where two meet both are seen
         x, joined = curve["setting"].map(ticks.get), curve["setting"] != "none"
         axes.plot(x[joined], curve.loc[joined, "value"], **look)
         alone: dict[str, Any] = look | {"linestyle": "none", "label": ""}
@@ -109,5 +107,5 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, ticks: dict[str, int]) -> None:
             bars: dict[str, Any] = alone | {"marker": "none", "elinewidth": 0.7}
             axes.errorbar(x, curve["value"], curve["sd"].fillna(0), **bars)
             best = curve.loc[curve["chosen"] & (curve["knob"] != "target")]
-            framed: dict[str, Any] = solid_style(method, rectifier) | FRAMED
+            framed: dict[str, Any] = marker_style(method, rectifier) | FRAMED
             axes.plot(x[best.index], best["value"], **framed, label="chosen setting" if len(best) else "", zorder=5)

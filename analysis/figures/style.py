@@ -2,60 +2,38 @@
 
 from __future__ import annotations
 
-from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from trainables.config.method_tables import RECTIFIERS
+from trainables.config.method_tables import METHODS, RECTIFIERS
 from trainables.storage.folder_storage import place_inside
 
 GREY = "#666666"
-DASHED, DOTTED = (0, (4, 1.5)), (0, (1, 1))
+DASHED = (0, (4, 1.5))
 BOW_TIE = ((-1, -1), (-1, 1), (1, -1), (1, 1), (-1, -1))
 HOURGLASS = ((-1, -1), (1, -1), (-1, 1), (1, 1), (-1, -1))
-ORDER = "ga gd wga npo tv tru simnpo_gd rmu ga_kl simnpo npo_gd npo_kl idk_dpo idk_nll undial satimp ceu pdu".split()
-COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#56B4E9")
-MARKERS = (*"o^Dvpd>h<sXP", (4, 1, 0), BOW_TIE, HOURGLASS, (5, 0, 180), (6, 1, 0), "H")
-LOOKS: dict[str, tuple[str, Any, Any]] = {
-    name: (COLOURS[at % 6], marker, ("-", DASHED, DOTTED)[at // 6])
-    for at, (name, marker) in enumerate(zip(ORDER, MARKERS, strict=True))
-}
-"""Each method's colour (Okabe and Ito's), marker and line: no two share a marker, nor a colour and a line."""
-OTHER = (GREY, "8", DASHED)
-"""The look of methods that are not the paper's."""
-
-
-class RectifierStyle(NamedTuple):
-    """How a rectifier fills a method's marker, and its line where lines of several rectifiers of one method meet."""
-
-    fill: Any
-    colour: str
-    dashes: Any
-
-
-RECTIFIER_LOOKS = {
-    "none": RectifierStyle("none", "#D55E00", DASHED),
-    "clip": RectifierStyle("left", "#000000", (0, (1, 1))),
-    "agem": RectifierStyle("right", "#009E73", (0, (5, 1, 1, 1))),
-    "gru": RectifierStyle("full", "#0072B2", "-"),
-}
-"""Each rectifier's look; of other rules than GRU no two share colour and line, but three share a fill."""
-RULES = [
-    RectifierStyle(fill, colour, dashes)
-    for fill, dashes in (("left", "-"), ("right", DASHED), ("top", (0, (2, 1))), ("bottom", (0, (1, 2))))
-    for colour in ("#CC79A7", "#E69F00", "#56B4E9", "#009E73")
-]
-RECTIFIER_LOOKS |= zip((name for name in RECTIFIERS if name not in RECTIFIER_LOOKS), cycle(RULES), strict=False)
+GAIN, LOSS = "#004488", "#BB5566"
+"""What a rectifier changes; no method has these colours."""
+COLOURS = """
+    ga #D55E00 ga_kl #CC7766 gd #007A5A wga #CC3399 npo #0072B2 npo_kl #000077 npo_gd #9977FF simnpo #AA77BB
+    simnpo_gd #7711CC rmu #660011 tv #777700 tru #3399AA idk_dpo #552255 idk_nll #443300 undial #00AA00
+    satimp #FF0055 ceu #006600 pdu #EE11FF
+""".split()
+METHOD_COLOURS = dict(zip(COLOURS[::2], COLOURS[1::2], strict=True))
+"""Each method's colour: at least 3 to 1 against white, and far from one another."""
+METHOD_COLOURS |= zip((name for name in METHODS if name not in METHOD_COLOURS), ("#0000FF", "#FF0000"), strict=False)
+MARKS = ("o", "h", "^", "v", "<", ">", "s", "D", "P", "X", "p", "d", BOW_TIE, HOURGLASS, (4, 1, 0), "o", "8", (5, 1, 0))
+RECTIFIER_MARKS = dict(zip(RECTIFIERS, MARKS, strict=False))
+"""Each rectifier's mark. That of none is a hollow circle, that of GRU a full one."""
 PAGE = 7.4
 """Width of a page's text, in inches."""
-FRAMED: dict[str, Any] = {"markersize": 7, "markeredgecolor": "black", "markeredgewidth": 1.3}
+FRAMED: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black"}
 """The chosen setting among others."""
 THICK = 1.5
 """Line width of the mean over seeds along training, in points."""
@@ -65,7 +43,7 @@ LINES: dict[str, dict[str, Any]] = {
     "baseline": {"color": GREY, "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.2, "label": "never-trained model"},
 }
 """The reference models, drawn as lines across."""
-CHANCE: dict[str, Any] = {"color": "#D55E00", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 0.9, "label": "chance"}
+CHANCE: dict[str, Any] = {"color": "black", "linestyle": (0, (3, 1, 1, 1)), "linewidth": 0.9, "label": "chance"}
 """What guessing reaches."""
 SIGNIFICANT = float(np.log(0.05))
 STYLE: dict[Any, Any] = {
@@ -89,32 +67,13 @@ METADATA: dict[str, dict[str, None]] = {
 
 
 def method_colour(method: str) -> str:
-    return LOOKS.get(method, OTHER)[0]
-
-
-def line_style(method: str) -> Any:
-    """Return a method's line style where lines of several methods meet."""
-    return LOOKS.get(method, OTHER)[2]
-
-
-def rectifier_style(rectifier: str) -> RectifierStyle:
-    return RECTIFIER_LOOKS.get(rectifier, RULES[-1])
+    return METHOD_COLOURS.get(method, GREY)
 
 
 def marker_style(method: str, rectifier: str) -> dict[str, Any]:
-    """Return keywords for a method's marker: hollow for the plain method, full with GRU, half full with others."""
-    shape, fill = LOOKS.get(method, OTHER)[1], rectifier_style(rectifier).fill
-    look = {"color": method_colour(method), "marker": shape, "fillstyle": fill, "linestyle": "none"}
-    if isinstance(shape, tuple) and fill not in ("none", "full"):
-        pale = tuple(0.6 + 0.4 * part for part in to_rgb(method_colour(method)))
-        look |= {"fillstyle": "full", "markerfacecolor": pale}
-    return look
-
-
-def solid_style(method: str, rectifier: str) -> dict[str, Any]:
-    """Return `marker_style`, white where it is hollow, so that nothing shows through."""
-    face = {"fillstyle": "full", "markerfacecolor": "white"} if rectifier == "none" else {"markerfacecoloralt": "white"}
-    return marker_style(method, rectifier) | face
+    """Return keywords for a mark: the method's colour, the rectifier's shape; hollow, but white, for none."""
+    look = {"color": method_colour(method), "marker": RECTIFIER_MARKS.get(rectifier, (6, 1, 0)), "linestyle": "none"}
+    return look | ({"markerfacecolor": "white"} if rectifier == "none" else {})
 
 
 def make_panels(rows: int, columns: int, width: float, height: float, **share: Any) -> tuple[Figure, Any]:

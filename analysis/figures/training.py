@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.figures.style import GREY, STYLE, THICK, add_legend, make_panels, rectifier_style
+from analysis.figures.style import DASHED, GREY, STYLE, THICK, add_legend, make_panels, marker_style
 from analysis.labels import TASK_VECTORS, method_label, order_methods, rectifier_label, split_label
 from analysis.load.trial_tables import read_trial_table
 from analysis.stats.chosen_settings import SHORT
@@ -36,7 +36,7 @@ BEFORE, CHANGED = ":", 1e-4
 LABELS = {"cos": r"$\cos(g_\mathrm{u}, g_\mathrm{r})$", "retain_loss": "retain risk"}
 ANGLES: dict[str, tuple[str, str, str]] = {
     "Orig.": ("none", "observed_cos", "none"),
-    "Pre-rect.": ("gru", "cos_before", "clip"),
+    "Pre-rect.": ("gru", "cos_before", "gru"),
     "Post-rect.": ("gru", "cos_after", "gru"),
 }
 """The paper's labels: of which rectifier and which column they are, and whose look they have."""
@@ -138,6 +138,7 @@ def draw_steps(points: pd.DataFrame) -> Figure:
 def draw_angles(points: pd.DataFrame) -> Figure:
     """Draw one split's `angle_points`, one panel for each method: above 90 degrees a step works against retaining."""
     looks = {line: _line_look(like, line) for line, (_, _, like) in ANGLES.items()}
+    looks["Pre-rect."]["linestyle"] = BEFORE
     figure, panels = _make_columns(points, {"angle": ""})
     wide = float(np.ptp(points["angle"])) > FINE
     for method, (axes,) in panels.items():
@@ -174,16 +175,16 @@ def _make_columns(rows: pd.DataFrame, labels: dict[str, str]) -> tuple[Figure, d
 
 
 def _line_look(rectifier: str, label: str) -> dict[str, Any]:
-    look = rectifier_style(rectifier)
-    return {"color": look.colour, "linestyle": look.dashes, "label": label}
+    look = {"color": GREY, "linestyle": DASHED} if rectifier == "none" else {"color": "black", "linestyle": "-"}
+    return marker_style("", rectifier) | look | {"markersize": 3.5, "label": label}
 
 
 def _draw_lines(axes: Axes, rows: pd.DataFrame, by: str, value: str, looks: Mapping[str, dict[str, Any]]) -> None:
-    """Draw each line of `append_seed_means` over its steps: seeds thin, their mean thick."""
+    """Draw each line of `append_seed_means` over its steps: seeds thin, their mean thick, with the rectifier's mark."""
     for name, line in rows.groupby(by):
         look = looks[str(name)]
         mean = line.loc[line["kind"] == "mean"].sort_values("step")
-        axes.plot(mean["step"], mean[value], **look, linewidth=THICK, zorder=3)
-        thin = {**look, "label": "thin: one seed" if any(line["n"] > 1) else ""}
+        axes.plot(mean["step"], mean[value], **look, markevery=max(1, len(mean) // 6), linewidth=THICK, zorder=3)
+        thin = {**look, "marker": "", "label": "thin: one seed" if any(line["n"] > 1) else ""}
         for _, seed in line.loc[line["kind"] == "seed"].groupby("seed"):
             axes.plot(seed["step"], seed[value], **thin, linewidth=0.5, alpha=0.5, zorder=2)

@@ -13,11 +13,12 @@ from rich.console import Console
 
 from analysis.load.opening import find_sweep, open_storage
 from analysis.report import several, verdict
+from analysis.report.answers import list_answer_sections
 from analysis.report.interactive import write_interactive
 from analysis.report.own import write_own
 from analysis.report.page import Section, TableItem, open_report_folder, save_frame, write_page
 from analysis.report.requests import write_requests
-from analysis.report.sections import Report, Source, write_main, write_sections, write_tradeoff
+from analysis.report.sections import Report, Source, write_main, write_rectifiers, write_sections, write_tradeoff
 from analysis.stats.sweep_results import read_results
 from trainables.common import cli
 from trainables.common.wording import format_count
@@ -63,27 +64,38 @@ def build(
 def _write_single(report: Report, sweep: SweepFile, both: bool, storage: str, command: str) -> None:
     """Write all parts of one sweep's report, and the page of them."""
     results, folder, comparison = report.results, report.folder, report.comparison
-    tradeoff, main = write_tradeoff(report), write_main(report)
+    pictures, main = [write_tradeoff(report)], write_main(report)
     ship, before_after, rows = write_own(report, storage)
-    lead = [*ship, verdict.write_verdict(comparison), *verdict.describe_attacks(report.attacks)]
+    best = "" if ship else verdict.recommend_settings(results)
+    lead = [*ship, verdict.write_verdict(comparison)]
     notes = verdict.list_notes(results)
-    opened = [Section("", (*before_after, main), (tradeoff,)), *write_requests(report)]
-    said = [*lead, *(f"- {note}" for note in notes)]
+    said = [*lead, *[best] * bool(best), *(f"- {note}" for note in notes)]
+    pictures = [*write_rectifiers(report), *pictures]  # of several rectifiers the first picture is of these
+    opened = [Section("", (*before_after, main), tuple(pictures[:1]))]
+    opened += [*write_requests(report), *list_answer_sections(results)]
     save_frame(folder, "differences", verdict.list_differences(comparison))
     differences = verdict.tabulate_differences(comparison)
     if len(differences):
-        opened.append(Section("What a rectifier changes", (TableItem(differences, verdict.CLEAR),)))
+        opened.append(
+            Section(
+                "What a rectifier changes",
+                (TableItem(differences, verdict.RANKED if comparison.several else verdict.CLEAR),),
+            )
+        )
         said += ["", differences.to_markdown(index=False, disable_numparse=True)]
+    if pictures[1:]:
+        opened.append(Section("Every trial", figures=tuple(pictures[1:])))
     (folder / "tables" / "verdict.md").write_text("\n".join(said) + "\n", encoding="utf-8")
     created = sweep.time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     write_page(
         folder,
         title=sweep.title.partition(": ")[0],
-        subtitle=f"{sweep.label} · {created} · {verdict.count_trials(results.runs)}",
+        subtitle=" ".join(filter(None, [best, f"{verdict.count_trials(results.runs)}."])),
         lead=lead,
         notes=notes,
         opened=opened,
         folded=[*rows, *write_sections(report, sweep, both)],
+        origin=f"{sweep.label}, {created}. ",
         commands=[*sweep.commands, command],
         interactive=write_interactive(results, folder),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,11 +17,12 @@ from analysis.figures.catalog import Picture, draw_each_split, make_picture
 from analysis.labels import OTHER_REFERENCES, REFERENCES
 from analysis.load.goal_columns import goal_title
 from analysis.load.trials import CHOICE, settings
+from analysis.number_format import DECIMALS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
 from analysis.stats import attacks, rectifier_comparison, tidy
 from analysis.stats.importance import LEAST_SETTINGS, measure_importance
 from analysis.stats.sweep_results import Results
-from analysis.tables import detail_tables, paper_tables, rectifier_tables
+from analysis.tables import detail_tables, paper_tables
 from analysis.tables.detail_tables import ATTACKS_CAPTION, SEEDS_CAPTION
 from analysis.tables.paper_tables import FilledTable, fill_table
 from analysis.tables.table_definitions import LAYOUTS, main_layout
@@ -51,19 +52,14 @@ class Report:
     results: Results
 
     @cached_property
-    def attacks(self) -> pd.DataFrame:
-        """Return what attacks on the chosen trials brought back: `attacks.mean_recovered_shares`."""
-        return attacks.mean_recovered_shares(self.results)
-
-    @cached_property
     def comparison(self) -> rectifier_comparison.Comparison:
         return rectifier_comparison.compare_rectifiers(self.results)
 
 
 def write_sections(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
     """Write tables/ and figures/ of all that the sweep has, and return its sections in the page's order."""
-    first = [*_write_rectifiers(report), *_write_statistics(report)]
-    return [*first, *_write_paper(report, sweep, both), *_write_training(report), *_write_lists(report)]
+    curves = [*_write_training(report), *_write_statistics(report)]
+    return [*curves, *_write_paper(report, sweep, both), *_write_lists(report)]
 
 
 def write_tradeoff(report: Report) -> Picture:
@@ -87,26 +83,22 @@ def write_main(report: Report) -> TableItem:
     )
 
 
-def _write_rectifiers(report: Report) -> list[Section]:
-    """Every rectifier against none, where there are several."""
+def write_rectifiers(report: Report) -> tuple[Picture, ...]:
+    """Write every rectifier against none, where there are several; return a picture for each split."""
     comparison = report.comparison
     if not comparison.several or comparison.differences.empty:
-        return []
+        return ()
     keys = ["split", "method", "rectifier"]
     save_frame(report.folder, "rectifiers", comparison.differences.merge(comparison.costs, on=keys))
-    found = [(goal, rectifier_tables.list_rectifiers(comparison, goal)) for goal in comparison.ranked]
-    items = [TableItem(frame, title=goal_title(goal)) for goal, frame in found]
-    items[-1] = replace(items[-1], caption=rectifier_tables.explain_rectifiers(comparison))
     draw = partial(rectifiers.draw_differences, goals=comparison.goals)
     points = rectifiers.difference_points(comparison)
-    pictures = save_pictures(report.folder, draw_each_split("forest", points, draw, "rectifiers"))
-    return [Section("Which rectifier helps", tuple(items), pictures)]
+    return save_pictures(report.folder, draw_each_split("forest", points, draw, "rectifiers"))
 
 
 def _write_statistics(report: Report) -> list[Section]:
     """What attacks brought back, which settings matter and every seed, as far as there is any of it."""
     results, sections = report.results, []
-    attacked, shares = report.attacks, measure_importance(results.runs)
+    attacked, shares = attacks.mean_recovered_shares(results), measure_importance(results.runs)
     matters = partial(detail_tables.list_importance, shares, results.goals)
     for stem, frame, title, list_rows, caption in (
         ("attacks", attacked, "Does it last", partial(detail_tables.list_attacks, attacked), ATTACKS_CAPTION),
@@ -175,7 +167,9 @@ def _write_lists(report: Report) -> list[Section]:
     hidden = ["configuration", "calibrated", *([] if rule.halves else [*CHOICE, "halves"])]
     hidden += ["chosen_step"] * bool(runs["chosen_step"].isna().all())
     save_frame(folder, "trials", runs.drop(columns=hidden))
+    every = detail_tables.list_trials(results).round(dict.fromkeys(results.goals.metrics, DECIMALS))
     sections = [Section("Chosen settings", (TableItem(chosen, "Chosen by the rule under the main table."),))]
+    sections.append(Section("All trials", (TableItem(every.map(detail_tables.spell_value)),)))
     if len(failures):
         count, more = len(failures), len(failures) - MOST_FAILURES
         caption = f"and {more} more (tables/failures.csv)" if more > 0 else ""

@@ -90,6 +90,7 @@ def write_paper(names: Sequence[str], storage: str | Path, output: Path | None) 
             sheet.save(folder / "tables")
         figures = save_pictures(folder, pictures)
         _write_texts(folder / "tables/paper.md", lead, sheets)
-        sections = [Section("", _list_items(sheets)), Section("Figures of these numbers", figures=figures)]
+        items = _list_items(sheets)
+        sections = [Section("", items[:1], figures[:1]), Section("", items[1:], figures[1:])]
         write_page(folder, title=f"{join_names(sweeps)}: the paper's tables", lead=lead, opened=sections)
     return folder

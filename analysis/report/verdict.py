@@ -11,23 +11,29 @@ import pandas as pd
 from analysis.labels import describe_method, rectifier_name, split_label
 from analysis.load.goal_columns import goal_head
 from analysis.load.trials import describe_mixture, evaluated
-from analysis.number_format import DASH, format_number
+from analysis.number_format import format_as, format_change, format_interval, format_number
+from analysis.stats.chosen_settings import choose_study_setting
 from analysis.stats.rectifier_comparison import Comparison
-from analysis.stats.significance import LEAST, LEVEL, count_seeds_needed
+from analysis.stats.significance import LEAST, LEAST_CLEAR, LEVEL, RESAMPLES, count_seeds_needed
 from analysis.stats.sweep_results import Results
 from analysis.tables.detail_tables import HALVES
 from trainables.benchmarks import selection
+from trainables.common.wording import format_count
 
 STATUSES = {"out_of_memory": "out of memory", "missing": "without a result yet"}
 MOST_ROWS = 24
 """Differences up to which the table has all of them; of more it has the clear ones, and tables/differences.csv all."""
 CLEAR = (
-    "Clear: over the seeds that both sides have, the 95% interval is without 0 (below five seeds: all moved alike; of "
-    "several rectifiers: p is below 0.05 after Holm), and the difference exceeds the measure's resolution, a step of "
-    "the KS test and what the rows leave open. Of many differences the table has the clear ones; tables/differences.csv"
-    " has all."
+    "Clear: over the seeds that both sides have, the 95% interval is without 0 (below five seeds: all moved alike), "
+    "and the difference exceeds the measure's resolution, a step of the KS test and what the rows leave open. Of many "
+    "differences the table has the clear ones; tables/differences.csv has all."
 )
-"""What the table of differences says below it."""
+RANKED = (
+    f"Interval: bootstrap over seeds (BCa, {RESAMPLES:,} resamples). p: exact sign-flip test, adjusted by Holm over "
+    "all rectifiers of a split, objective and goal; clear where it is below 0.05 and the difference exceeds what "
+    "rows leave open. Seconds of a step: median, in brackets times none's. tables/rectifiers.csv has all."
+)
+"""What the table of differences says below it, of one rectifier and of several."""
 
 
 def count_trials(runs: pd.DataFrame) -> str:
@@ -50,15 +56,19 @@ def tabulate_differences(comparison: Comparison) -> pd.DataFrame:
     found, rows = list_differences(comparison), []
     several = len(set(found["split"])) > 1
     shown = found if len(found) <= MOST_ROWS else found.loc[found["sign"].isin([-1.0, 1.0])]
+    costs = {(row["split"], row["method"], row["rectifier"]): row for row in comparison.costs.to_dict("records")}
     for row in shown.to_dict("records"):
         goal = goals[row["metric"]]
         line = {"Split": split_label(row["split"])} if several else {}
         line |= {"Method": describe_method(row["method"], row["rectifier"]), "Goal": goal_head(goal)}
         line |= {"Without": format_number(row["none"]), "With": format_number(row["value"])}
-        line["Difference"] = DASH if pd.isna(row["difference"]) else f"{row['difference']:+.{goal.digits}f}"
-        ends = [f"{row[end]:+.{goal.digits}f}" for end in ("low", "high")]
-        line["95% interval"] = DASH if pd.isna(row["low"]) else " to ".join(ends)
+        line["Difference"] = format_change(row["difference"], goal.digits)
+        line["95% interval"] = format_interval(row["low"], row["high"], goal.digits)
         line["Seeds"] = f"{row['n']}"
+        if comparison.several:
+            cost = costs[row["split"], row["method"], row["rectifier"]]
+            line["Adjusted p"] = format_as(row["adjusted"], ".2g")
+            line["Seconds of a step"] = f"{format_as(cost['seconds'], '.3g')} (x {format_as(cost['slower'], '.2f')})"
         line["Clear?"] = {1.0: "better", -1.0: "worse", 0.0: "no"}.get(row["sign"], "too few seeds")
         rows.append(line)
     return pd.DataFrame(rows, dtype="str")
@@ -75,24 +85,39 @@ def write_verdict(comparison: Comparison) -> str:
     if found.empty:
         return "No verdict on rectifiers: no method has finished both with and without one."
     known = found.loc[found["sign"].notna()]
-    counted, how, texts = (found, "", []) if known.empty else (known, "clearly ", [])
+    counted, how = (found, "") if known.empty else (known, "clearly ")
+    texts = []
     for goal in comparison.ranked:
         rows = counted.loc[counted["metric"] == goal.metric]
         signs = goal.gain(1) * rows["difference"] if known.empty else rows["sign"]
         if len(rows):
-            counts = f"better in {sum(signs > 0)} and worse in {sum(signs < 0)} of {len(rows)} comparisons"
-            texts.append(f"{goal.short} is {how}{counts}")
-    names = set(counted["rectifier"])
-    start = f"With {rectifier_name(str(*names)) if len(names) == 1 else 'a rectifier'}, {', '.join(texts)}"
-    seeds = " to ".join(dict.fromkeys(str(count) for count in (min(counted["n"]), max(counted["n"]))))
-    seeds, gives = ("1 seed", "gives") if seeds == "1" else (f"{seeds} seeds", "give")
+            better, worse = (int(sum(way * signs > 0)) for way in (1, -1))
+            of = f"{len(rows)}{'' if texts else ' comparisons'}"
+            texts.append(f"{goal.short} is {how}better in {better} of {of} and worse in {worse}")
+    names, least, most = set(counted["rectifier"]), min(counted["n"]), max(counted["n"])
+    whose = rectifier_name(str(*names)) if len(names) == 1 else "a rectifier"
+    seeds = format_count(most, "seed") if least == most else f"{least} to {most} seeds"
     if known.empty:
-        least = count_seeds_needed(len(names)) if comparison.several else 2
-        return (
-            f"{start}, but {seeds} on both sides {gives} no verdict, which takes {least} (--seeds 0,1,2,3,4 runs five)."
-        )
-    few = f", too few for a test, which takes {LEAST}" if max(known["n"]) < LEAST else ""
-    return f"{start} ({seeds} each{few})."
+        takes = count_seeds_needed(len(names)) if comparison.several else LEAST_CLEAR
+        few = f"{seeds} {'is' if most == 1 else 'are'} too few for a verdict on {whose}, which takes {takes}"
+        return f"{few}: {', '.join(texts)}."
+    few = f", too few for a test, which takes {LEAST}" if most < LEAST else ""
+    return f"With {whose}, {', '.join(texts)} ({seeds} each{few})."
+
+
+def recommend_settings(results: Results) -> str:
+    """Return which method to take of each split, what it costs, and how many seeds say so; nothing before a result."""
+    x, y = results.goals.removal, results.goals.retention
+    parts = []
+    for split, rows in results.chosen.groupby("benchmark.split"):
+        for best in choose_study_setting(rows, results.rule).to_dict("records"):
+            share = f", {best[y.metric] / best['original']:.0%} of the original's" if best["original"] > 0 else ""
+            whose = describe_method(best["method"], best["rectifier.name"])
+            numbers = (f"{goal.short} {format_number(best[goal.metric], goal.digits)}" for goal in (x, y))
+            seeds = format_count(best["n"], "seed")
+            place = split_label(str(split))
+            parts.append(f"Chosen of all on {place}: {whose}, {' at '.join(numbers)}{share} ({seeds}).")
+    return " ".join(parts)
 
 
 def _explain_collapse(results: Results) -> str:
@@ -112,23 +137,12 @@ def _explain_collapse(results: Results) -> str:
     )
 
 
-def describe_attacks(points: pd.DataFrame) -> list[str]:
-    """Return how much attacks bring back at most, relearning apart (`mean_recovered_shares`); nothing without any."""
-    parts = []
-    known: Any = points.dropna(subset=["share"]) if len(points) else points
-    for taught, rows in known.groupby(known["attack"] == "relearn") if len(known) else ():
-        worst = rows.loc[rows["share"].idxmax()]
-        whose = f"{describe_method(worst['method'], worst['rectifier'])}, {worst['title']}"
-        parts.append(f"{'relearning ' if taught else ''}up to {worst['share']:.0%} ({whose})")
-    return [f"Of what was removed, attacks bring back {', '.join(parts)}."] if parts else []
-
-
 def list_notes(results: Results) -> list[str]:
     """Return what a reader must know before believing the verdict, a sentence each."""
     runs, chosen, rule = results.runs, results.chosen, results.rule
     notes = [*describe_mixture(runs), *(_judge_chosen(results) if len(chosen) else ())]
     if set(chosen["n"]) == {1}:
-        notes.append("Every number is one seed: a difference of any size may be chance.")
+        notes.append("Every number is one seed: a difference of any size may be chance (--seeds 0,1,2,3,4 runs five).")
     for limit in sorted(set(runs.reindex(columns=["benchmark.limit"])["benchmark.limit"].dropna())):
         most = f"at most {limit:g} rows of each task (benchmark.limit)"
         notes.append(f"Evaluated on {most}: this tests the set-up, and its numbers compare with no others.")

@@ -13,8 +13,8 @@ from analysis.number_format import DECIMALS
 from analysis.stats.row_bootstrap import Array, percentile_interval
 from trainables.benchmarks import Goal
 
-LEAST, LEVEL = 5, 0.05
-"""Seeds below which nothing is tested and no interval is given; the error rate of all tests of a report together."""
+LEAST, LEAST_CLEAR, LEVEL = 5, 3, 0.05
+"""Seeds below which nothing is tested, and below which nothing is called clear; all tests' error rate together."""
 RESAMPLES, FLIPS, SEED = 2000, 2**14, 0
 """Bootstrap samples; sign flips, all 2^n up to 14 seeds, else so many at random; the seed of both."""
 KS = ["forget_quality_ks", "forget_rows"]
@@ -72,7 +72,7 @@ def row_bootstrap_interval(before: pd.Series, after: pd.Series, resampled: Mappi
 
 def find_direction(row: Mapping[Any, Any], goal: Goal) -> float:
     """Return `find_sign`; seeds are clear by their 95 % interval, with too few for one if all moved the same way."""
-    if math.isnan(row["difference"]) or len(row["gains"]) < 2:
+    if math.isnan(row["difference"]) or len(row["gains"]) < LEAST_CLEAR:
         return math.nan
     low, high = (min(row["gains"]), max(row["gains"])) if math.isnan(row["low"]) else (row["low"], row["high"])
     return find_sign(row, goal, clear=not low <= 0 <= high)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import labels, paper
+from analysis import paper
 from analysis.labels import REFERENCES, describe_method, describe_settings, join_names, method_label, split_label
 from analysis.load.goal_columns import Goals
 from analysis.number_format import DASH, format_number
@@ -33,11 +33,6 @@ OPEN_UNLEARNING_CAPTION = (
     "Published: locuslab/open-unlearning, docs/repro.md, untuned (learning rate 1e-5, ten epochs, one seed, FQ as "
     "ln p). Here: the chosen setting of each method, mean over seeds."
 )
-
-
-def has_task_vectors(runs: pd.DataFrame) -> bool:
-    """Return whether a trial of the sweep moves along a task vector, and so has a strength."""
-    return bool(runs["method"].isin(labels.TASK_VECTORS).any())
 
 
 def spell_value(value: Any) -> str:
@@ -70,7 +65,7 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
         )
     settings = ["gamma", "tau", "strength", *other, *["chosen_step"] * any(row["chosen_step"] != DASH for row in rows)]
     columns = ["Split", "Method", *settings, "Seeds", "n of planned", "Chosen from", keeps, "Trial"]
-    return _hide_strength(pd.DataFrame(rows, columns=columns, dtype="str"), runs)
+    return _hide_unused(pd.DataFrame(rows, columns=columns, dtype="str"))
 
 
 def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
@@ -135,7 +130,7 @@ def list_seeds(results: Results) -> pd.DataFrame:
         known = not pd.isna(row["low"])
         line["95% of rows"] = f"{format_number(row['low'])} to {format_number(row['high'])}" if known else DASH
         rows.append(line | {"Trial": row["id"]})
-    return _hide_strength(pd.DataFrame(rows, dtype="str"), results.runs)
+    return _hide_unused(pd.DataFrame(rows, dtype="str"))
 
 
 def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
@@ -150,6 +145,14 @@ def list_importance(frame: pd.DataFrame, goals: Goals) -> pd.DataFrame:
         rows.append(found | {"Settings": f"{part['settings'].max()}", "order": -max(shares.values())})
     listed = pd.DataFrame(rows).sort_values(["Split", "Method", "order"], kind="stable")
     return listed.drop(columns="order").astype("str")
+
+
+def list_trials(results: Results) -> pd.DataFrame:
+    """Return every trial with the settings that vary, its goals and status."""
+    goals, names = results.goals, ["split", "method", "rectifier", "gamma", "tau", "strength"]
+    columns = [*names, *list_varied(results.runs), *goals.metrics, goals.removal.metric, "seed", "status", "id"]
+    trials = results.runs.rename(columns=SHORT)[list(dict.fromkeys(columns))]
+    return trials.assign(method=trials["method"].map(method_label, na_action="ignore"))
 
 
 def list_failures(results: Results) -> pd.DataFrame:
@@ -170,7 +173,7 @@ def list_failures(results: Results) -> pd.DataFrame:
             }
         )
     columns = ["Trial", "Split", "Method", "gamma", "tau", "strength", "Seed", "Status", "Cause"]
-    return _hide_strength(pd.DataFrame(rows, columns=columns, dtype="str"), runs)
+    return _hide_unused(pd.DataFrame(rows, columns=columns, dtype="str"))
 
 
 def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection) -> str:
@@ -184,9 +187,9 @@ def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection)
     return "no message" if pd.isna(trial["error.message"]) else trial["error.message"]
 
 
-def _hide_strength(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame without `strength` where no trial has one."""
-    return frame if has_task_vectors(runs) else frame.drop(columns="strength", errors="ignore")
+def _hide_unused(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame without those of gamma, tau and strength that no row has."""
+    return frame.drop(columns=[name for name in ("gamma", "tau", "strength") if set(frame.get(name, "x")) <= {DASH}])
 
 
 def list_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:

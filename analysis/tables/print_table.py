@@ -78,17 +78,16 @@ def _select(layout: Layout, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _select_lines(rows: pd.DataFrame, layout: Layout) -> pd.DataFrame:
-    """Return each method's rows along the axis, at one value of the other setting (`at`).
+    """Return each method's rows along the axis, at the chosen row's value of the other setting (`at`), as figures do.
 
-    That is the paper's where the sweep has it, else the chosen row's; the paper's own rows do not name it.
+    The paper's own rows do not name it.
     """
     settings = [normalise_setting(value) for value in rows[layout.axis or ""]]
     rows = rows.assign(setting=settings, at=[normalise_setting(value) for value in rows[layout.held_setting]])
     kept = [rows.iloc[:0]]
     for _, line in rows.groupby(["backbone", "split", "method"], sort=False):
         line = line.sort_values("chosen", ascending=False, kind="stable")
-        fixed = layout.fixed.get(line["method"].iloc[0], "")
-        line = line.loc[line["at"] == (fixed if fixed in set(line["at"]) else line["at"].iloc[0])]
+        line = line.loc[line["at"] == line["at"].iloc[0]]
         kept.append(line.loc[line["other"] == line["other"].iloc[0]].sort_index())
     return pd.concat(kept)
 

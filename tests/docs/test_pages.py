@@ -5,14 +5,19 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from analysis import paper
 from analysis.tables.table_definitions import LAYOUTS
+from docs import pictures, supported
 from tests.platform.plan.test_dry_runs import FACTS
 from tests.support import pages
 from tests.support.starts import in_process
@@ -39,34 +44,69 @@ def test_where_to_look_names_what_is_there(row: list[str], root: Path) -> None:
     assert set(re.findall("`([^`]+)`", symbols)) <= defined
 
 
-def test_the_readme_is_short(root: Path) -> None:
-    assert 100 <= len(pages.read("README.md").splitlines()) <= 150
+def test_the_readme_is_short_and_begins_with_the_commands() -> None:
+    """Lines outside code and tables have at most 120 characters."""
+    text = pages.read("README.md")
+    lines = text.splitlines()
+    assert 120 <= len(lines) <= 180
+    assert {"make quickstart", "python -m platform.sweep own"} <= {line.partition(" --")[0] for line in lines[:30]}
+    prose = [line for line in pages.FENCE.sub("", text).splitlines() if not line.startswith("|")]
+    assert [line for line in prose if len(line) > 120] == []
+
+
+def test_the_table_of_what_is_supported_is_the_codes() -> None:
+    assert supported.make_table() in pages.read("README.md")
+
+
+def test_the_readmes_rectifier_works() -> None:
+    """||g_u||^2 = 4, ||g_r||^2 = 9: the forget gradient becomes half as long again, as long as the other."""
+    ((path, code),) = pages.files(pages.read("README.md")).items()
+    assert path.startswith("trainables/methods/custom/")
+    assert len([line for line in code.splitlines() if line]) <= 10
+    names: dict[str, Any] = {}
+    exec(compile(code, path, "exec"), names)
+    square, retain_square, dot = torch.tensor([[4.0], [9.0], [-1.0]], dtype=torch.float64)
+    forget, retain = names["Rectifier"]().weights(square, retain_square, dot)
+    assert (forget.item(), retain.item()) == (1.5, 1.0)
+    found = names["Rectifier"]().decide(-1.0, 9.0, 4.0)
+    assert (found.forget, found.retain) == (1.5, 1.0)
 
 
 def test_the_readmes_numbers_are_the_example_reports() -> None:
-    """Rows in order, cell by cell; and the verdict."""
-    copied = pages.rows(pages.read("README.md"), "Method | forget05 FQ")
-    report = pages.rows("\n" + pages.read("docs/example_report/tables/main.md"), "Method")
-    places = [report.index(row) for row in copied]
-    assert len(copied) == 8
-    assert all(report[at - 1] in copied for row, at in zip(copied, places, strict=True) if row[0] == "w/ GRU")
-    (quoted,) = re.findall(r'"(Of [^"]*)"', pages.read("README.md"))
-    assert quoted in pages.read("docs/example_report/tables/verdict.md")
+    """FQ and MU of NPO and GA, with GRU and alone."""
+    rows = pages.rows("\n" + pages.read("docs/example_report/tables/main.md"), "Method")
+    (claim,) = (line for line in pages.read("README.md").splitlines() if "five methods without and with GRU" in line)
+    for method in ("NPO", "GA"):
+        place = next(at for at, row in enumerate(rows) if row[0] == method)
+        pair = rows[place : place + 2]
+        pair = rows[place : place + 2]
+        alone, rectified = ([float(cell.split(" ±")[0].strip("*")) for cell in row[1:]] for row in pair)
+        assert f"FQ {rectified[0]:.2f} for {alone[0]:.2f}, at MU {rectified[1]:.3f} for {alone[1]:.3f}" in claim
 
 
-def test_the_first_claim_is_the_arenas(root: Path) -> None:
+def test_the_arenas_claim_is_its_tables(root: Path) -> None:
     """MU and ES of the bisector and of GRU on NPO, with their intervals, from the table of all differences."""
     tables = root / "docs/arena/tables"
     rows = pd.read_csv(tables / "rectifiers.csv").set_index(["basis", "method", "rectifier", "metric"])
-    claim = pages.read("README.md").split("**Which rectifier helps?**")[1].split("\n\n")[0]
+    (claim,) = (line for line in pages.read("README.md").splitlines() if "(docs/arena/README.md)" in line)
     for name in ("bisector", "gru"):
         for metric, short in (("model_utility", "MU"), ("forget_extraction_strength", "ES")):
             row: Any = rows.loc[("own best", "npo", name, metric)]
             assert row["n"] == 10
             assert row["adjusted"] < 0.05
-            change, low, high = (re.escape(f"{row[key]:+.3f}") for key in ("difference", "low", "high"))
-            assert re.search(rf"{short} {change} ?,? ?\(?(95% interval )?{low} to {high}\)", claim), (name, short)
-    assert f"all {len(pd.read_csv(tables / 'trials.csv'))} trials" in claim
+            change, low, high = (f"{row[key]:+.3f}" for key in ("difference", "low", "high"))
+            assert f"{short} {change} ({low} to {high})" in claim, (name, short)
+
+
+def test_figures_of_the_pages_are_drawn_as_the_code_draws(root: Path, tmp_path: Path) -> None:
+    """Equal points and equal code give the same pixels, but for the fonts of another release of matplotlib."""
+    for name in ("example_report", "arena"):
+        shutil.copytree(root / "docs" / name / "figures", tmp_path / name / "figures")
+    pictures.draw_figures(tmp_path)
+    for file in (*tmp_path.rglob("tradeoff.png"), *tmp_path.rglob("rectifiers-forget05.png")):
+        now, kept = (plt.imread(path) for path in (file, root / "docs" / file.relative_to(tmp_path)))
+        assert now.shape == kept.shape
+        assert float(np.abs(now - kept).mean()) < 0.01, file.name
 
 
 def test_trials_and_sizes_of_every_sweep_are_those_of_its_dry_run() -> None:

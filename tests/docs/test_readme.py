@@ -39,6 +39,7 @@ NOBODY = {
     "export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... AWS_DEFAULT_REGION=eu-central-1": "the shell's own; the "
     "same names lead to the object store of tests/conftest.py",
     "export CUDA_VISIBLE_DEVICES=0,1": "the shell's own; what it leaves: test_capacity",
+    "source .venv/bin/activate": "the shell's own; what it puts on the PATH is named by its path here",
     "pre-commit install": "a tool that is not among our dependencies; its hooks run below",
     "hf auth login": "asks for a person's token",
     ".venv/bin/python -m pytest tests/trainables/methods/test_rectification.py": "is a part of these very tests",

@@ -21,6 +21,7 @@ from trainables.storage import atomic_files
 from trainables.storage.names import RESULT
 
 FILES = pages.files(pages.read("docs/adding.md"))
+EQUAL = pages.files(pages.read("README.md"))
 SWEEP, OBJECTIVE, RECTIFIER, BENCHMARK, MEASURE, BACKBONE = (
     "search_spaces/npo_gammas.py",
     "trainables/methods/custom/known.py",
@@ -43,7 +44,7 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(root / package, place / package, ignore=shutil.ignore_patterns("__pycache__"))
     for path in ("pyproject.toml", "Makefile"):
         shutil.copy(root / path, place)
-    for path, text in FILES.items():
+    for path, text in (FILES | EQUAL).items():
         assert not (place / path).exists()
         (place / path).write_text(text)
     return place
@@ -92,7 +93,7 @@ def test_an_added_objective_and_rectifier_are_planned_in_any_sweep(run: Run, sma
     refused = run("platform.sweep", "tofu_tiny", "--dry-run", *small.flags("method=knowm", "rectifier.name=agre"))
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "'pdu' or 'known' (got 'knowm')" in refused.stderr
-    assert "'gru' or 'agree' (got 'agre')" in refused.stderr
+    assert "'agree' or 'equal' (got 'agre')" in refused.stderr
 
 
 def spoil(copy: Path, changes: Changes) -> list[Path]:
@@ -182,16 +183,15 @@ def test_a_trial_of_what_is_added(run: Run, trial_inputs: Any, tmp_path: Path) -
 LABELS = """
 from analysis.figures import style
 from analysis.labels import table_row_label
-look = style.marker_style("known", "agree")
-print(table_row_label("known", "none"), "|", table_row_label("known", "agree"), "|", look["fillstyle"])
-published = [style.rectifier_style(name) for name in ("none", "clip", "agem", "gru")]
-assert style.rectifier_style("agree") not in published
+looks = [style.marker_style("known", name) for name in ("none", "agree", "equal", "gru")]
+print(table_row_label("known", "none"), "|", table_row_label("known", "agree"), "|", table_row_label("known", "equal"))
+assert len({(str(look["marker"]), "markerfacecolor" in look) for look in looks}) == 4
 """
 
 
 def test_reports_know_the_labels_of_what_is_added(run: Run) -> None:
     done = run("-c", LABELS)
-    assert (done.stdout, done.stderr) == ("known | w/ agreement | bottom\n", "")
+    assert (done.stdout, done.stderr) == ("known | w/ agreement | w/ equal lengths\n", "")
 
 
 WRONG_SWEEPS = (

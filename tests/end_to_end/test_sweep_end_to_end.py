@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sqlite3
@@ -86,6 +87,23 @@ def test_first_start_tells_what_happens_and_where_everything_is(started: Started
     for file in ("tables/main.csv", "tables/main.md", "tables/main.tex", "figures/tradeoff.pdf"):
         assert (folder / file).is_file()
     assert "Does it last" in (folder / "index.html").read_text()
+
+
+KINDS = ("sweep ", "storage ", "evaluating ", "  split ", "making the report", "report: ", "MLflow: ")
+
+
+def test_the_recording_in_the_readme_has_the_lines_that_a_sweep_prints(started: Started, root: Path) -> None:
+    """But for numbers, names and paths; `make pictures` records it again."""
+    texts = re.findall(r"<text [^>]*>(.*?)</text>", (root / "docs/quickstart.svg").read_text())
+    recorded = [html.unescape(text).replace("\xa0", " ") for text in texts]
+
+    def shape(lines: list[str], kind: str) -> str:
+        return re.sub(
+            r"\S*[\d/]\S*|runs,?", "#", " ".join(next(line for line in lines if line.startswith(kind)).split())
+        )
+
+    printed = started.done.stdout.splitlines()
+    assert [shape(recorded, kind) for kind in KINDS] == [shape(printed, kind) for kind in KINDS]
 
 
 def test_the_storage_holds_one_result_a_trial_and_the_references(started: Started) -> None:

@@ -50,7 +50,7 @@ def test_forest_plot(comparison: Comparison) -> None:
         own = rows.loc[(rows["method"] == method) & (rows["metric"] == metric)]
         assert sorted(x for x, _ in marks(axes)) == pytest.approx(sorted(own["difference"]))
         assert len(own) == 3
-    colours = dict(zip([1.0, -1.0], ["#0072B2", "#D55E00"], strict=True))
+    colours = {1.0: "#004488", -1.0: "#BB5566"}
     for x, colour in marks(panels[0]):
         sign = rows.loc[np.isclose(rows["difference"], x) & (rows["metric"] == "forget_quality"), "sign"].iloc[0]
         assert colour == colours.get(sign, "#666666")

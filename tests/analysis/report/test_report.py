@@ -22,12 +22,12 @@ store, copy, results = sweep_store.tiny_store, sweep_store.store_copy, sweep_sto
 
 def test_verdict_table_and_notes(results: Results) -> None:
     assert verdict.write_verdict(compare_rectifiers(results)) == (
-        "With GRU, FQ is clearly better in 4 and worse in 1 of 5 comparisons, MU is clearly better in 5 and worse in "
-        "0 of 5 comparisons (2 seeds each, too few for a test, which takes 5)."
+        "1 to 2 seeds are too few for a verdict on GRU, which takes 3: FQ is better in 4 of 6 comparisons and worse in "
+        "2, MU is better in 6 of 6 and worse in 0."
     )
     table = verdict.tabulate_differences(compare_rectifiers(results)).set_index(["Split", "Method", "Goal"])
     assert table.loc[("forget05 (5%)", "GD w/ GRU", "FQ ↑")].tolist() == [
-        *("-12.0000", "-8.0000", "+4.00", "—", "2", "better")
+        *("-12.0000", "-8.0000", "+4.00", "—", "2", "too few seeds")
     ]
     assert table.loc[("forget05 (5%)", "GA w/ GRU", "FQ ↑"), ["Seeds", "Clear?"]].tolist() == ["1", "too few seeds"]
     kept, forgets = verdict.list_notes(results)
@@ -55,7 +55,7 @@ def test_report_command(copy: Path) -> None:
     done = CliRunner().invoke(report.app, ["tiny", "--storage", str(copy)])
     assert (done.exit_code, done.stderr) == (0, "")
     folder = copy / "reports/tiny-0a1b2c3d"
-    assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["With", "-", "-"]
+    assert [line.split()[0] for line in done.stdout.splitlines()[:4]] == ["1", "Chosen", "-", "-"]
     assert (folder / "tables/verdict.md").read_text() + "\n" + (folder / "tables/main.md").read_text() in done.stdout
     names = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
     expected = {f"tables/{name}.csv" for name in ("chosen", "differences", "failures", "seeds", "trials")}
@@ -71,9 +71,11 @@ def test_report_command(copy: Path) -> None:
     page = (folder / "index.html").read_text()
     assert "paper -" not in page
     assert not re.search(r"https?:", page)
-    assert not re.search(r'<(link|iframe|script)\b|src="(?!data:)', page)
+    assert not re.search(r'<(link|iframe)\b|src="(?!data:)', page)
+    assert page.count("<script") == 1, "which sorts tables"
     for words in (
-        "FQ is clearly better in 4 and worse in 1 of 5 comparisons",
+        "FQ is better in 4 of 6 comparisons and worse in 2",
+        "Chosen of all on forget05 (5%): GD w/ GRU, FQ -8.00 at MU 0.850, 94% of the original&#39;s (2 seeds).",
         "33 of 36 trials finished, 1 diverged, 1 failed, 1 without a result yet",
         "loss is &lt;nan&gt; at step 12",
         "no &lt;space&gt; left",
@@ -86,7 +88,10 @@ def test_report_command(copy: Path) -> None:
     ):
         assert words in page, words
     first = page[: page.index("Every seed")]
-    places = [first.index(words) for words in ("With GRU", "<img", "<table", "What a rectifier changes", "4 of 12")]
+    places = [
+        first.index(words)
+        for words in ("too few for a verdict on GRU", "<img", "<table", "What a rectifier changes", "4 of 12")
+    ]
     assert places == sorted(places)
     assert (first.count("<img"), first.count("<table")) == (1, 2)
 
@@ -128,7 +133,7 @@ def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     assert "extraction strength" in pages[0], "the sweep's file says which benchmark"
     assert "the target model&#39;s utility is 0, so the highest utility is chosen." in pages[1]
     assert "finished without FQ" in pages[2]
-    assert "1 seed on both sides gives no verdict" in pages[2]
+    assert "1 seed is too few for a verdict" in pages[2]
 
 
 def test_analysis_needs_no_machinery(root: Path) -> None:

@@ -10,7 +10,6 @@ from analysis import report
 from analysis.report import verdict
 from analysis.stats.rectifier_comparison import compare_rectifiers
 from analysis.stats.sweep_results import Results
-from analysis.tables.rectifier_tables import list_rectifiers
 from tests.support.arena_store import NAMES, Value, write_arena
 
 METHODS = {"ga": NAMES, "npo": NAMES}
@@ -38,7 +37,7 @@ def test_the_sentence_counts_what_the_tests_find(
     results = write_arena(tmp_path, value, methods=METHODS)
     told = verdict.write_verdict(compare_rectifiers(results))
     assert told.startswith(
-        f"With a rectifier, FQ is clearly better in {better} and worse in {worse} of 6 comparisons, MU"
+        f"With a rectifier, FQ is clearly better in {better} of 6 comparisons and worse in {worse}, MU"
     )
     clear = verdict.tabulate_differences(compare_rectifiers(results))
     assert clear["Clear?"].tolist().count("better") == better
@@ -50,21 +49,20 @@ def test_too_few_seeds_give_no_verdict(tmp_path: Path, seeds: int, clear: bool) 
     """Three rectifiers take seven: 3 x 2 / 2^6 is above 5 %, 3 x 2 / 2^7 below."""
     results = write_arena(tmp_path, shifted(gru=5.0), seeds={1e-3: range(seeds)})
     told = verdict.write_verdict(compare_rectifiers(results))
-    assert ("FQ is clearly better in 1 and worse in 0 of 3" in told) == clear
-    assert (f"{seeds} seeds on both sides give no verdict, which takes 7 " in told) == (seeds == 3)
+    assert ("FQ is clearly better in 1 of 3 comparisons and worse in 0" in told) == clear
+    assert (f"{seeds} seeds are too few for a verdict on a rectifier, which takes 7" in told) == (seeds == 3)
 
 
-def test_tables_rank_and_name_all(tmp_path: Path) -> None:
-    seeds = {1e-3: range(10), 2e-3: range(10)}
-    found = compare_rectifiers(write_arena(tmp_path, shifted(tuned=True, gru=5.0, sago=-5.0), seeds=seeds))
-    table = list_rectifiers(found, found.goals[0])
-    assert table["Rectifier"].tolist()[0] == "GRU"
-    assert table["Rectifier"].tolist()[3] == "SAGO"
-    assert table.loc[table["Rectifier"] == "none", "Change"].tolist() == ["—"]
+def test_the_table_has_every_change_with_its_test_and_cost(tmp_path: Path) -> None:
+    found = compare_rectifiers(write_arena(tmp_path, shifted(gru=5.0, sago=-5.0)))
+    table = verdict.tabulate_differences(found)
+    assert sorted(set(table["Method"])) == ["NPO w/ BLUR", "NPO w/ GRU", "NPO w/ SAGO"]
+    assert set(table["Seconds of a step"]) == {"0.968 (x 1.00)"}
     rows = found.differences.set_index(["rectifier", "metric"])
-    assert table.loc[0, "Change"] == f"{rows.loc[('gru', 'forget_quality'), 'difference']:+.2f}"
-    assert {"FQ ↑", "95% interval", "d_z", "n", "s a step"} <= set(table)
-    assert "Below floor" not in table, "it is 0 everywhere"
+    (line,) = table.loc[(table["Method"] == "NPO w/ GRU") & (table["Goal"] == "FQ ↑")].to_dict("records")
+    row = rows.loc[("gru", "forget_quality")]
+    assert (line["Difference"], line["Adjusted p"]) == (f"{row['difference']:+.2f}", f"{row['adjusted']:.2g}")
+    assert (line["Seeds"], line["Clear?"]) == ("10", "better")
 
 
 def write_report(folder: Path) -> str:
@@ -75,7 +73,9 @@ def write_report(folder: Path) -> str:
 def test_the_report_has_the_part_where_there_are_several(tmp_path: Path) -> None:
     results: Results = write_arena(tmp_path, shifted(gru=5.0), methods=METHODS)
     page = write_report(tmp_path)
-    assert "<summary>Which rectifier helps</summary>" in page
+    assert "change against no rectifier" not in page[: page.index("<h1>")]
+    first = page[page.index("<main>") : page.index("<h2>")]
+    assert "What each rectifier changes" in first, "the first picture is of rectifiers"
     sentence = verdict.write_verdict(compare_rectifiers(results))
     assert (tmp_path / "report/tables/verdict.md").read_text().splitlines()[0] == sentence
     rows = pd.read_csv(tmp_path / "report/tables/rectifiers.csv")

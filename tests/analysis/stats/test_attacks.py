@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 
 from analysis import report
-from analysis.report.verdict import describe_attacks
 from analysis.stats import attacks
 from analysis.tables import detail_tables
 from tests.support import sweep_store
@@ -57,14 +56,8 @@ def test_means_over_seeds_of_each_attacks_last_step(copy: Path, tmp_path: Path) 
         {"Split": "forget05 (5%)", "Method": "GD", "n": "1", "the nf4": "—", "the relearn": "4 %"},
         {"Split": "forget05 (5%)", "Method": "NPO w/ GRU", "n": "2", "the nf4": "20 ± 14 %", "the relearn": "60 ± 0 %"},
     ]
-    assert describe_attacks(means) == [
-        "Of what was removed, attacks bring back up to 20% (NPO w/ GRU, the nf4), relearning up to 60% (NPO w/ GRU, "
-        "the relearn)."
-    ]
-    assert describe_attacks(means.assign(share=float("nan"))) == describe_attacks(means.iloc[:0]) == []
     folder = report.build("tiny", copy, tmp_path / "out")
-    page, verdict = ((folder / name).read_text() for name in ("index.html", "tables/verdict.md"))
+    page = (folder / "index.html").read_text()
     assert "Does it last" in page
-    assert "bring back up to 20%" in page
-    assert "bring back up to 20%" in verdict
+    assert "20 ± 14 %" in page
     assert len(pd.read_csv(folder / "tables" / "attacks.csv")["share"].dropna()) == 4

@@ -54,21 +54,23 @@ def test_five_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     [
         ([-20.0] * 6, [-15.0, -15.1, -14.9, -15.0, -15.2, -20.1], [1, 1]),  # an interval beyond 0, though one fell
         ([-9.0] * 3, [-1.0, -2.0, -9.5], [0, 1]),  # below five seeds all must agree
-        ([-9.0] * 2, [-9.0, -8.7], [0, 1]),
-        ([-9.0] * 2, [-8.9, -8.7], [1, 1]),
-        ([-9.0] * 2, [-9.1, -9.3], [-1, 1]),
-        ([-9.0] * 2, [-8.9951] * 2, [0, 1]),  # less than 0.01
+        ([-9.0] * 3, [-9.0, -8.7, -8.7], [0, 1]),
+        ([-9.0] * 3, [-8.9, -8.7, -8.7], [1, 1]),
+        ([-9.0] * 3, [-9.1, -9.3, -9.3], [-1, 1]),
+        ([-9.0] * 3, [-8.9951] * 3, [0, 1]),  # less than 0.01
+        ([-9.0] * 2, [-1.0] * 2, [math.nan, math.nan]),  # two seeds say nothing clear
     ],
 )
 def test_the_sign_of_a_change(tmp_path: Path, plain: list[float], gru: list[float], signs: list[int]) -> None:
-    assert compare_rectifiers(sweep_of(tmp_path, plain, gru)).differences["sign"].tolist() == signs
+    found = compare_rectifiers(sweep_of(tmp_path, plain, gru)).differences["sign"].tolist()
+    assert found == pytest.approx(signs, nan_ok=True)
 
 
 @pytest.mark.parametrize(("rows", "sign"), [(1, 0), (1.5, 1), (-2, -1)])
 def test_forget_quality_counts_beyond_one_step_of_its_lattice(tmp_path: Path, rows: float, sign: int) -> None:
     """Of 200 rows D moves by 1/200: seeds that all move by one step are as near as two models can be apart."""
     trials = []
-    for seed in (0, 1):
+    for seed in (0, 1, 2):
         for rectifier, fq, down in ((NONE, -9.0, 0.0), (GRU, -9.0 + rows, rows / 200)):
             ks = {"forget_quality": fq, "forget_quality_ks": 0.3 + 0.01 * seed - down, "forget_rows": 200}
             trials.append({"rectifier": rectifier, "metrics": ks | {"model_utility": 0.85}, "seed": seed})
@@ -80,11 +82,11 @@ def test_forget_quality_counts_beyond_one_step_of_its_lattice(tmp_path: Path, ro
 
 @pytest.mark.parametrize(("gain", "sign"), [(0.0, 0), (0.02, 1)])
 def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: float, sign: int) -> None:
-    """All rows of both seeds gain alike, or by chance."""
+    """All rows of the seeds gain alike, or by chance."""
     dice = np.random.default_rng(3)
     tasks = {"retain": 60, "real_authors": 40, "world_facts": 40}
     ids = []
-    for seed in (0, 1):
+    for seed in (0, 1, 2):
         plain = [
             {"task": task, "index": index, "answer_tokens": 1, "answer_loss": dice.uniform(0.2, 1.0)}
             | {"paraphrase_tokens": 1, "paraphrase_loss": 0.5, "perturbed_tokens": [1], "perturbed_loss": [1.0]}
@@ -102,7 +104,7 @@ def test_utility_counts_beyond_what_its_rows_leave_open(tmp_path: Path, gain: fl
     write_sweep(tmp_path, ids, splits=("forget05",))
     results = read(tmp_path)
     utility = compare_rectifiers(results).differences.to_dict("records")[1]
-    assert utility["n"] == 2
+    assert utility["n"] == 3
     assert (utility["rows_low"] <= 0 <= utility["rows_high"]) == (sign == 0)
     assert utility["rows_low"] - 1e-4 <= utility["difference"] <= utility["rows_high"] + 1e-4  # which is rounded
     assert utility["sign"] == sign

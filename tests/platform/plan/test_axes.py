@@ -54,7 +54,7 @@ def test_any_setting_multiplies_the_trials_that_read_it(make: MakePlan) -> None:
 
 def test_a_sweep_keeps_its_name_and_trials_when_an_axis_is_added(make: MakePlan) -> None:
     """The sweep's own rate, or the first of others, stands for the axis in the name."""
-    own, wider = make(), make("training.lr=1e-3,4e-4", "objective.beta=none,0.5")
+    own, wider = make(), make("training.lr=1e-3,1e-4", "objective.beta=none,0.5")
     assert wider.name == own.name
     assert {trial.id() for trial in own.trials} < {trial.id() for trial in wider.trials}
     fixed, others = make("training.lr=1e-3"), make("training.lr=1e-3,1e-2")
@@ -69,7 +69,7 @@ def test_a_range_is_for_optuna_and_begins_with_the_published_point(make: MakePla
     typed = ("training.lr=log(1e-6..1e-3)", "rectifier.gamma=0.01..0.99", "training.epochs=1..10", "method=npo")
     plan = make(*typed, "benchmark.split=forget05", strategy="optuna", budget=12)
     paths = ("rectifier.name", "rectifier.gamma", "training.lr", "training.epochs")
-    assert settings(plan, *paths) == {("none", None, 4e-4, 5), ("gru", 0.8, 4e-4, 5)}
+    assert settings(plan, *paths) == {("none", None, 1e-4, 5), ("gru", 0.8, 1e-4, 5)}
     space = plan.spaces["forget05/npo/gru"]
     assert space.axes["training.lr"] == Range(1e-6, 1e-3, log=True)
     assert [axis.whole for axis in space.axes.values() if isinstance(axis, Range)] == [False, False, True]
