@@ -25,7 +25,7 @@ COLOURS = """
     simnpo_gd #7711CC rmu #660011 tv #777700 tru #3399AA idk_dpo #552255 idk_nll #443300 undial #00AA00
     satimp #FF0055 ceu #006600 pdu #EE11FF
 """.split()
-METHOD_COLOURS = dict(zip(COLOURS[::2], COLOURS[1::2], strict=True))
+METHOD_COLOURS: dict[str, str] = dict(zip(COLOURS[::2], COLOURS[1::2], strict=True))
 """Each method's colour: at least 3 to 1 against white, and far from one another."""
 METHOD_COLOURS |= zip((name for name in METHODS if name not in METHOD_COLOURS), ("#0000FF", "#FF0000"), strict=False)
 MARKS = ("o", "h", "^", "v", "<", ">", "s", "D", "P", "X", "p", "d", BOW_TIE, HOURGLASS, (4, 1, 0), "o", "8", (5, 1, 0))

@@ -94,7 +94,7 @@ def draw(points: pd.DataFrame, rule: Selection | None = None) -> Figure:
     for number, (axes, place) in enumerate(zip(panels, places, strict=True)):
         here = panel_data.select_panel(points, place)
         ends = _find_limits(here, x.metric)
-        axes.set_xlim(ends if x.best == "highest" else ends[::-1])
+        axes.set_xlim(ends if x.best == "highest" else (ends[1], ends[0]))
         _draw_panel(axes, here, goals, rule)
         axes.set_title("\n".join(filter(None, [panel_data.panel_title(place), _name_outside(axes, here, goals)])))
         axes.set_xlabel(f"{goal_title(x)}, {BETTER[x.best]}")
@@ -124,7 +124,8 @@ def _find_limits(points: pd.DataFrame, metric: str, floors: Sequence[float] = ()
 def _select_visible(axes: Axes, points: pd.DataFrame, goals: Goals) -> pd.Series:
     """Return which points are within a panel's axes."""
     x, y = points[goals.removal.metric], points[goals.retention.metric]
-    return x.between(*sorted(axes.get_xlim())) & y.between(*sorted(axes.get_ylim()))
+    (left, right), (low, high) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
+    return x.between(left, right) & y.between(low, high)
 
 
 def _name_outside(axes: Axes, points: pd.DataFrame, goals: Goals) -> str:

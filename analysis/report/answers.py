@@ -31,7 +31,7 @@ def read_first_answers(store: Storage, folder: Path) -> pd.DataFrame:
     rows: Any = pd.DataFrame() if table is None else table.to_pandas()
     rows = rows.reindex(columns=columns).dropna().sort_values("index")
     parts = [rows.loc[rows["task"] == task].head(count).assign(purpose=name) for task, (name, count) in TASKS.items()]
-    found = pd.concat(parts)
+    found: Any = pd.concat(parts)
     asked = [str(text).rpartition("Question: ")[2].removesuffix("\nAnswer: ") for text in found["question"]]
     return found.assign(question=asked)[["purpose", "question", "generation"]]
 

@@ -30,9 +30,7 @@ def write_interactive(results: Results, folder: Path) -> bool:
     trials = list_trials(results).loc[shown]
     trials["chosen"] = trials["id"].isin(results.chosen_trials["id"])
     found = {key: read_first_answers(results.store, results.store.trial(key)) for key in results.chosen_trials["id"]}
-    answers = {
-        key: f"{row.question} → {row.generation}" for key, rows in found.items() for row in rows[:1].itertuples()
-    }
+    answers = {key: " → ".join(row) for key, rows in found.items() for row in rows.iloc[:1, 1:].to_numpy()}
     axes: dict[str, Any] = {}
     for axis, goal in (("x", x), ("y", y)):
         scale = {"zero": False, "padding": 15, "reverse": goal.best == "lowest"}

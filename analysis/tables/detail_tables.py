@@ -151,7 +151,7 @@ def list_trials(results: Results) -> pd.DataFrame:
     """Return every trial with the settings that vary, its goals and status."""
     goals, names = results.goals, ["split", "method", "rectifier", "gamma", "tau", "strength"]
     columns = [*names, *list_varied(results.runs), *goals.metrics, goals.removal.metric, "seed", "status", "id"]
-    trials = results.runs.rename(columns=SHORT)[list(dict.fromkeys(columns))]
+    trials: Any = results.runs.rename(columns=SHORT)[list(dict.fromkeys(columns))]
     return trials.assign(method=trials["method"].map(method_label, na_action="ignore"))
 
 
@@ -189,7 +189,9 @@ def _find_cause(trial: dict[Hashable, Any], lacking: list[str], rule: Selection)
 
 def _hide_unused(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the frame without those of gamma, tau and strength that no row has."""
-    return frame.drop(columns=[name for name in ("gamma", "tau", "strength") if set(frame.get(name, "x")) <= {DASH}])
+    return frame.drop(
+        columns=[name for name in ("gamma", "tau", "strength") if name in frame and set(frame[name]) <= {DASH}]
+    )
 
 
 def list_models(models: pd.DataFrame, goals: Goals) -> pd.DataFrame:

@@ -88,9 +88,7 @@ def test_marks_stand_where_their_values_are_and_far_points_are_named(tmp_path: P
     (axes,) = figure.axes
     assert axes.get_xlim()[1] < -15
     assert axes.get_title() == "forget05 (5%)\noutside: retain model (FQ 0.00, MU 0.88)"
-    drawn = {
-        (float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in axes.lines if len(line.get_xdata()) == 1
-    }  # type: ignore[arg-type,index]
+    drawn = {tuple(point) for line in axes.lines for point in np.asarray(line.get_xydata()).tolist()}
     assert {point[2:] for point in points} <= drawn
     assert "2 marks" in {text.get_text() for text in axes.texts}
     assert overlapping(figure) == []
