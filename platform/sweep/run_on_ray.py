@@ -62,7 +62,7 @@ def run_on_ray(
         return mirror
     except KeyboardInterrupt:
         if mirror is not None:  # else MLflow shows runs that nobody runs
-            mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store), patience=5.0)
+            mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store), patience=30.0)
         raise
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):

@@ -50,7 +50,7 @@ def test_mlflow_shows_no_run_that_nobody_runs_after_an_interrupt(
         assert driver.stdout is not None
         assert any(line.startswith("ga-forget25-s0 (") for line in driver.stdout)
         driver.send_signal(signal.SIGINT)
-        assert driver.wait(60) == 130
+        assert driver.wait(150) == 130
     client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}")
     runs = client.search_runs([client.get_experiment_by_name("tofu_tiny").experiment_id])
     assert {run.info.status for run in runs if run.data.tags.get("role") == "parent"} == {"KILLED"}
