@@ -122,7 +122,8 @@ class Objective(FrozenSettings):
     beta: Positive | None = None
     margin: float | None = Field(default=None, ge=-1e9, le=1e9)
     forget_coefficient: Positive | None = None
-    retain_coefficient: NotNegative | None = None
+    retain_coefficient: NotNegative | Literal["balanced"] | None = None
+    """Weight of the retain term; `balanced`: each step as long a gradient as the forget terms' (`balancing_weight`)."""
     kl_coefficient: Positive | None = None
     kl_reduction: Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"] | None = None
     layer: Whole | None = None
