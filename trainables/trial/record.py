@@ -51,6 +51,8 @@ class Record:
     chosen_step: int | None = None
     stopped: dict[str, Any] | None = None
     """Why training stopped before its last step, as an error of kind `collapsed`."""
+    budget_spent: int | None = None
+    """The step at which `training.stop_when` ended training."""
 
     def update_seconds(self) -> dict[str, float]:
         """Bring total and training up to date, and return all; training is what is neither loading nor evaluation."""
@@ -89,6 +91,7 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
             "steps": len(record.steps),
             "skipped": sum(step["skipped"] for step in record.steps),
             "resumed_at": record.resumed_at,
+            **({} if record.budget_spent is None else {"budget_spent": record.budget_spent}),
         },
         "seconds": {name: round(value, 3) for name, value in record.seconds.items()},
         "topology": {  # changes the numbers by no more than rounding

@@ -91,7 +91,7 @@ class TrialRun:
                 self._halve_micro_batch(full)
             release_memory()  # outside the handler, whose traceback holds the tensors
             self.record.steps.clear()
-            self.record.stopped = None
+            self.record.stopped = self.record.budget_spent = None
 
     def _phases(self) -> Iterator[Event]:
         """Load, train or move along a task vector, evaluate, calibrate."""
@@ -176,25 +176,27 @@ class TrialRun:
                 yield {"phase": "evaluation", "step": state.step, "steps": last}
                 record.stopped = self._evaluate_step(engine, steps, state.step)
             record.stopped = record.stopped or loop.find_collapse(self.trial.training.stop_above, entry)
-            if save_every and state.step % save_every == 0 and state.step < last and not record.stopped:
+            ends = record.stopped or record.budget_spent
+            if save_every and state.step % save_every == 0 and state.step < last and not ends:
                 checkpoints.save_checkpoint(
                     engine, task, state, record.steps, record.update_seconds(), folder, self.store
                 )
                 steps.saved_step = state.step
             yield {"phase": "training", "step": entry["step"], "steps": last, "entry": entry}
-            if record.stopped:
+            if ends:
                 return
 
     def _evaluate_step(self, engine: Engine, steps: StepSelection, step: int) -> dict[str, Any] | None:
         """Evaluate the model as it is now; all ranks stop with rank 0 if it diverged or collapsed."""
         begun = perf_counter()
-        found: list[Any] = [None, None]
+        found: list[Any] = [None, None, None]
         network, together = setup.gather_trained_model(self.trial, engine, final=False)
         if network is not None:
             try:
                 steps.evaluate(step, network, together=together)
                 if engine.rank == 0:
                     found[1] = steps.find_collapse(step)
+                    found[2] = step if steps.is_budget_spent(step) else None
             except TrialStopped as stopped:
                 found[0] = stopped
         if engine.world > 1:
@@ -203,6 +205,7 @@ class TrialRun:
             raise found[0]
         engine.module.train()
         self.record.seconds["evaluation"] += perf_counter() - begun
+        self.record.budget_spent = found[2]
         return found[1]
 
     def _evaluate(self, network: Any, steps: StepSelection, *, together: bool) -> Iterator[Event]:
@@ -212,7 +215,7 @@ class TrialRun:
         yield {"phase": "evaluation", "step": step, "steps": step}
         begun, stopped = perf_counter(), None
         try:
-            if network is not None:
+            if network is not None and record.budget_spent != step:  # where it is evaluated
                 steps.evaluate(step, network, together=together)
             if network is not None and dist.get_rank() == 0:
                 record.stopped = record.stopped or steps.find_collapse(step)

@@ -131,15 +131,30 @@ class StepSelection:
         message = f"{name} {utility:.4g} is below training.stop_below={bar:g} at step {step}"
         return {"kind": "collapsed", "message": message, "step": step}
 
+    def find_kept_utility(self) -> float | None:
+        """Return the utility that `training.stop_when` keeps; None without one, or where the target model has none."""
+        if (share := self.trial.training.kept_share) is None:
+            return None
+        known = selection.read_utility(self._find_target(), self.trial.benchmark.name, self.trial.selection)
+        return share * known if known else None
+
+    def is_budget_spent(self, step: int) -> bool:
+        """Return whether the utility after `step` is below what is to be kept."""
+        least = self.find_kept_utility()
+        found = selection.read_utility(self._read(step), self.trial.benchmark.name, self.trial.selection)
+        return least is not None and found is not None and found < least
+
     def best_step(self) -> int:
-        """Return the step that the selection rule chooses of those evaluated so far; ties go to the earlier one."""
+        """Return the rule's choice of the steps so far, within `training.stop_when` if any is; of ties the first."""
         steps, rule, name = self._list_steps(), self.trial.selection, self.trial.benchmark.name
         if len(steps) == 1:
             return steps[0]
         metrics = {step: selection.read_metrics(self._read(step), rule) for step in steps}
         candidates = [selection.make_candidate(f"{step:09}", name, metrics[step]) for step in steps]
-        utility = selection.read_utility(self._find_target(), name, rule)
-        chosen = selection.pick_candidate([candidate for candidate in candidates if candidate], utility, rule)
+        utility, least = selection.read_utility(self._find_target(), name, rule), self.find_kept_utility()
+        known = [candidate for candidate in candidates if candidate]
+        kept = [candidate for candidate in known if least is None or candidate.utility >= least]
+        chosen = selection.pick_candidate(kept or known, utility, rule)
         return int(chosen.key) if chosen else steps[-1]
 
     def choose(self, record: Record) -> None:
