@@ -66,11 +66,7 @@ EVERY_RULE.append({"name": "gu", "gamma": 0.5})
 EVERY_RULE += [{"name": "orthograd", "gamma": None, "parts": parts} for parts in (1, 4, 8)]
 
 ADAPTERS = {"lora": 2}
-BALANCED: dict[str, Any] = {
-    "method": "gd",
-    "constants": {"retain_coefficient": "balanced"},
-    "rule": {"name": "none", "gamma": None},
-}
+BALANCED: dict[str, Any] = {"method": "gd", "constants": {"retain_coefficient": "balanced"}}
 JOBS = {
     "one": ONE,
     "two": TWO,
@@ -185,12 +181,8 @@ def test_a_balanced_coefficient_is_the_same_on_every_stage(trial_inputs: Any, fo
     weights = [record["retain_multiplier"] for record in one["records"]]
     assert len({round(weight, 3) for weight in weights}) == len(weights)
     for other in [*others, *found(2, "balanced")]:
+        agree(other, one, start(trial_inputs), 5e-4)  # of two gradients that nearly cancel
         assert [record["retain_multiplier"] for record in other["records"]] == pytest.approx(weights, rel=1e-4)
-        for name in ("loss", "retain_loss", "grad_norm"):
-            series = [record[name] for record in one["records"]]
-            assert [record[name] for record in other["records"]] == pytest.approx(series, rel=1e-4)
-        update = one["weights"] - start(trial_inputs)
-        assert float((other["weights"] - one["weights"]).norm() / update.norm()) <= 1e-4
 
 
 def test_rules_of_two_gradients_decide_alike_on_every_stage(trial_inputs: Any, found: Found) -> None:
