@@ -61,13 +61,10 @@ def check_retain_once(rectifier: str, method: str, settings: Settings, split: st
     """
     row = METHODS[method]
     if "retain_loss" in row.needs and resolve_constants(method, settings, split).retain_coefficient == "balanced":
-        other = f"method '{method}'" if row.custom or "retain_multiplier" in row.needs else None
-        other = f"rectifier '{rectifier}'" if "parts" in RECTIFIERS[rectifier].takes else other
-        if other:
-            raise InputError(
-                f"objective.retain_coefficient: balanced weighs one retain gradient a step; {other} has another; "
-                "give a number"
-            )
+        several = "parts" in RECTIFIERS[rectifier].takes
+        if several or row.custom or "retain_multiplier" in row.needs:
+            other = f"rectifier '{rectifier}'" if several else f"method '{method}'"
+            raise InputError(f"objective.retain_coefficient: balanced does not go with {other}; give a number")
     if not (RECTIFIERS[rectifier].adds_retain and has_retain_term(method, settings, split)):
         return
     others = [name for name, row in METHODS.items() if not row.strength and not has_retain_term(name, settings, split)]
