@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 BINS, LARGEST, LEAST = 20, 100.0, 1e-5
 """Of KLoM: bins of a histogram, the largest margin, and the least frequency that is divided by."""
-LEAST_MODELS = 3
 
 
 def klom(unlearned: Array, retrained: Array) -> float:
@@ -62,7 +61,7 @@ def measure_noise(results: Results) -> pd.DataFrame:
     for split, models in results.retrained.groupby("split") if len(results.retrained) else ():
         own = results.chosen_trials.loc[results.chosen_trials["benchmark.split"] == split]
         read = _read_rows(results.store, map(results.store.evaluation, models["evaluation"]), own)
-        if len(read) < LEAST_MODELS:
+        if len(read) < 3:
             continue
         ratios, margins = [one for one, _ in read], np.array([one for _, one in read])
         others = [[*range(k), *range(k + 1, len(read))] for k in range(len(read))]
@@ -92,7 +91,7 @@ def _read_rows(store: Storage, folders: Iterable[Path], trials: pd.DataFrame) ->
     Those that have no rows are left out, and all where nothing of TOFU is chosen.
     """
     columns = [f"{kind}_{name}" for kind in ("answer", "paraphrase", "perturbed") for name in ("loss", "tokens")]
-    guards = trials["benchmark.dialect"].map(aggregates.GUARDS).tolist() if "benchmark.dialect" in trials else []
+    guards = [aggregates.GUARDS[one] for one in trials.get("benchmark.dialect", ())]
     found = []
     for folder in folders if guards and set(trials["benchmark.name"]) == {"tofu"} else ():
         if (table := read_trial_table(store, folder / ROWS, ["task", *columns])) is not None:

@@ -79,6 +79,6 @@ class Results:
 def read_results(sweep: SweepFile, storage: Storage) -> Results:
     models = references(sweep.label, storage)
     again = models["role"] == RETRAINED
-    retrained = models.loc[again | (models["role"] == "retain")] if again.any() else pd.DataFrame()
+    retrained = models.loc[again | (models["role"] == "retain")] if again.to_numpy().any() else pd.DataFrame()
     kept = models.loc[~again].reset_index(drop=True)
     return Results(load(sweep.label, storage), kept, sweep.selection, storage, retrained)

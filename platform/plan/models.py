@@ -94,7 +94,8 @@ class ModelFinder:
         for base in (folder / BASE,) if published else (folder, folder / BASE):
             if is_file(base / "config.json"):
                 return self._finetune(role, self._resolve(Model(path=str(base)), "models"), seed)
-        lacks = f"{role}/ and no base model to fine-tune it from (base/, or config.json in the folder itself)"
+        lacks = "base model to fine-tune it from (base/, or config.json in the folder itself)"
+        lacks = f"{lacks}, for {role} of references.seeds" if seed else f"{role}/ and no {lacks}"
         if published:
             roles = [None if self.sweep.target else self.kind.TARGET, *map(self.kind.retain_role, self.sweep.splits)]
             lacking = ", ".join(f"{name}/" for name in dict.fromkeys(roles) if name and not is_folder(folder / name))
