@@ -66,7 +66,6 @@ class AttackRunner:
 
     @property
     def relearnings(self) -> attacks.Attackers:
-        """The relearnings of a sweep."""
         assert self.lr is not None, "asked for with relearning"
         return self.attackers or attacks.list_attackers(self.lr, self.seed)
 
