@@ -25,10 +25,21 @@ def main(
     model: Annotated[
         str, typer.Argument(metavar="ID|DIR", help="A trial with kept weights (id or name), or a folder.")
     ],
-    chosen: Annotated[str, typer.Option("--attacks", help=f"{attacks.CHOICES}.")] = "all",
+    chosen: Annotated[
+        str | None, typer.Option("--attacks", help=f"{attacks.CHOICES}; none: all, or the sweep alone.")
+    ] = None,
     lr: Annotated[
         float | None, typer.Option(help="Learning rate of relearning: that which trained the target model.")
     ] = None,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Relearn with several rows, rates around --lr and steps; report the worst.")
+    ] = False,
+    attack: Annotated[
+        Path | None, typer.Option(help=f"The relearnings of a sweep in a file ({attacks.ATTACKERS}); no --lr needed.")
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(help="Sample so many answers to each forget question (128); report leak@k.", min=0)
+    ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of relearning.", min=0)] = 0,
     target: Annotated[str | None, folder(help="The model before unlearning.")] = None,
     retain: Annotated[str | None, folder(help="The retain model: what it gains did not come back.")] = None,
@@ -46,7 +57,12 @@ def main(
     """
     fields = {"split": split, "data": data, "template": template, "dialect": dialect, "limit": limit}
     given = {name: value for name, value in fields.items() if value is not None}
-    names = attacks.choose_attacks(chosen.split(","), "--attacks")
+    attackers = attacks.read_attackers(attack, "--attack") if attack else None
+    wanted = [attacks.SWEEP] if sweep or attackers else []
+    wanted += (chosen or ("" if wanted or samples else "all")).split(",")
+    names = attacks.choose_attacks(wanted, "--attacks") if any(wanted) or not samples else []
+    names += [attacks.SAMPLING] if samples else []
+    lr = attackers.attackers[0].lr if attackers and lr is None else lr
     attacks.check_learning_rate(names, lr, "--lr")
     if output:
         atomic_files.check_writable(output, "--output")
@@ -57,11 +73,13 @@ def main(
         if unused := [name for name, value in {"target": target, "retain": retain, **given}.items() if value]:
             raise InputError(f"--{unused[0]}: of a model folder; {model} is none, and a trial has its own")
         inputs = attack_models.read_trial(resolve_trial(model, store), store)
-    shares, results = attack_models.attack(inputs, names, lr, seed, store)
+    shares, results = attack_models.attack(inputs, names, lr, seed, store, attackers, samples)
     if output:
         atomic_files.write_json(output, {"measure": attacks.MEASURE, "shares": shares, "results": results})
     if shares:
         _print_shares(shares)
+    if samples:
+        _print_leaks({role: found.get(attacks.SAMPLING, {}).get("points", {}) for role, found in results.items()})
     return 0
 
 
@@ -73,6 +91,16 @@ def _print_shares(shares: list[dict[str, Any]]) -> None:
         share = "–" if row["share"] is None else f"{round(100 * row['share'])} %"
         print(f"{row['title']:62} {' '.join(values)} {share:>10}")
     print("came back: the gain by the attack, less the retain model's, over what was removed from the target model")
+
+
+def _print_leaks(curves: dict[str, dict[str, Any]]) -> None:
+    """Print leak@k of each model, and how much that of the attacked one is above the retain model's."""
+    print("\nleak@k: the best of k sampled answers, by the recall of ROUGE-L, the mean over the forget rows")
+    print(f"{'k':>4} {' '.join(f'{role:>7}' for role in curves)} {'above the retain model':>23}")
+    for k in curves["model"]:
+        values = {role: curve[k]["leak"] for role, curve in curves.items() if k in curve}
+        above = f"{values['model'] - values['retain']:23.3f}" if "retain" in values else f"{'–':>23}"
+        print(f"{k:>4} {' '.join(f'{value:7.3f}' for value in values.values())} {above}")
 
 
 if __name__ == "__main__":

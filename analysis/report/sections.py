@@ -21,9 +21,10 @@ from analysis.number_format import DECIMALS
 from analysis.report.page import Section, TableItem, save_frame, save_pictures
 from analysis.stats import attacks, rectifier_comparison, tidy
 from analysis.stats.importance import LEAST_SETTINGS, measure_importance
+from analysis.stats.retraining_noise import measure_noise
 from analysis.stats.sweep_results import Results
 from analysis.tables import detail_tables, paper_tables
-from analysis.tables.detail_tables import ATTACKS_CAPTION, SEEDS_CAPTION
+from analysis.tables.detail_tables import ATTACKS_CAPTION, NOISE_CAPTION, SEEDS_CAPTION
 from analysis.tables.paper_tables import FilledTable, fill_table
 from analysis.tables.table_definitions import LAYOUTS, main_layout
 from trainables.storage.sweep_file import SweepFile
@@ -99,9 +100,17 @@ def _write_statistics(report: Report) -> list[Section]:
     """What attacks brought back, which settings matter and every seed, as far as there is any of it."""
     results, sections = report.results, []
     attacked, shares = attacks.mean_recovered_shares(results), measure_importance(results.runs)
+    noise = measure_noise(results)
     matters = partial(detail_tables.list_importance, shares, results.goals)
     for stem, frame, title, list_rows, caption in (
         ("attacks", attacked, "Does it last", partial(detail_tables.list_attacks, attacked), ATTACKS_CAPTION),
+        (
+            "noise",
+            noise,
+            "Is it within the noise of retraining",
+            partial(detail_tables.list_noise, noise),
+            NOISE_CAPTION,
+        ),
         ("importance", shares, "Which setting matters", matters, IMPORTANCE_CAPTION),
         ("seeds", results.seeds, "Every seed", partial(detail_tables.list_seeds, results), SEEDS_CAPTION),
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pandas as pd
@@ -13,7 +13,7 @@ from analysis.load.trials import evaluated, load, references
 from analysis.stats import chosen_settings, row_bootstrap, significance, tidy
 from trainables.config.settings import Selection
 from trainables.storage.folder_storage import Storage
-from trainables.storage.sweep_file import SweepFile
+from trainables.storage.sweep_file import RETRAINED, SweepFile
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Results:
     models: pd.DataFrame
     rule: Selection
     store: Storage
+    retrained: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """The retain models of all seeds, where there are several; `models` has the first alone."""
 
     @cached_property
     def goals(self) -> Goals:
@@ -75,4 +77,8 @@ class Results:
 
 
 def read_results(sweep: SweepFile, storage: Storage) -> Results:
-    return Results(load(sweep.label, storage), references(sweep.label, storage), sweep.selection, storage)
+    models = references(sweep.label, storage)
+    again = models["role"] == RETRAINED
+    retrained = models.loc[again | (models["role"] == "retain")] if again.to_numpy().any() else pd.DataFrame()
+    kept = models.loc[~again].reset_index(drop=True)
+    return Results(load(sweep.label, storage), kept, sweep.selection, storage, retrained)

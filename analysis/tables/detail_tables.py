@@ -29,6 +29,7 @@ ATTACKS_CAPTION = (
     "What an attack brings back of what was removed, by extraction strength, "
     f"over the n attacked seeds; {DASH}: hardly anything was removed, or not attacked. docs/measuring.md explains them."
 )
+NOISE_CAPTION = "In brackets: the lowest and highest of the retain models, each against the others (docs/measuring.md)."
 OPEN_UNLEARNING_CAPTION = (
     "Published: locuslab/open-unlearning, docs/repro.md, untuned (learning rate 1e-5, ten epochs, one seed, FQ as "
     "ln p). Here: the chosen setting of each method, mean over seeds."
@@ -91,6 +92,17 @@ def list_attacks(points: pd.DataFrame) -> pd.DataFrame:
             row[one["title"]] = DASH if pd.isna(one["share"]) else f"{100 * one['share']:.0f}{spread} %"
         rows.append(row)
     return pd.DataFrame(rows).fillna(DASH)
+
+
+def list_noise(noise: pd.DataFrame) -> pd.DataFrame:
+    """Return chosen settings beside the bands of retain models of several seeds (`retraining_noise.measure_noise`)."""
+    rows = []
+    for row in noise.to_dict("records"):
+        shown = {"Split": split_label(row["split"]), "Method": describe_method(row["method"], row["rectifier"])}
+        for name, title in (("utility", "MU"), ("quality", "FQ, pooled"), ("klom", "KLoM")):
+            shown[title] = f"{row[name]:.4g} ({row[f'{name}_low']:.4g} to {row[f'{name}_high']:.4g})"
+        rows.append(shown | {"Within": "yes" if row["within"] else "no", "n": f"{row['n']} of {row['models']}"})
+    return pd.DataFrame(rows)
 
 
 def list_open_unlearning(results: Results) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from trainables.config.shared_artifacts import Recipe, evaluation_id
 from trainables.data import raw_rows
 from trainables.storage.atomic_files import check_content, read_json
 from trainables.storage.folder_storage import Storage
+from trainables.storage.sweep_file import RETRAINED
 from trainables.training.model_files import check_model, check_tokenizer, fingerprint_model
 
 FINETUNED = "tofu"
@@ -62,28 +63,39 @@ class ModelFinder:
         found = [ReferenceModel("original", split, target, evaluation_id(target, benchmark, retain_id, precision))]
         if retain and retain_id:
             found.append(ReferenceModel("retain", split, retain, retain_id))
+        for seed in range(1, self.sweep.references.seeds):
+            if not role:
+                raise InputError(f"references.seeds: {self.kind.name} has no retain model that is trained here")
+            again = self.find_model(role, seed)
+            found.append(ReferenceModel(RETRAINED, split, again, evaluation_id(again, benchmark, retain_id, precision)))
         if self.sweep.baseline:
             baseline = self._resolve(Model(path=self.sweep.baseline), "baseline")
             key = evaluation_id(baseline, benchmark, found[0].evaluation if first else retain_id, precision)
             found.append(ReferenceModel("baseline", split, baseline, key))
         return found
 
-    def find_model(self, role: str) -> Model:
-        """Return the model trained on the rows of `role`: `full`, `retain95`, ... Raises InputError."""
+    def find_model(self, role: str, seed: int = 0) -> Model:
+        """Return the model trained on the rows of `role`: `full`, `retain95`, ... Raises InputError.
+
+        One of another seed than 0 is always trained here.
+        """
         if role == self.kind.TARGET and self.sweep.target:
             return self._resolve(Model(path=self.sweep.target), "target")
         backbone, split = self.sweep.backbone, self.benchmark.split
         unlearns_base = self.kind.retain_role(split) is None  # without a retain model
         published = backbone and (backbone.base if unlearns_base else backbone.model(role, split))
         if self.sweep.models is None:
-            return self._resolve(published, f"models/{role}") if published else self._finetune(role, self._find_base())
+            if published and not seed:
+                return self._resolve(published, f"models/{role}")
+            return self._finetune(role, self._find_base(), seed)
         folder = Path(absolute_path(self.sweep.models))
-        if is_folder(folder / role):
+        if is_folder(folder / role) and not seed:
             return self._resolve(Model(path=str(folder / role)), f"models/{role}")
         for base in (folder / BASE,) if published else (folder, folder / BASE):
             if is_file(base / "config.json"):
-                return self._finetune(role, self._resolve(Model(path=str(base)), "models"))
-        lacks = f"{role}/ and no base model to fine-tune it from (base/, or config.json in the folder itself)"
+                return self._finetune(role, self._resolve(Model(path=str(base)), "models"), seed)
+        lacks = "base model to fine-tune it from (base/, or config.json in the folder itself)"
+        lacks = f"{lacks}, for {role} of references.seeds" if seed else f"{role}/ and no {lacks}"
         if published:
             roles = [None if self.sweep.target else self.kind.TARGET, *map(self.kind.retain_role, self.sweep.splits)]
             lacking = ", ".join(f"{name}/" for name in dict.fromkeys(roles) if name and not is_folder(folder / name))
@@ -118,14 +130,14 @@ class ModelFinder:
             return None
         return self._plan_recipe(trained.pretraining_configs, trained.pretraining, None)
 
-    def _finetune(self, role: str, base: Model | None) -> Model:
+    def _finetune(self, role: str, base: Model | None, seed: int) -> Model:
         """Plan the recipe of a model. Raises InputError: of other benchmarks than TOFU none is fine-tuned here."""
         backbone, benchmark = self.sweep.backbone, self.benchmark
         if benchmark.name == FINETUNED and backbone is None:
             trained = self._require_model_training()
-            return self._plan_recipe((role, *trained.general_configs), trained.finetuning, base)
+            return self._plan_recipe((role, *trained.general_configs), trained.finetuning, base, seed)
         if benchmark.name == FINETUNED and backbone and backbone.finetuning and base:
-            return self._plan_recipe((role,), backbone.finetuning, base)
+            return self._plan_recipe((role,), backbone.finetuning, base, seed)
         named = f"{backbone.name} has no" if backbone else "there is no"
         retain = self.kind.retain_role(benchmark.split)
         folders = f"models=DIR (a folder with {self.kind.TARGET}/ and {retain}/)" if retain else "target=DIR_OR_HUB_ID"
@@ -139,7 +151,7 @@ class ModelFinder:
             raise InputError(f"sweep {self.sweep.name}: no way to make its models; give a folder: --set models=DIR")
         return self.sweep.model_training
 
-    def _plan_recipe(self, configs: tuple[str, ...], training: Training, base: Model | None) -> Model:
+    def _plan_recipe(self, configs: tuple[str, ...], training: Training, base: Model | None, seed: int = 0) -> Model:
         trained, benchmark = self.sweep.model_training, self.benchmark
         data = str(benchmark.fingerprint)
         if not benchmark.is_fictional:
@@ -159,6 +171,7 @@ class ModelFinder:
             template=benchmark.template,
             dialect=benchmark.dialect,
             training=training,
+            seed=seed,
             precision=self.sweep.backbone.precision if self.sweep.backbone else "fp32",
         )
         path = str(self.store.model(recipe.id()))

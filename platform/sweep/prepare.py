@@ -26,6 +26,7 @@ from trainables.config.method_tables import METHODS
 from trainables.data import fictional
 from trainables.storage.atomic_files import publish_folder, write_note
 from trainables.storage.folder_storage import Storage
+from trainables.storage.sweep_file import RETRAINED
 from trainables.training.task_vectors import forget_batches
 from trainables.trial.progress import describe_shared_progress
 from trainables.workers import launcher, shared_artifacts
@@ -88,7 +89,7 @@ def _make_evaluations(plan: Plan, store: Storage, print_line: PrintLine) -> None
     first = benchmarks.get_benchmark(plan.sweep.benchmark.name).REFERENCE
     itself = ITSELF if first == "original" else None
     measured = {ref.split: ref.evaluation for ref in plan.references if ref.role == first}
-    for role in ("retain", "original", "baseline"):
+    for role in ("retain", "original", RETRAINED, "baseline"):
         made = {}
         for ref in (ref for ref in plan.references if ref.role == role):
             if store.read_evaluation(ref.evaluation) is not None and has_answers(plan.benchmarks[ref.split]):

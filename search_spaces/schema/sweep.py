@@ -85,6 +85,12 @@ class StressTest(FrozenSettings):
     lr: Positive | None = None
 
 
+class References(FrozenSettings):
+    """`seeds`: retain models that are trained, of seeds 0, 1, ...: the noise of retraining (docs/measuring.md)."""
+
+    seeds: Count = 1
+
+
 class Sweep(FrozenSettings):
     """A named sweep: its axes, fixed settings, and where models and data come from.
 
@@ -113,6 +119,7 @@ class Sweep(FrozenSettings):
     """Rule for the trial of a study that tables show and whose weights `--keep best` keeps."""
     search: Search = Search()
     stress: StressTest = StressTest()
+    references: References = References()
     export: bool = False
     """The sweep ends with the chosen trial's model in a folder of its own."""
     resources: settings.Resources = settings.Resources()

@@ -99,10 +99,11 @@ def _train(world: int, job: Job, target: str, data: str, split: str) -> dict[str
 
     sides = tofu.TofuBenchmark().training_rows(Benchmark(data=data, split=split))
     encoded = [encode_rows(tokenizer, side, "llama2", "paper", 192) for side in sides]
+    constants = method_constants.Constants(**job.get("constants", {}))
     task = loop.TrainingTask(
         forget=encoded[0],
         retain=encoded[1],
-        objective=objectives.make_objective(job.get("method", "npo"), method_constants.Constants()),
+        objective=objectives.make_objective(job.get("method", "npo"), constants),
         rectifier=rectifiers.make_rectifier(
             **{"name": "gru", "gamma": 0.8, "tau": job.get("tau")} | job.get("rule", {})
         ),

@@ -127,7 +127,8 @@ class Objective(FrozenSettings):
     beta: Positive | None = None
     margin: float | None = Field(default=None, ge=-1e9, le=1e9)
     forget_coefficient: Positive | None = None
-    retain_coefficient: NotNegative | None = None
+    retain_coefficient: NotNegative | Literal["balanced"] | None = None
+    """Weight of the retain term; `balanced`: each step as long a gradient as the forget terms' (`balancing_weight`)."""
     kl_coefficient: Positive | None = None
     kl_reduction: Literal["labels", "attended", "all_positions", "all_positions_fixed_pad"] | None = None
     layer: Whole | None = None
@@ -224,10 +225,19 @@ class Training(FrozenSettings):
     stop_below: Positive | None = None
     """The benchmark's utility (MU) below this bar, looked at by `eval_every`, is a collapsed model, too."""
 
+    stop_when: str | None = Field(default=None, pattern=r"^utility:(0?\.[0-9]*[1-9][0-9]*|1(\.0*)?)$")
+    """`utility:0.95`: training ends where `eval_every` finds less of the target model's; a step before is chosen."""
+
+    @property
+    def kept_share(self) -> float | None:
+        """The share of the target model's utility that `stop_when` keeps."""
+        return float(self.stop_when.partition(":")[2]) if self.stop_when else None
+
     @model_validator(mode="after")
     def _check_stop_below(self) -> Training:
-        if self.stop_below is not None and self.eval_every is None:
-            raise ValueError("stop_below: the utility is measured by training.eval_every=K; set that, too")
+        for name in ("stop_below", "stop_when"):
+            if getattr(self, name) is not None and self.eval_every is None:
+                raise ValueError(f"{name}: the utility is measured by training.eval_every=K; set that, too")
         return self
 
 

@@ -26,7 +26,7 @@ class Constants:
     beta: float = 0.1
     margin: float = 0.0
     forget_coefficient: float = 1.0
-    retain_coefficient: float = 1.0
+    retain_coefficient: float | Literal["balanced"] = 1.0
     kl_coefficient: float = 1.0
     kl_reduction: KLReduction = "all_positions_fixed_pad"
     layer: int = 7
@@ -50,12 +50,21 @@ def resolve_constants(method: str, settings: Settings, split: str) -> Constants:
 def has_retain_term(method: str, settings: Settings, split: str) -> bool:
     """Return whether an objective has terms on retain rows, as its row says; one of weight 0 is none."""
     needs = METHODS[method].needs
-    weighted = "retain_loss" in needs and resolve_constants(method, settings, split).retain_coefficient > 0
+    weighted = "retain_loss" in needs and resolve_constants(method, settings, split).retain_coefficient != 0
     return weighted or "retain_multiplier" in needs or ("frozen_model" in needs and "frozen_on_forget" not in needs)
 
 
 def check_retain_once(rectifier: str, method: str, settings: Settings, split: str) -> None:
-    """Raise InputError where a rectifier adds the retain gradient to an objective that has retain terms."""
+    """Raise InputError where a rectifier adds the retain gradient to an objective that has retain terms.
+
+    And where a balanced coefficient has no single retain gradient to go by.
+    """
+    row = METHODS[method]
+    if "retain_loss" in row.needs and resolve_constants(method, settings, split).retain_coefficient == "balanced":
+        several = "parts" in RECTIFIERS[rectifier].takes
+        if several or row.custom or "retain_multiplier" in row.needs:
+            other = f"rectifier '{rectifier}'" if several else f"method '{method}'"
+            raise InputError(f"objective.retain_coefficient: balanced does not go with {other}; give a number")
     if not (RECTIFIERS[rectifier].adds_retain and has_retain_term(method, settings, split)):
         return
     others = [name for name, row in METHODS.items() if not row.strength and not has_retain_term(name, settings, split)]

@@ -69,11 +69,18 @@ def _with_fingerprint(model: Model) -> Model:
 
 
 def attack(
-    inputs: AttackInputs, names: Sequence[str], lr: float | None, seed: int, store: Storage
+    inputs: AttackInputs,
+    names: Sequence[str],
+    lr: float | None,
+    seed: int,
+    store: Storage,
+    attackers: attacks.Attackers | None = None,
+    samples: int = 0,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Make the attacks that are not kept; return what came back by all so far (`came_back.list_attacks`), and results.
 
-    An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning.
+    An attack that cannot be made is left out, with a warning. `lr`, `seed`: of relearning; `attackers`: of a
+    sweep, in the place of its grid; `samples`: of SAMPLING. The worst of a sweep are kept as a file of them.
     """
     models, benchmark, resources, trial_id, started = inputs
     chosen = benchmarks.get_benchmark(benchmark.name)
@@ -89,7 +96,7 @@ def attack(
 
     gpus = min(1.0, resources.gpus or 1.0) if torch.cuda.is_available() else 0.0
     alone = resources.model_copy(update={"ranks": 1, "gpus": gpus, "compile": False})
-    runner = AttackRunner(benchmark, alone, lr, seed, store, prepare_process(alone, seed))
+    runner = AttackRunner(benchmark, alone, lr, seed, store, prepare_process(alone, seed), attackers, samples)
     left_out: dict[str, str] = {}
     if "paraphrase" in names and not all(row.get("paraphrased_question") for row in runner.forget_rows):
         left_out["paraphrase"] = "the rows have no column paraphrased_question"
@@ -106,8 +113,20 @@ def attack(
     for name, why in left_out.items():
         print(f"warning: {name} is left out: {why}", file=sys.stderr)
     settings = {name: runner.settings(name) | {"left_out": left_out.get(name)} for name in names}
+    worst = [one for found in results.values() for one in found.get(attacks.SWEEP, {}).get("points", {}).values()]
+    if worst and attackers is None:
+        _keep_attackers(key, worst, seed, store)
     made = list_attacks(results["model"], results["target"], results.get("retain"))
     return _keep_shares(key, started, settings, made, store), results
+
+
+def _keep_attackers(key: str, worst: list[dict[str, Any]], seed: int, store: Storage) -> None:
+    """Write the relearnings that brought back most, of the model and of the retain model."""
+    chosen = dict.fromkeys(attacks.Attacker(learns=one["learns"], lr=one["lr"]) for one in worst)
+    path = store.stress(key) / attacks.ATTACKERS
+    atomic_files.write_json(path, attacks.Attackers(attackers=tuple(chosen), seed=seed).model_dump(mode="json"))
+    store.push(path)
+    print(f"worst: {path} (--attack runs it on another model)")
 
 
 def _keep_shares(

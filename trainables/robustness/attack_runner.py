@@ -6,24 +6,28 @@ scored, without a template's answer tag and what it puts behind an answer, so th
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 
 from trainables import benchmarks
-from trainables.benchmarks import Metrics, Records, Row
+from trainables.benchmarks import Metrics, Records, Row, rouge_words
 from trainables.benchmarks.tofu import aggregates, row_scores, rows
 from trainables.common import provenance
 from trainables.common.errors import TrialStopped, is_out_of_memory
 from trainables.common.fingerprints import hash_json
-from trainables.config.settings import Attention, Benchmark, Model, Resources
+from trainables.common.tokenized_row import Example
+from trainables.config.settings import CACHED_PER_PASS, Benchmark, Model, Resources
 from trainables.config.trial import hashed_settings
 from trainables.data.conversations import Encoder, make_encoder
-from trainables.robustness.attacks import ATTACKS, NONE, PREFIX, SECOND_HALF, STEPS, is_relearning
+from trainables.robustness import attacks, sampling
+from trainables.robustness.attacks import ATTACKS, MEASURE, NONE, PREFIX, SECOND_HALF, STEPS, SWEEP, is_relearning
 from trainables.robustness.quantization import quantize
 from trainables.robustness.relearning import relearn
 from trainables.storage import atomic_files
@@ -32,12 +36,14 @@ from trainables.training import model_files
 from trainables.training.runtime import evaluation_tokens, release_memory
 
 ROWS_OF_AUTHOR = 20
+Points = dict[str, Metrics]
+"""Metrics by the step that they were measured after, or by k of leak@k."""
 MEASURES = ("extraction_strength", "exact_memorisation")
 
 
 @dataclass(frozen=True)
 class AttackRunner:
-    """How models are attacked and measured. `lr`, `seed`: of relearning."""
+    """How models are attacked and measured. `lr`, `seed`: of relearning; `attackers`: of a sweep, none: its grid."""
 
     benchmark: Benchmark
     resources: Resources
@@ -45,11 +51,23 @@ class AttackRunner:
     seed: int
     store: Storage
     device: Any
+    attackers: attacks.Attackers | None = None
+    samples: int = 0
+    """Of each answer, by `attacks.SAMPLING`."""
 
     @cached_property
+    def evaluation_rows(self) -> Mapping[str, list[Row]]:
+        return rows.read_evaluation_rows(self.benchmark)
+
+    @property
     def forget_rows(self) -> list[Row]:
         """The forget rows that are evaluated."""
-        return rows.read_evaluation_rows(self.benchmark)["forget"]
+        return self.evaluation_rows["forget"]
+
+    @property
+    def relearnings(self) -> attacks.Attackers:
+        assert self.lr is not None, "asked for with relearning"
+        return self.attackers or attacks.list_attackers(self.lr, self.seed)
 
     @property
     def asked(self) -> list[Row]:
@@ -72,12 +90,17 @@ class AttackRunner:
         found["scored"] = "answers alone"
         if is_relearning(name):
             found |= {"lr": self.lr, "seed": self.seed, "steps": list(STEPS)}
+        if name == attacks.SAMPLING:
+            found |= {"samples": self.samples, "seed": self.seed}
+        if name == SWEEP:
+            found |= self.relearnings.model_dump(mode="json")
         return found
 
     def attack(self, model: Model, key: str, name: str) -> dict[str, Any]:
         """Return the result of an attack, `none` for no attack; it is made unless it is kept with these settings.
 
         `points`: metrics by the relearning's step, else `0`. `failure`: why there are none; then nothing is kept.
+        A sweep has `relearnings`, each with its metrics; its point is that of them that brought back most.
         """
         settings, began = self.settings(name), time.monotonic()
         path = self.store.stress(key) / f"{name}-{hash_json(settings)[:8]}.json"
@@ -86,7 +109,7 @@ class AttackRunner:
             return kept
         result = {"attack": name, "settings": settings, "model": model.model_dump(mode="json"), "failure": None}
         try:
-            result["points"] = self._make(model, name)
+            result |= self._make(model, name)
         except Exception as error:  # the other attacks go on
             if not (isinstance(error, TrialStopped) or is_out_of_memory(error)):
                 raise
@@ -96,44 +119,93 @@ class AttackRunner:
         self.store.push(path)
         return result
 
-    def _make(self, model: Model, name: str) -> dict[str, Metrics]:
+    def _load(self, model: Model) -> tuple[Any, Any]:
         release_memory()
         network, tokenizer = model_files.load_model(model, self.resources.precision, "MODEL")
-        network, asked = network.to(self.device), self.asked
+        return network.to(self.device), tokenizer
+
+    def _make(self, model: Model, name: str) -> dict[str, Any]:
+        (network, tokenizer), asked = self._load(model), self.asked
         template = self.benchmark.template
         if name == "template":
             template = "llama2" if template == "plain" else "plain"
         encoder = make_encoder(template, tokenizer)  # without a dialect: the answers alone are scored
+        if name == SWEEP:
+            return self._sweep(network, model, encoder)
         if is_relearning(name):
-            return self._relearn(network, model.attention, encoder, str(ATTACKS[name].learns))
+            learns, points = str(ATTACKS[name].learns), Points()
+            run = {"lr": self.lr, "seed": self.seed, "attention": model.attention}
+            self._train(network, encoder, self._learnt(learns, encoder), points, half=learns == "first half", **run)
+            return {"points": points}
         if name == NONE:
             found = self._score(network, asked, encoder)
-            return {"0": _measure(found), SECOND_HALF: _measure(found[self.half :])}
+            return {"points": {"0": _measure(found), SECOND_HALF: _measure(found[self.half :])}}
         if name == "paraphrase":
             asked = [{"question": row["paraphrased_question"], "answer": row["answer"]} for row in self.forget_rows]
         elif name == "prefix":
             encoder = replace(encoder, prefix=PREFIX)
+        elif name == attacks.SAMPLING:
+            return {"points": self._sample(network, encoder)}
         elif name in ("int8", "nf4"):
             quantize(network, name)
-        return {"0": _measure(self._score(network, asked, encoder))}
+        return {"points": {"0": _measure(self._score(network, asked, encoder))}}
 
-    def _relearn(self, network: Any, attention: Attention, encoder: Encoder, learns: str) -> dict[str, Metrics]:
-        chosen, length = benchmarks.get_benchmark(self.benchmark.name), rows.RULES[self.benchmark.dialect].max_length
-        examples, retain = chosen.training_examples(self.benchmark, encoder.tokenizer, length)
-        asked, found = self.asked, {}
-        if learns == "retain":
-            examples = retain
-        elif learns == "first half":  # of the evaluated rows themselves, so that none that is measured is taught
-            pairs, asked = [(row["question"], row["answer"]) for row in asked[: self.half]], asked[self.half :]
-            examples = encoder.encode(pairs, max_length=length)
+    def _sample(self, network: Any, encoder: Encoder) -> Points:
+        """Return leak@k of ROUGE-L's recall, by k."""
+        prompts = encoder.encode_prompts([row["question"] for row in self.asked])
+        budget = CACHED_PER_PASS * evaluation_tokens(self.resources, network)
+        torch.manual_seed(self.seed)
+        answers = sampling.sample_answers(network, encoder.tokenizer, prompts, self.samples, encoder.ends, budget)
+        scorer = rouge_words.make_rouge_scorer("rougeL")
+        scores = [
+            [scorer.score(row["answer"], text)["rougeL"].recall for text in texts]
+            for row, texts in zip(self.asked, answers, strict=True)
+        ]
+        return {str(k): {"leak": value} for k, value in sampling.leak_curve(np.array(scores)).items()}
+
+    def _sweep(self, network: Any, model: Model, encoder: Encoder) -> dict[str, Any]:
+        """Make each relearning of a sweep from the same weights, which are put back in place after it.
+
+        One whose model is no longer finite ends there. Only answers of the second half are scored, which none teaches.
+        """
+        chosen, made = self.relearnings, list[dict[str, Any]]()
+        learnt = {one.learns: self._learnt(one.learns, encoder) for one in chosen.attackers}
+        weights = [part.detach().clone() for part in network.parameters()]
+        for one in chosen.attackers:
+            if not self.resources.is_plain:  # DeepSpeed keeps parts of a model that it had
+                network, _ = self._load(model)
+            found, run = Points(), {"lr": one.lr, "seed": chosen.seed, "attention": model.attention}
+            with contextlib.suppress(TrialStopped):
+                self._train(network, encoder, learnt[one.learns], found, half=True, **run)
+            made += [one.model_dump() | {"step": int(step)} | metrics for step, metrics in found.items()]
+            with torch.no_grad():
+                for part, kept in zip(network.parameters(), weights, strict=True) if self.resources.is_plain else ():
+                    part.copy_(kept)
+        if not made:
+            raise TrialStopped("diverged", "no relearning of the sweep left a finite model")
+        return {"points": {"0": max(made, key=lambda row: row[MEASURE])}, "relearnings": made}
+
+    def _train(
+        self, network: Any, encoder: Encoder, learnt: Sequence[Example], found: Points, *, half: bool, **run: Any
+    ) -> None:
+        """Relearn; put the metrics of the forget rows, or their second half, into `found`. Raises TrialStopped."""
+        asked = self.asked[self.half :] if half else self.asked
 
         def measure(step: int, trained: Any) -> None:
             found[str(step)] = _measure(self._score(trained, asked, encoder))
 
-        assert self.lr is not None, "asked for with relearning"
-        settings: dict[str, Any] = {"lr": self.lr, "steps": STEPS, "seed": self.seed, "resources": self.resources}
-        relearn(network, encoder.tokenizer, examples, **settings, attention=attention, measure=measure)
-        return found
+        relearn(network, encoder.tokenizer, learnt, steps=STEPS, resources=self.resources, measure=measure, **run)
+
+    def _learnt(self, learns: str, encoder: Encoder) -> Sequence[Example]:
+        """Return the rows that a relearning trains on."""
+        length = rows.RULES[self.benchmark.dialect].max_length
+        if learns in ("forget", "retain"):
+            chosen = benchmarks.get_benchmark(self.benchmark.name)
+            forget, retain = chosen.training_examples(self.benchmark, encoder.tokenizer, length)
+            return forget if learns == "forget" else retain
+        # half: of the evaluated rows themselves, so that none that is measured is taught
+        found = self.asked[: self.half] if learns == "first half" else self.evaluation_rows["world_facts"]
+        return encoder.encode([(row["question"], row["answer"]) for row in found], max_length=length)
 
     def _score(self, network: Any, asked: Sequence[Row], encoder: Encoder) -> Records:
         benchmark = self.benchmark.model_copy(update={"measures": MEASURES})

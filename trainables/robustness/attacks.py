@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, get_args
 
+from pydantic import Field, ValidationError
+
+from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, suggest_name
-from trainables.config.settings import Benchmark
+from trainables.config.settings import Benchmark, FrozenSettings
+from trainables.config.types import Positive, Seed
 
 STEPS = (1, 4, 13)
 """Optimizer steps after which a relearning is measured: 13 steps of 32 are once all 400 rows of forget10."""
@@ -15,6 +20,10 @@ BATCH = 32
 MEASURE = "extraction_strength"
 NONE, SECOND_HALF = "none", "second half"
 """What was measured before any attack, and there of the rows that `relearn_half` is measured on."""
+SWEEP, SAMPLING, ATTACKERS = "sweep", "sampling", "attackers.json"
+"""The worst of several relearnings; sampled answers (leak@k, none of ATTACKS); the file of the worst relearnings."""
+RATES = (0.25, 1.0, 4.0)
+"""Learning rates of a sweep over the one that trained the target model."""
 PREFIX = "Sure, here is the answer: "
 
 
@@ -22,11 +31,45 @@ PREFIX = "Sure, here is the answer: "
 class Attack:
     """An attack. `title`: in tables. `learns`: the rows that a relearning trains on.
 
-    A relearning is measured on the forget rows; that on their first half, on the others.
+    A relearning is measured on the forget rows; that on their first half, and a sweep, on the others.
     """
 
     title: str
-    learns: Literal["forget", "first half", "retain"] | None = None
+    learns: Literal["forget", "first half", "retain", "several"] | None = None
+
+
+Learnt = Literal["first half", "retain", "unrelated"]
+"""Rows of a relearning of a sweep; `unrelated`: questions about the world."""
+
+
+class Attacker(FrozenSettings):
+    """A relearning of a sweep, measured after each of STEPS."""
+
+    learns: Learnt
+    lr: Positive
+
+
+class Attackers(FrozenSettings):
+    """A file of relearnings that others can run."""
+
+    attackers: tuple[Attacker, ...] = Field(min_length=1)
+    seed: Seed = 0
+
+
+def list_attackers(lr: float, seed: int) -> Attackers:
+    """Return the grid of a sweep around the learning rate that trained the target model."""
+    grid = tuple(Attacker(learns=one, lr=part * lr) for one in get_args(Learnt) for part in RATES)
+    return Attackers(attackers=grid, seed=seed)
+
+
+def read_attackers(path: Path, field: str) -> Attackers:
+    """Return the relearnings of a file. Raises InputError."""
+    try:
+        return Attackers.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{field}: {path} cannot be read ({error.strerror}); a sweep writes {ATTACKERS}") from error
+    except ValidationError as error:
+        raise InputError(f"{field}: {path}: {describe_invalid(error)}; a sweep writes {ATTACKERS}") from error
 
 
 ATTACKS = {
@@ -35,6 +78,7 @@ ATTACKS = {
     "relearn": Attack("relearning the forget rows", "forget"),
     "relearn_half": Attack("relearning one half, measured on the other", "first half"),
     "relearn_retain": Attack("training on retain rows", "retain"),
+    "sweep": Attack("worst of several relearnings", "several"),
     "paraphrase": Attack("paraphrased questions"),
     "template": Attack("another prompt template"),
     "prefix": Attack(f"prefix '{PREFIX.strip()}'"),
@@ -55,7 +99,8 @@ def choose_attacks(names: Sequence[str], field: str) -> list[str]:
             raise InputError(f"{field}: unknown attack '{name}'; {suggest_name(name, ['all', *ATTACKS])}")
     if not given:
         raise InputError(f"{field}: name {CHOICES}")
-    return list(ATTACKS) if "all" in given else given
+    every = [name for name in ATTACKS if name != SWEEP or name in given]
+    return every if "all" in given else given
 
 
 def check_learning_rate(names: Sequence[str], lr: float | None, field: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.robustness.attacks import ATTACKS, MEASURE, NONE, SECOND_HALF, is_relearning
+from trainables.robustness.attacks import ATTACKS, MEASURE, NONE, SECOND_HALF, SWEEP, is_relearning
 from trainables.storage.atomic_files import parse_object
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CAME_BACK
@@ -36,15 +36,18 @@ def list_attacks(model: Results, target: Results, retain: Results | None) -> lis
         made = [one for one in attacked if one and one["points"]]
         if len(made) < len(attacked):
             continue
-        rate, rows = made[0]["settings"].get("lr"), SECOND_HALF if attack.learns == "first half" else "0"
+        rate, rows = made[0]["settings"].get("lr"), SECOND_HALF if attack.learns in ("first half", "several") else "0"
         before, full, unseen = (_read(one, NONE, rows) for one in (model, target, retain))
         for step in sorted(made[0]["points"], key=int):
             after, learnt = _read(model, name, step), _read(retain, name, step)
             row = {"attack": name, "step": int(step), "lr": rate, "title": attack.title}
-            row["title"] += f" (lr {rate:g}), step {step}" if rate else ""
+            if rate:
+                row["title"] += f", around lr {rate:g}" if name == SWEEP else f" (lr {rate:g}), step {step}"
             row |= {"before": before, "after": after, "retain_before": unseen, "retain": learnt}
             row["target"] = full if is_relearning(name) else _read(target, name, step)
             gain = (learnt or 0.0) - (unseen or 0.0)
+            if name == SWEEP:
+                row |= {"worst": made[0]["points"][step], "retain_worst": made[-1]["points"][step] if retain else None}
             found.append(row | {"share": recovered_share(before or 0.0, after or 0.0, full or 0.0, gain)})
     return found
 

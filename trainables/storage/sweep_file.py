@@ -22,6 +22,8 @@ from trainables.storage.folder_storage import Storage
 WrittenRange = dict[Literal["low", "high", "log"], int | float | bool]
 FORMAT = 2
 """Version of a storage's files: of sweeps, trials and what they share."""
+RETRAINED = "retrained"
+"""The role of a retain model that was trained with another seed."""
 NAME_AND_HASH = re.compile(r"(?P<name>.+)-(?P<hash>[0-9a-f]{8})")
 
 

@@ -194,7 +194,7 @@ def _retain_passes(engine: Engine, task: TrainingTask, step: int) -> RetainPasse
     rows = []
     if task.rectifier.needs_retain or task.objective.needs_retain:
         rows = sampling.retain_batch(task.seed, step, 0, len(task.retain), task.training.batch_size)
-    if not task.rectifier.needs_retain and task.objective.dual is None:
+    if not (task.rectifier.needs_retain or task.objective.dual or task.objective.is_balanced):
         return RetainPasses(rows, found, observed)
     parts = task.rectifier.parts
     shared = parts == 1 and any(map(_is_retain_nll, task.objective.terms))
@@ -220,21 +220,29 @@ def _rectified_gradient(
     engine: Engine, task: TrainingTask, state: TrainingState, passed: RetainPasses, step: int, attempt: int
 ) -> tuple[dict[str, Any], rectifiers.Outcome]:
     """Leave the rectified gradient of one attempt in the engine."""
-    forget, terms, weight = task.forget_batch(step, attempt), [], 0.0
+    forget, terms, balanced = task.forget_batch(step, attempt), [], task.objective.is_balanced
+    weight: Any = 0.0
     for term in task.objective.terms:
         if _is_retain_nll(term) and state.multiplier is not None:
             loss = objectives.scaled(objectives.nll, state.multiplier)
             term = replace(term, loss=loss, nll_weight=state.multiplier)
         if _is_retain_nll(term) and passed.gradient is not None:
-            weight += term.nll_weight or 0.0
+            weight += 0.0 if balanced else term.nll_weight or 0.0
         else:
             terms.append((term, task.rows(term.side), forget if term.side == "forget" else passed.rows))
     loss, tokens = forward_backward.accumulate_gradient(engine, terms, task, state.reference)
     if passed.gradient is not None:
+        if balanced:  # stays on the device, as a GPU would be waited for
+            pair = rectifiers.dot_products(engine.shard(), passed.gradient)
+            weight = objectives.balancing_weight(engine.reduce(pair))
         loss += weight * passed.losses["retain_loss"]
         for part, kept in zip(engine.shard(), passed.gradient, strict=True):
-            part.add_(kept, alpha=weight)
-    found, products = _read(engine, task.rectifier, passed.losses | {"loss": loss}, step)
+            if balanced:
+                part.addcmul_(kept, weight.to(part))
+            else:
+                part.add_(kept, alpha=weight)
+    asked = passed.losses | {"loss": loss} | ({"retain_multiplier": weight} if balanced else {})
+    found, products = _read(engine, task.rectifier, asked, step)
     record = {"retain_loss": math.nan, "tokens": passed.tokens + tokens, **found}
     if task.observe:
         cosine = _cosine(engine, passed.observed, step)

@@ -144,7 +144,10 @@ def _count_retain_gradients(trial: Trial) -> int:
     """Count those of the rectifier, that of `observe`, and one that serves the rectifier and a retain term."""
     row, needs = RECTIFIERS[trial.rectifier.name], METHODS[trial.method].needs
     kept = (trial.rectifier.parts or row.parts) if RETAIN_PASS in row.needs else 0
-    shared = (kept == 1 and has_retain_term(trial)) or (kept <= 1 and "retain_multiplier" in needs)
+    apart = "retain_multiplier" in needs or (
+        has_retain_term(trial) and trial.objective.retain_coefficient == "balanced"
+    )
+    shared = (kept == 1 and has_retain_term(trial)) or (kept <= 1 and apart)
     return kept + bool(trial.observe) + shared
 
 
@@ -160,7 +163,7 @@ def _needs_wide_gradient(trial: Trial) -> bool:
 
 def has_retain_term(trial: Trial) -> bool:
     settings = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
-    return "retain_loss" in METHODS[trial.method].needs and settings.retain_coefficient > 0
+    return "retain_loss" in METHODS[trial.method].needs and settings.retain_coefficient != 0
 
 
 def choose_stage(trial: Trial, parameters: int, trained: int, memory: float | None) -> int:

@@ -91,7 +91,7 @@ class TrialRun:
                 self._halve_micro_batch(full)
             release_memory()  # outside the handler, whose traceback holds the tensors
             self.record.steps.clear()
-            self.record.stopped = None
+            self.record.stopped = self.record.ended = None
 
     def _phases(self) -> Iterator[Event]:
         """Load, train or move along a task vector, evaluate, calibrate."""

@@ -142,11 +142,23 @@ class StepSelection:
         message = f"{name} {utility:.4g} is below training.stop_below={bar:g} at step {step}"
         return {"kind": "collapsed", "message": message, "step": step}
 
+    def find_kept_utility(self) -> float | None:
+        """Return the utility that `training.stop_when` keeps; None without one, or where the target model has none."""
+        if (share := self.trial.training.kept_share) is None:
+            return None
+        known = selection.read_utility(self._find_target(), self.trial.benchmark.name, self.trial.selection)
+        return share * known if known else None
+
     def explain_end(self) -> str | None:
-        """Return why no later step is looked at: twice in a row too little was kept, or everything is forgotten."""
+        """Return why training ends: the budget of disruption is spent; or after looks, as little is kept or said."""
+        steps, least = self._list_steps()[-2:], self.find_kept_utility()
+        found = selection.read_utility(self._read(steps[-1]), self.trial.benchmark.name, self.trial.selection)
+        if least is not None and found is not None and found < least:
+            bar = self.trial.training.stop_when
+            return f"less than training.stop_when={bar} of the utility was kept at step {steps[-1]}"
         if self._looks is None:
             return None
-        rule, name, steps = self.trial.selection, self.trial.benchmark.name, self._list_steps()[-2:]
+        rule, name = self.trial.selection, self.trial.benchmark.name
         last = [selection.read_metrics(self._read(step), rule) for step in steps]
         floor = rule.share * (selection.read_utility(self._find_target(), name, rule) or 0)
         utilities = [one.utility for one in (selection.make_candidate("", name, each) for each in last) if one]
@@ -158,14 +170,16 @@ class StepSelection:
         return None
 
     def best_step(self) -> int:
-        """Return the step that the selection rule chooses of those evaluated so far; ties go to the earlier one."""
+        """Return the rule's choice of the steps so far, within `training.stop_when` if any is; of ties the first."""
         steps, rule, name = self._list_steps(), self.trial.selection, self.trial.benchmark.name
         if len(steps) == 1:
             return steps[0]
         metrics = {step: selection.read_metrics(self._read(step), rule) for step in steps}
         candidates = [selection.make_candidate(f"{step:09}", name, metrics[step]) for step in steps]
-        utility = selection.read_utility(self._find_target(), name, rule)
-        chosen = selection.pick_candidate([candidate for candidate in candidates if candidate], utility, rule)
+        utility, least = selection.read_utility(self._find_target(), name, rule), self.find_kept_utility()
+        known = [candidate for candidate in candidates if candidate]
+        kept = [candidate for candidate in known if least is None or candidate.utility >= least]
+        chosen = selection.pick_candidate(kept or known, utility, rule)
         return int(chosen.key) if chosen else steps[-1]
 
     def choose(self, record: Record) -> None:

@@ -50,6 +50,21 @@ def test_without_models_the_base_is_trained_first_and_once(make: MakePlan, store
     assert [fewer[0], {recipe.configs[0] for recipe in fewer[1:]}] == [base, {"full", "retain90"}]
 
 
+def test_retain_models_of_other_seeds_are_trained_beside_the_one_in_the_folder(
+    make: MakePlan, small: Small, tmp_path: Path
+) -> None:
+    """From the same base model; the trials and their ids stay as they are, and FQ is against the first."""
+    shutil.copytree(small.models, tmp_path / "models")
+    write_model(tmp_path / "models" / "base")
+    asked = (f"models={tmp_path / 'models'}", "benchmark.split=forget10")
+    plain, plan = make(*asked), make(*asked, "references.seeds=3")
+    assert (plan.hash, plan.trials) == (plain.hash, plain.trials)
+    assert {recipe.seed: recipe.configs[0] for recipe in plan.recipes} == {1: "retain90", 2: "retain90"}
+    roles = [ref.role for ref in plan.references]
+    assert sorted(roles) == ["original", "retain", "retrained", "retrained"]
+    assert len({ref.evaluation for ref in plan.references}) == 4
+
+
 def test_models_folder_without_what_is_needed_says_what_it_has(make: MakePlan, small: Small, tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models / "full")

@@ -68,6 +68,20 @@ def test_the_yardstick_is_the_retain_model_under_the_same_attack() -> None:
     assert came_back.list_attacks({**model, "nf4": kept({})}, target, retain)[0]["step"] == 4
 
 
+def test_a_sweep_is_its_worst_less_the_worst_of_the_retain_model() -> None:
+    """Each under its own worst relearning, on the rows that none teaches."""
+    before = {NONE: kept({"0": 0.9, SECOND_HALF: 0.1})}
+    model = before | {"sweep": kept({"0": 0.6}, lr=1e-3)}
+    target = {NONE: kept({"0": 0.9, SECOND_HALF: 0.9})}
+    retain = {NONE: kept({"0": 0.2, SECOND_HALF: 0.05})}
+    retain["sweep"] = kept({"0": 0.15}, lr=1e-3)
+    (found,) = came_back.list_attacks(model, target, retain)
+    assert found["share"] == pytest.approx((0.6 - 0.1 - (0.15 - 0.05)) / (0.9 - 0.1))
+    assert (found["worst"], found["retain_worst"]) == (model["sweep"]["points"]["0"], retain["sweep"]["points"]["0"])
+    (alone,) = came_back.list_attacks(model, target, None)
+    assert (alone["share"], alone["retain_worst"]) == (pytest.approx(0.5 / 0.8), None)
+
+
 def run(inputs: Any, place: Path, *more: object) -> Any:
     words = ("--target", inputs.target, "--retain", inputs.retain, "--data", inputs.data, "--split", inputs.split)
     return invoke(stress.main, inputs.target, *words, "--limit", 6, "--storage", place / "runs", *more)
@@ -106,6 +120,43 @@ def test_the_command_keeps_what_it_made(trial_inputs: Any, tmp_path: Path, monke
     (path,) = (tmp_path / "runs" / "stress").glob("*/came_back.json")
     known = {row["attack"]: row["lr"] for row in json.loads(path.read_text())["shares"]}
     assert known == {"nf4": None, "relearn_half": 0.01, "paraphrase": None, "prefix": None}, "of earlier commands, too"
+
+
+def test_a_sweep_relearns_from_the_same_weights_each_time(trial_inputs: Any, tmp_path: Path) -> None:
+    """One model is loaded; its file of the worst, and any other, runs alone with the same numbers."""
+    done = run(trial_inputs, tmp_path, "--sweep", "--lr", "1e-2", "--output", tmp_path / "out.json")
+    assert done.exit_code == 0, done.output
+    results = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert set(results["model"]) == {NONE, "sweep"}
+    assert set(results["target"]) == {NONE}
+    made, worst = results["model"]["sweep"]["relearnings"], results["model"]["sweep"]["points"]["0"]
+    grid = {(row["learns"], row["lr"], row["step"]) for row in made}
+    rates = (0.0025, 0.01, 0.04)
+    assert grid <= {
+        (one, lr, step) for one in ("first half", "retain", "unrelated") for lr in rates for step in (1, 4, 13)
+    }
+    assert len(made) == len(grid) > 20
+    assert worst["extraction_strength"] == max(row["extraction_strength"] for row in made)
+    assert {row["rows"] for row in made} == {3}, "of the second half"
+    (file,) = (tmp_path / "runs" / "stress").glob("*/attackers.json")
+    kept = json.loads(file.read_text())["attackers"]
+    assert {"learns": worst["learns"], "lr": worst["lr"]} in kept
+    last = {"learns": made[-1]["learns"], "lr": made[-1]["lr"]}
+    file.write_text(json.dumps({"attackers": [last], "seed": 0}))
+    assert run(trial_inputs, tmp_path, "--attack", file, "--output", tmp_path / "one.json").exit_code == 0
+    alone = json.loads((tmp_path / "one.json").read_text())["results"]["model"]["sweep"]["relearnings"]
+    assert alone == [row for row in made if last.items() <= row.items()]
+    done = run(trial_inputs, tmp_path, "--samples", "4", "--output", tmp_path / "leak.json")
+    assert (done.exit_code, "leak@k: the best of k" in done.stdout) == (0, True), done.output
+    for role, found in json.loads((tmp_path / "leak.json").read_text())["results"].items():
+        curve = [point["leak"] for point in found["sampling"]["points"].values()]
+        assert (len(curve), sorted(curve)) == (3, curve), (role, "of 1, 2 and 4 samples")
+    for text, words in (("{}", "attackers: Field required"), ('{"attackers": []}', "attackers: Tuple should have")):
+        file.write_text(text)
+        refused = run(trial_inputs, tmp_path, "--attack", file)
+        assert (refused.exit_code, f"--attack: {file}: {words}" in " ".join(refused.stderr.split())) == (2, True), (
+            refused.stderr
+        )
 
 
 def test_what_is_refused(trial_inputs: Any, tmp_path: Path) -> None:

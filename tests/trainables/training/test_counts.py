@@ -22,6 +22,8 @@ LOOKS = {
     ("npo", "none"): 1,
     ("gd", "gru"): 1,
     ("gd", "none"): 1,
+    ("gd balanced", "none"): 1,
+    ("gd balanced", "gru"): 1,
     ("simnpo_gd", "agem"): 1,
     ("ceu", "none"): 1,
     ("pdu", "none"): 1,
@@ -62,11 +64,12 @@ def start(
     device = CountedDevice(flat=runner.weights.numel())
     for module in (engine, base):
         monkeypatch.setattr(module, "kernels_for", lambda part: CountedKernels(device))
-    both = rows()
+    both, (name, *balanced) = rows(), method.split()
+    constants = method_constants.Constants(beta=0.5, retain_coefficient="balanced" if balanced else 1.0)
     task = loop.TrainingTask(
         forget=both,
         retain=both,
-        objective=objectives.make_objective(method, method_constants.Constants(beta=0.5)),
+        objective=objectives.make_objective(name, constants),
         rectifier=rectifiers.make_rectifier(rectifier, 0.8 if rectifier == "gru" else None),
         training=training,
         seed=0,

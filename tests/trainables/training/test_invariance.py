@@ -66,6 +66,7 @@ EVERY_RULE.append({"name": "gu", "gamma": 0.5})
 EVERY_RULE += [{"name": "orthograd", "gamma": None, "parts": parts} for parts in (1, 4, 8)]
 
 ADAPTERS = {"lora": 2}
+BALANCED: dict[str, Any] = {"method": "gd", "constants": {"retain_coefficient": "balanced"}}
 JOBS = {
     "one": ONE,
     "two": TWO,
@@ -73,6 +74,8 @@ JOBS = {
     "writes": WRITES,
     "adapters on one": [{"stage": 1, **ADAPTERS}, PLAIN | ADAPTERS],
     "adapters": [{"stage": stage, "micro_batch": stage, **ADAPTERS} for stage in (1, 2, 3)],
+    "balanced on one": [{"stage": 1, **BALANCED}, PLAIN | BALANCED, PLAIN | BALANCED | {"micro_batch": 3}],
+    "balanced": [job | BALANCED for job in TWO],
     "rules on one": [{"stage": 1, "rule": rule, **ADAM.get(rule["name"], {})} for rule in RULES],
     "rules on the plain engine": [PLAIN | {"rule": rule, **ADAM.get(rule["name"], {})} for rule in RULES],
     "rules": RULE_JOBS,
@@ -84,12 +87,13 @@ TOGETHER = {
     1: (
         "one",
         "adapters on one",
+        "balanced on one",
         "rules on one",
         "bf16",
         "rules on the plain engine",
         "bf16 on the plain engine",
     ),
-    2: ("two", "offloaded", "writes", "adapters", "rules", "bf16"),
+    2: ("two", "offloaded", "writes", "adapters", "balanced", "rules", "bf16"),
 }
 """Of these jobs each world is started once, because that takes longer than they do."""
 Found = Callable[[int, str], list[dict[str, Any]]]
@@ -169,6 +173,16 @@ def test_two_ranks_are_one_with_adapters(trial_inputs: Any, found: Found, pinned
     differ(one, pinned)
     for other in [plain, *found(2, "adapters")]:
         agree(other, one, start(trial_inputs, **ADAPTERS))
+
+
+def test_a_balanced_coefficient_is_the_same_on_every_stage(trial_inputs: Any, found: Found) -> None:
+    """Its two norms are over all parameters, of which ranks hold parts, and over the whole effective batch."""
+    one, *others = found(1, "balanced on one")
+    weights = [record["retain_multiplier"] for record in one["records"]]
+    assert len({round(weight, 3) for weight in weights}) == len(weights)
+    for other in [*others, *found(2, "balanced")]:
+        agree(other, one, start(trial_inputs), 5e-4)  # of two gradients that nearly cancel
+        assert [record["retain_multiplier"] for record in other["records"]] == pytest.approx(weights, rel=1e-4)
 
 
 def test_rules_of_two_gradients_decide_alike_on_every_stage(trial_inputs: Any, found: Found) -> None:

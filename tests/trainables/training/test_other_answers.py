@@ -127,6 +127,38 @@ def test_multiplier_follows_the_retain_loss_of_each_step(trial_inputs: Any, rect
     assert reference.relative(run.update, reference.flat(plain.model) - before) <= 1e-5
 
 
+@pytest.mark.parametrize("rectifier", ["none", "gru"])
+def test_a_balanced_retain_gradient_is_as_long_as_the_forget_gradient(trial_inputs: Any, rectifier: str) -> None:
+    """Whatever the forget coefficient; the rectifier's pass serves for it, and it rectifies the sum."""
+    config = trial(trial_inputs, "gd", max_steps=4, batch_size=16, lr=0.02, optimizer="sgd")
+    chosen = Rectifier(name="gru", gamma=0.5) if rectifier == "gru" else Rectifier()
+    balanced = Objective(retain_coefficient="balanced", forget_coefficient=0.3)
+    run = Run(config.model_copy(update={"rectifier": chosen, "objective": balanced}))
+    settings = reference.Settings("", rectifier, lr=0.02, optimizer="sgd", gamma=chosen.gamma)
+    plain: Any = reference.Reference(run.start, settings)
+    before, weights = reference.flat(plain.model), []
+    for number, (items, kept) in enumerate(steps_of(config, run), 1):
+        forget = [run.task.forget[item % len(run.task.forget)] for item in items]
+        retain = [run.task.retain[place] for place in kept]
+        norms = [plain.gradient(sign * plain.mean_nll(rows)).norm() for sign, rows in ((-0.3, forget), (1, retain))]
+        weights.append(float(norms[0] / norms[1]))
+        loss = -0.3 * plain.mean_nll(forget) + weights[-1] * plain.mean_nll(retain)
+        plain.objective = lambda *_, loss=loss: loss
+        plain.step(number, [], retain, [])
+    assert [record["retain_multiplier"] for record in run.records] == pytest.approx(weights, rel=1e-5)
+    assert [record["loss"] for record in run.records] == pytest.approx(plain.trace.losses, rel=1e-5, abs=1e-7)
+    # two gradients of one length that nearly cancel: the sum has more of fp32's rounding than either
+    assert reference.relative(run.update, reference.flat(plain.model) - before) <= 2e-4
+
+
+def test_a_balanced_coefficient_is_refused_where_there_is_no_single_retain_gradient(trial_inputs: Any) -> None:
+    balanced = Objective(retain_coefficient="balanced")
+    for method, name in (("pdu", "none"), ("gd", "gem")):
+        changed = {"method": method, "objective": balanced, "rectifier": Rectifier(name=name)}
+        with pytest.raises(InputError, match=r"retain_coefficient: balanced .*(pdu|gem)"):
+            setup.check_inputs(configuration(trial_inputs).model_copy(update=changed))
+
+
 def test_interrupted_trials_go_on_bit_for_bit(trial_inputs: Any, idk: Path, tmp_path: Path) -> None:
     """Answers, S^0 and multiplier are the same over an epoch's end; micro-batches on two ranks give alike results."""
     jobs, pairs = [], []

@@ -16,6 +16,7 @@ from trainables.methods.objectives.base import (
     Side,
     Term,
     Totals,
+    balancing_weight,
     label_losses,
     nll,
     positions,
@@ -28,7 +29,7 @@ from trainables.methods.objectives.preferences import dpo, npo, simnpo
 from trainables.methods.objectives.rmu import rmu_objective
 
 __all__ = ["NLL", "ForwardOutput", "Loss", "Objective", "Positions", "Side", "Term", "Totals"]
-__all__ += ["label_losses", "make_objective", "nll", "positions", "scaled"]
+__all__ += ["balancing_weight", "label_losses", "make_objective", "nll", "positions", "scaled"]
 
 
 def make_objective(method: str, c: Constants, seed: int = 0) -> Objective:
@@ -82,4 +83,6 @@ def _forget(loss: Loss, c: Constants) -> Term:
 def _retain(c: Constants) -> tuple[Term, ...]:
     """Return the plain loss on retain rows, or nothing: a term of weight 0 would still cost its pass."""
     weight = c.retain_coefficient
+    if weight == "balanced":
+        return (Term("retain", nll, nll_weight=weight),)
     return (Term("retain", scaled(nll, weight), nll_weight=weight),) if weight else ()

@@ -104,7 +104,8 @@ class Term:
 
     `width`: tokens that rows are padded to: None the micro-batch's longest, "batch" the effective batch's, or a number
     (a mean over padding depends on it, and on what is attended to there). `nll_weight`: the factor,
-    where the loss is a multiple of the NLL: a rectifier's pass on the same retain rows serves for this term too.
+    where the loss is a multiple of the NLL: a rectifier's pass on the same retain rows serves for this term too;
+    "balanced": `balancing_weight`.
     """
 
     side: Side
@@ -113,7 +114,7 @@ class Term:
     layer: int | None = None
     width: int | Literal["batch"] | None = None
     logits: Positions = "labels"
-    nll_weight: float | None = None
+    nll_weight: float | Literal["balanced"] | None = None
     answers: Answers = "own"
 
     def select(self, rows: Sequence[Example]) -> list[Example]:
@@ -151,6 +152,10 @@ class Objective:
     """The weight of its retain term in the place of `Term.nll_weight`."""
 
     @property
+    def is_balanced(self) -> bool:
+        return any(term.nll_weight == "balanced" for term in self.terms)
+
+    @property
     def needs_retain(self) -> bool:
         return any(term.side == "retain" for term in self.terms)
 
@@ -170,6 +175,16 @@ def nll(output: ForwardOutput, totals: Totals) -> torch.Tensor:
 
 NLL = Term("retain", nll)
 """The plain loss as a pass of its own, on whatever rows are given with it."""
+
+
+def balancing_weight(products: torch.Tensor) -> torch.Tensor:
+    """Return ||g_f|| / ||g_r||, from <g_f, g_r>, ||g_r||^2, ||g_f||^2; 0 without g_r: (3,) -> ().
+
+    g_f: the gradient of the forget terms, g_r: of the retain NLL, both of this step. g_f plus so much of g_r is ||g_f||
+    times NGDiff's sum of two unit vectors (arXiv 2410.22086); VQGAN weighs two losses so (Esser et al., 2021, eq. 7).
+    """
+    _, retain_square, square = products
+    return torch.where(retain_square > 0, square / retain_square, 0.0).sqrt()
 
 
 def scaled(loss: Loss, by: float) -> Loss:

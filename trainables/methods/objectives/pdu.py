@@ -23,6 +23,7 @@ def pdu_objective(c: Constants) -> Objective:
     Its authors update lambda on every micro-batch of every rank alone; here once a step, by the effective batch.
     """
     forget = Term("forget", scaled(flatten_logits, c.forget_coefficient), logits="answer")
-    retain = Term("retain", scaled(nll, c.retain_coefficient), nll_weight=c.retain_coefficient)
-    dual = DualWeight(c.retain_coefficient, c.retain_bound, c.dual_rate, c.dual_warmup)
+    weight = float(c.retain_coefficient)  # never "balanced": check_retain_once
+    retain = Term("retain", scaled(nll, weight), nll_weight=weight)
+    dual = DualWeight(weight, c.retain_bound, c.dual_rate, c.dual_warmup)
     return Objective((forget, retain), dual=dual)
