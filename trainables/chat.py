@@ -38,7 +38,7 @@ def main(
     for question in ask or map(str.strip, sys.stdin):
         turns = [{"role": "user", "content": question}]
         (said,) = chat(turns, do_sample=False, max_new_tokens=200, return_full_text=False)
-        print(f"> {question}\n{cli.escape_controls(said['generated_text'].strip())}", flush=True)
+        cli.print_line(f"> {question}\n{said['generated_text'].strip()}")
     return 0
 
 

@@ -63,13 +63,13 @@ def main(
 
 
 def _print_shares(shares: list[dict[str, Any]]) -> None:
-    print("\nextraction strength of the forget rows")
-    print(f"{'attack':62} {'before':>7} {'after':>7} {'target':>7} {'retain':>7} {'came back':>10}")
+    cli.print_line("\nextraction strength of the forget rows")
+    cli.print_line(f"{'attack':62} {'before':>7} {'after':>7} {'target':>7} {'retain':>7} {'came back':>10}")
     for row in shares:
         values = [f"{row[name]:7.3f}" if row[name] is not None else f"{'–':>7}" for name in COLUMNS]
         share = "–" if row["share"] is None else f"{round(100 * row['share'])} %"
-        print(f"{row['title']:62} {' '.join(values)} {share:>10}")
-    print("came back: the gain by the attack, less the retain model's, over what was removed from the target model")
+        cli.print_line(f"{row['title']:62} {' '.join(values)} {share:>10}")
+    cli.print_line("came back: the gain by the attack, less the retain model's, over what was removed from the target")
 
 
 if __name__ == "__main__":

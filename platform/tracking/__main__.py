@@ -32,7 +32,7 @@ def main(
         raise InputError(f"unknown action '{action}'; known: sync")
     store = open_storage(location)
     count = sync_sweep(manifest.load_manifest(name, store), store)
-    print(f"{count} trials in {redact(tracking_uri(store))}")
+    cli.print_line(f"{count} trials in {tracking_uri(store)}")
     return 0
 
 
@@ -46,7 +46,7 @@ def sync_sweep(sweep: SweepFile, store: Storage) -> int:
         store.sync_trials(sweep.trials)
         done, damaged = read_trial_results(sweep.trials, store)
         for path in damaged:
-            print(f"damaged: {path}; its trial is not shown", flush=True)
+            cli.print_line(f"damaged: {path}; its trial is not shown")
         try:
             runs = open_mlflow_runs(sweep, store)
             for trial_id, result in done.items():

@@ -7,6 +7,7 @@ import functools
 import os
 import shlex
 import sys
+import threading
 import unicodedata
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -25,15 +26,27 @@ StorageOption = Annotated[
 SweepArgument = Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")]
 UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 """Error numbers of a path that somebody named and that cannot be used."""
+WAITING = "waiting for "
+"""How threads are called in which a call waits for something outside."""
 SHOWN, LONGEST = 120, 3500
 """Characters of a value that a message repeats, and of a message."""
 
 
-def make_app(main: Callable[..., None]) -> typer.Typer:
-    """Return the command of a function, for which `-h` is `--help`."""
+def make_app(main: Callable[..., None]) -> Callable[[], None]:
+    """Return the command of a function, for which `-h` is `--help` and which Ctrl-C ends at once."""
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
     app.command()(main)
-    return app
+
+    def run() -> None:
+        try:
+            app()
+        except SystemExit as end:
+            if end.code == 130 or any(thread.name.startswith(WAITING) for thread in threading.enumerate()):
+                sys.stdout.flush()
+                os._exit(int(end.code or 0))  # Python itself would wait here for the threads of libraries
+            raise
+
+    return run
 
 
 def spell_storage(storage: str) -> str:
@@ -77,7 +90,12 @@ def _print_error(message: str) -> None:
     shown = "".join(map(_escape, redact(message)))
     if len(shown) > LONGEST:
         shown = f"{shown[:LONGEST]}... ({len(shown)} characters)"
-    print(f"error: {shown}", file=sys.stderr)
+    print_line(f"error: {shown}", error=True)
+
+
+def print_line(text: str, *, error: bool = False, end: str = "\n") -> None:
+    """Print text without secrets and terminal escapes, with `error` to the error stream: the one place that prints."""
+    print(escape_controls(redact(text)), end=end, file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def escape_controls(text: str) -> str:

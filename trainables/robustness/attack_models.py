@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,11 +99,11 @@ def attack(
             if name in left_out or (role == "target" and attacks.is_relearning(name)):
                 continue
             made = results[role][name] = runner.attack(model, key if role == "model" else runner.key(model), name)
-            print(f"{role}: {name} ({made['seconds']:.0f} s)", flush=True)
+            cli.print_line(f"{role}: {name} ({made['seconds']:.0f} s)")
             if made["failure"]:
                 left_out[name] = f"{role}: {made['failure']}"
     for name, why in left_out.items():
-        print(f"warning: {name} is left out: {why}", file=sys.stderr)
+        cli.print_line(f"warning: {name} is left out: {why}", error=True)
     settings = {name: runner.settings(name) | {"left_out": left_out.get(name)} for name in names}
     made = list_attacks(results["model"], results["target"], results.get("retain"))
     return _keep_shares(key, started, settings, made, store), results
