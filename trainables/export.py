@@ -12,6 +12,7 @@ import typer
 from trainables import benchmarks
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
+from trainables.data import hub_folders
 from trainables.robustness.came_back import read_shares
 from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
@@ -40,18 +41,19 @@ def main(
     repository = open_repository(push) if push else None
     cli.silence_libraries()
     if output is None and atomic_files.read_json(folder / model_folder.FACTS):
-        print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
+        cli.print_line(f"{folder}: it was exported before, and is uploaded as it is")
     else:
         facts = model_folder.export_trial(trial_id, store, folder, shares=read_shares(trial_id, store))
         name = facts["configuration"].get("benchmark", {}).get("name", "tofu")
-        print(f"{facts['label']}: {benchmarks.describe_goals(name, facts['metrics'])}, evaluated again: {folder}")
+        goals = benchmarks.describe_goals(name, facts["metrics"])
+        cli.print_line(f"{facts['label']}: {goals}, evaluated again: {folder}")
     if repository:
         from huggingface_hub import HfApi
 
         again = f"the model is in '{folder}'; to try again: hf upload {repository} '{folder}'"
         with _hub_errors(repository, again):
             address = HfApi().upload_folder(repo_id=repository, folder_path=folder).repo_url
-        print(f"uploaded: {address}, private")
+        cli.print_line(f"uploaded: {address}, private")
     return 0
 
 
@@ -59,6 +61,7 @@ def open_repository(name: str) -> str:
     """Make a private repository unless it is there; return its id. Raises InputError if it is public."""
     from huggingface_hub import HfApi
 
+    hub_folders.check_hub()
     with _hub_errors(name, "it needs a token that may write: set HF_TOKEN, or log in with 'hf auth login'"):
         repository = HfApi().create_repo(name, private=True, exist_ok=True).repo_id
         private = HfApi().model_info(repository).private

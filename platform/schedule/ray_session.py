@@ -10,8 +10,10 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import grpc
 import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -20,6 +22,7 @@ from platform.schedule import capacity
 from platform.schedule.capacity import Growth
 from platform.schedule.ray_environment import LOCAL, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
+from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, call_within
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 
@@ -29,8 +32,9 @@ KUBERAY = "RAY_CLUSTER_NAME"
 """Set by KubeRay in its pods."""
 PATIENCE = 120.0
 """Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
-CONNECT_SECONDS, TOLD_SECONDS, START_SECONDS = 10.0, 10.0, 60.0
-"""How long an address may take to accept a connection; a node's first process until it is told of, and at most."""
+
+LOST_SECONDS = 20.0
+"""How long Ray's head may be away; Ray ends this process after 60 s, without a word."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ def start_session(address: str | None) -> Growth:
     host, _, port = place.removeprefix("ray://").rpartition(":")
     try:
         if host:  # Ray itself would ask for 14 minutes where nobody listens
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+            check_head(f"{host}:{port}")
         with contextlib.chdir(provenance.ROOT):  # workers import from this folder before any other
             ray.init(
                 address=place,
@@ -70,18 +74,40 @@ def start_session(address: str | None) -> Growth:
     return capacity.read_growth(BOOTSTRAP) if on_head and place != LOCAL else Growth()
 
 
+def check_head(place: str) -> None:
+    """Raise OSError where nobody listens or answers as Ray does: its own client would wait longer, deaf to Ctrl-C."""
+    host, _, port = place.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    if os.environ.get("RAY_USE_TLS", "0") == "0":
+        with grpc.insecure_channel(place) as channel:
+            call_within(ANSWER_SECONDS, f"Ray at {place}", grpc.channel_ready_future(channel).result)
+
+
+def watch_head(place: str, lost: Callable[[OSError], None]) -> None:
+    """Call `lost` if Ray's head does not answer now, nor LOST_SECONDS later."""
+    try:
+        check_head(place)
+    except OSError:
+        time.sleep(LOST_SECONDS)
+        try:
+            check_head(place)
+        except OSError as error:
+            lost(error)
+
+
 def wait_for_nodes(growth: Growth, print_line: Callable[[str], None]) -> None:
-    """Wait up to PATIENCE for the nodes that the cluster always has, which join within seconds of `ray up`."""
+    """Wait for the nodes that the cluster always has, which join within seconds of `ray up`."""
     expected = 1 + growth.least
-    end, waiting = time.monotonic() + PATIENCE, False
-    while (existing := sum(node["Alive"] for node in ray.nodes())) < expected:
-        if time.monotonic() > end:
-            print_line(f"warning: {existing} of the cluster's {expected} nodes are there; going on with them")
-            return
-        if not waiting:
-            print_line(f"waiting for the cluster's nodes: {existing} of {expected} are there")
-            waiting = True
-        time.sleep(1.0)
+
+    def wait() -> None:
+        while sum(node["Alive"] for node in ray.nodes()) < expected:
+            time.sleep(1.0)
+
+    try:
+        call_within(PATIENCE, f"the cluster's {expected} nodes", wait)
+    except TimeoutError:
+        existing = sum(node["Alive"] for node in ray.nodes())
+        print_line(f"warning: {existing} of the cluster's {expected} nodes are there; going on with them")
 
 
 def check_workers(print_line: Callable[[str], None]) -> None:
@@ -91,10 +117,8 @@ def check_workers(print_line: Callable[[str], None]) -> None:
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         task = ray.remote(provenance.utc_now).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         hosts[task.remote()] = node["NodeManagerAddress"]
-    started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=TOLD_SECONDS)
-    if waiting:
-        print_line(f"waiting for Ray to start a process on {', '.join(hosts[one] for one in waiting)}")
-        started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=START_SECONDS - TOLD_SECONDS)
+    wait = partial(ray.wait, list(hosts), num_returns=len(hosts), timeout=START_SECONDS)
+    started, waiting = call_within(float("inf"), f"Ray to start a process on {', '.join(hosts.values())}", wait)
     if waiting:
         problem = f"no process started within {START_SECONDS:.0f} s on {', '.join(hosts[one] for one in waiting)}"
         if not started:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from platform.tracking.runs import MlflowRuns, open_mlflow_runs
+from trainables.common.deadlines import ANSWER_SECONDS, call_within
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 
 CURVE_SECONDS = 30.0
 """Between two looks at the curves of trials that run."""
-CLOSE_SECONDS = 120.0
+CLOSE_SECONDS = ANSWER_SECONDS
 """How long a server may be silent at a sweep's end before it is given up."""
 Action = Callable[[MlflowRuns], Any]
 
@@ -30,6 +31,7 @@ class MlflowMirror:
         self.problem: Exception | None = None
         self.running: dict[str, Trial] = {}
         self.actions: queue.Queue[Action | None] = queue.Queue()
+        self.logged = 0
         self.thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
 
     def start_trial(self, trial: Trial) -> None:
@@ -43,20 +45,26 @@ class MlflowMirror:
 
     def close(self, counts: Mapping[str, int]) -> None:
         """Log what is left and the sweep's counts, as long as the server gets on with it."""
+        self.actions.put(lambda runs: self.problem or runs.finish(counts))
         self.actions.put(None)
-        left = -1
-        while self.thread.is_alive() and left != self.actions.qsize():
-            left = self.actions.qsize()
-            self.thread.join(CLOSE_SECONDS)
-        if self.thread.is_alive():
-            self.problem = TimeoutError(f"the tracking server has not answered in {CLOSE_SECONDS:.0f} s")
-        elif self.problem is None:
-            self._try(lambda runs: runs.finish(counts))
+        logged = -1
+        while self.thread.is_alive() and logged != self.logged:
+            logged = self.logged
+            self._wait(self.thread.join)
 
     def log_report(self) -> None:
         """Log the sweep's report, after `close` and unless something failed."""
         if self.problem is None:
-            self._try(lambda runs: runs.log_report())
+            self._wait(lambda: self._try(lambda runs: runs.log_report()))
+
+    def _wait(self, action: Callable[[], object]) -> None:
+        """Wait for an action with a word and a deadline, which is the problem where it passes and nothing is logged."""
+        logged = self.logged
+        try:
+            call_within(CLOSE_SECONDS, "the tracking server", action)
+        except TimeoutError as problem:
+            if logged == self.logged:
+                self.problem = problem
 
     @property
     def page(self) -> str:
@@ -81,6 +89,7 @@ class MlflowMirror:
         try:
             self.runs = self.runs or self.connect()
             action(self.runs)
+            self.logged += 1
         except Exception as problem:
             self.problem = problem
 

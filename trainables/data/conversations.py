@@ -16,6 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainables.common import deadlines
 from trainables.common.errors import InputError, first_line
 from trainables.common.tokenized_row import Example
 from trainables.data.templates import CHAT, CLOCK, DATE, OTHER_TEMPLATE, TEMPLATES, Template, check_template
@@ -24,6 +25,8 @@ from trainables.storage.atomic_files import read_json
 Turns = tuple[tuple[str, str], ...]
 """Role and text of each turn before an answer; the last is the user's."""
 Question = str | Turns
+LONGEST = 1_000_000
+"""Characters that a template may write around its turns."""
 QUESTION, ANSWER = "the-question-goes-here", "the-answer-goes-here"
 
 
@@ -181,14 +184,18 @@ class Encoder:
         if "strftime_now" in template:
             template = CLOCK + template
         try:
-            return self.tokenizer.apply_chat_template(
-                turns,
-                chat_template=template,
-                tokenize=False,
-                add_generation_prompt=answer is None,
-                enable_thinking=False,
-                date_string=DATE.strftime("%d %b %Y"),
-            )
+            with deadlines.interrupt_after(deadlines.TEMPLATE_SECONDS):
+                text = self.tokenizer.apply_chat_template(
+                    turns,
+                    chat_template=template,
+                    tokenize=False,
+                    add_generation_prompt=answer is None,
+                    enable_thinking=False,
+                    date_string=DATE.strftime("%d %b %Y"),
+                )
+            if len(text) > LONGEST + 10 * sum(len(turn["content"]) for turn in turns):
+                raise ValueError(f"it writes {len(text)} characters")
+            return text
         except Exception as error:
             why = f": {first_line(error)}" if question == QUESTION else ""  # the template's words may quote a row
             raise InputError(
