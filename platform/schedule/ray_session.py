@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import grpc
@@ -22,7 +21,7 @@ from platform.schedule import capacity
 from platform.schedule.capacity import Growth
 from platform.schedule.ray_environment import LOCAL, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
-from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, call_within
+from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, TOLD_SECONDS, call_within
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
 
@@ -96,18 +95,17 @@ def watch_head(place: str, lost: Callable[[OSError], None]) -> None:
 
 
 def wait_for_nodes(growth: Growth, print_line: Callable[[str], None]) -> None:
-    """Wait for the nodes that the cluster always has, which join within seconds of `ray up`."""
+    """Wait up to PATIENCE for the nodes that the cluster always has, which join within seconds of `ray up`."""
     expected = 1 + growth.least
-
-    def wait() -> None:
-        while sum(node["Alive"] for node in ray.nodes()) < expected:
-            time.sleep(1.0)
-
-    try:
-        call_within(PATIENCE, f"the cluster's {expected} nodes", wait)
-    except TimeoutError:
-        existing = sum(node["Alive"] for node in ray.nodes())
-        print_line(f"warning: {existing} of the cluster's {expected} nodes are there; going on with them")
+    end, waiting = time.monotonic() + PATIENCE, False
+    while (existing := sum(node["Alive"] for node in ray.nodes())) < expected:
+        if time.monotonic() > end:
+            print_line(f"warning: {existing} of the cluster's {expected} nodes are there; going on with them")
+            return
+        if not waiting:
+            print_line(f"waiting for the cluster's nodes: {existing} of {expected} are there")
+            waiting = True
+        time.sleep(1.0)
 
 
 def check_workers(print_line: Callable[[str], None]) -> None:
@@ -117,8 +115,10 @@ def check_workers(print_line: Callable[[str], None]) -> None:
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         task = ray.remote(provenance.utc_now).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         hosts[task.remote()] = node["NodeManagerAddress"]
-    wait = partial(ray.wait, list(hosts), num_returns=len(hosts), timeout=START_SECONDS)
-    started, waiting = call_within(float("inf"), f"Ray to start a process on {', '.join(hosts.values())}", wait)
+    started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=TOLD_SECONDS)
+    if waiting:
+        print_line(f"waiting for Ray to start a process on {', '.join(hosts[one] for one in waiting)}")
+        started, waiting = ray.wait(list(hosts), num_returns=len(hosts), timeout=START_SECONDS - TOLD_SECONDS)
     if waiting:
         problem = f"no process started within {START_SECONDS:.0f} s on {', '.join(hosts[one] for one in waiting)}"
         if not started:

@@ -11,6 +11,7 @@ from platform.state.lock import acquire_lock
 from platform.state.trial_outcomes import count_outcomes, read_trial_results
 from platform.tracking.runs import open_mlflow_runs, tracking_uri
 from trainables.common import cli
+from trainables.common.deadlines import check_answers
 from trainables.common.errors import InputError, first_line
 from trainables.common.redaction import redact
 from trainables.storage.folder_storage import Storage
@@ -41,6 +42,8 @@ def sync_sweep(sweep: SweepFile, store: Storage) -> int:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
+    if (uri := tracking_uri(store)).startswith("http"):
+        check_answers(f"{uri}/health", "MLflow", "is MLFLOW_TRACKING_URI right, and does its server run?")
     command = f"python -m platform.tracking sync {sweep.label}"
     with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
         store.sync_trials(sweep.trials)

@@ -23,7 +23,7 @@ from platform.plan.overrides import flatten_settings
 from platform.state.trial_outcomes import is_unfinished
 from search_spaces.schema.axes import has_effect, name_trial
 from trainables import benchmarks
-from trainables.common.deadlines import ANSWER_SECONDS, check_answers
+from trainables.common.deadlines import ANSWER_SECONDS
 from trainables.config.trial import Trial
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage.atomic_files import parse_object, read_rows
@@ -181,7 +181,6 @@ def open_mlflow_runs(sweep: SweepFile, store: Storage) -> MlflowRuns:
     if uri.startswith("http"):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", f"{ANSWER_SECONDS:.0f}")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")  # by default eight tries of 120 s
-        check_answers(f"{uri}/health", "MLflow", "is MLFLOW_TRACKING_URI right, and does its server run?")
     own = uri == f"sqlite:///{file}"
     if own:
         _make_database(file)

@@ -14,17 +14,19 @@ MANNERS = ("silent", "slow", "dripping", "closing", "babbling")
 
 
 @contextlib.contextmanager
-def serve_strangely(manner: str) -> Iterator[str]:
-    """Yield the server's `host:port`."""
+def serve_strangely(manner: str) -> Iterator[tuple[str, threading.Event]]:
+    """Yield the server's `host:port`, and whether it has been asked."""
+    asked = threading.Event()
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
-        threading.Thread(target=_accept, args=(server, manner), daemon=True).start()
-        yield f"127.0.0.1:{server.getsockname()[1]}"
+        threading.Thread(target=_accept, args=(server, manner, asked), daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}", asked
 
 
-def _accept(server: socket.socket, manner: str) -> None:
+def _accept(server: socket.socket, manner: str, asked: threading.Event) -> None:
     with contextlib.suppress(OSError):
         while True:
             connection = server.accept()[0]
+            asked.set()
             threading.Thread(target=_answer, args=(connection, manner), daemon=True).start()
 
 
