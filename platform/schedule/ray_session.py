@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import psutil
 import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -127,6 +128,17 @@ def check_workers(print_line: Callable[[str], None]) -> None:
             end = log.read_text(errors="replace").splitlines()[-12:] if log.is_file() else ["(it is not here)"]
             raise ray.exceptions.RayError("\n".join([f"{problem}. The end of {log}:", *end]))
         print_line(f"warning: {problem}; trials wait for other nodes")
+
+
+def end_session() -> None:
+    """Shut Ray down; where one of its processes has stopped, which Ray would wait for, kill those started here."""
+    try:
+        call_within(CONNECT_SECONDS, "Ray to end", ray.shutdown)
+    except TimeoutError:
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))  # which Ray has undone below Python
 
 
 def place_trials(

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import shutil
-import signal
 import sys
 from functools import partial
 
@@ -73,13 +72,13 @@ def run_on_ray(
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
-        print_line(f"preparation failed:\n{error}\ngo on with: {resume_command(command)}")
+        problem = f"preparation failed:\n{error}"
     except ray.exceptions.RayError as error:
-        print_line(f"Ray failed: {error}\ngo on with: {resume_command(command)}")
+        problem = f"Ray failed: {error}"
     finally:
         watch.close()
-        ray.shutdown()
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))  # which Ray has undone below Python
+        ray_session.end_session()
+    print_line(f"{problem}\ngo on with: {resume_command(command)}")
     return None
 
 
