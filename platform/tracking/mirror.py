@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from platform.tracking.runs import MlflowRuns, open_mlflow_runs
-from trainables.common.deadlines import ANSWER_SECONDS, call_within
+from trainables.common.deadlines import START_SECONDS, call_within
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 
 CURVE_SECONDS = 30.0
 """Between two looks at the curves of trials that run."""
-CLOSE_SECONDS = ANSWER_SECONDS
+CLOSE_SECONDS = START_SECONDS
 """How long a server may be silent at a sweep's end before it is given up."""
 Action = Callable[[MlflowRuns], Any]
 
