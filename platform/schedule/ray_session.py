@@ -7,6 +7,8 @@ import logging
 import os
 import signal
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from platform.schedule import capacity
 from platform.schedule.capacity import Growth
 from platform.schedule.ray_environment import LOCAL, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
+from trainables.common.cli import print_line
 from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, TOLD_SECONDS, call_within
 from trainables.common.errors import InputError
 from trainables.config.settings import Resources
@@ -33,8 +36,8 @@ KUBERAY = "RAY_CLUSTER_NAME"
 PATIENCE = 120.0
 """Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
 
-LOST_SECONDS = 20.0
-"""How long Ray's head may be away; Ray ends this process after 60 s, without a word."""
+LOST_SECONDS, END_SECONDS = 20.0, 2.0
+"""How long Ray's head may be away (Ray ends this process after 60 s, without a word), and Ray's end after Ctrl-C."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ def start_session(address: str | None) -> Growth:
     path = f"{provenance.ROOT}{os.pathsep}${{PYTHONPATH}}"  # Ray fills in the node's, which may bring packages
     env = {"PYTHONPATH": path, **{name: os.environ[name] for name in RAY_SETTINGS}}
     host, _, port = place.removeprefix("ray://").rpartition(":")
+    told = threading.Timer(TOLD_SECONDS, print_line, ["waiting for Ray to start"])
+    told.start()
     try:
         if host:  # Ray itself would ask for 14 minutes where nobody listens
             check_head(f"{host}:{port}")
@@ -68,6 +73,8 @@ def start_session(address: str | None) -> Growth:
         if place != LOCAL and isinstance(error, OSError | ValueError | OverflowError):
             raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error
         raise ray.exceptions.RayError(f"it did not start ({error})") from error
+    finally:
+        told.cancel()
     signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler ends the process without a word
     mine = ray.get_runtime_context().get_node_id()
     on_head = any(node["NodeID"] == mine and capacity.HEAD in node["Resources"] for node in ray.nodes())
@@ -133,7 +140,8 @@ def check_workers(print_line: Callable[[str], None]) -> None:
 def end_session() -> None:
     """Shut Ray down; where one of its processes has stopped, which Ray would wait for, kill those started here."""
     try:
-        call_within(CONNECT_SECONDS, "Ray to end", ray.shutdown)
+        seconds = END_SECONDS if isinstance(sys.exception(), KeyboardInterrupt) else CONNECT_SECONDS
+        call_within(seconds, "Ray to end", ray.shutdown)
     except TimeoutError:
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):

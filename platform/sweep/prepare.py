@@ -116,13 +116,8 @@ def _wait_for(tasks: Mapping[Any, tuple[str, str]], store: Storage, print_line: 
             ray.get(task)
             print_line(f"{tasks[task][1]} (after {format_duration(time.monotonic() - begun)})")
         if not ended:
-            _print_progress([tasks[task][0] for task in waiting], store, print_line)
-
-
-def _print_progress(made: list[str], store: Storage, print_line: PrintLine) -> None:
-    """Say how far what is being made is. `made`: its ids, none: of all."""
-    lines = describe_shared_progress(store, *([made] if made else []))
-    print_line("\n".join(lines) or "waiting for free CPUs or GPUs (`ray status` tells what is free)")
+            lines = describe_shared_progress(store, [tasks[task][0] for task in waiting])
+            print_line("\n".join(lines) or "waiting for free CPUs or GPUs (`ray status` tells what is free)")
 
 
 def _warn_of_weak_targets(plan: Plan, store: Storage, print_line: PrintLine) -> None:
@@ -155,7 +150,7 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
             started.append(partial(ray.get, make.remote(direction, store.location, resources, rows)))
     for finish in started:
         try:
-            with call_periodically(lambda: _print_progress([], store, print_line), TELL_SECONDS):
+            with call_periodically(lambda: print_line("directions are being made"), TELL_SECONDS):
                 finish()
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
             print_line(f"no direction: {last_line(error)}")
