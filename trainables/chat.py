@@ -9,6 +9,7 @@ import typer
 
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
+from trainables.data import hub_folders
 from trainables.storage.opening import open_storage
 
 
@@ -32,6 +33,8 @@ def main(
         store = open_storage(location, writable=False)
         place = store.root / "exports" / model
         place = place if place.is_dir() else fetch_weights(model, store)
+    if not place.is_dir():
+        hub_folders.check_hub()
     chat: Any = pipeline("text-generation", str(place), model_kwargs={"use_safetensors": True})
     if not chat.tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
