@@ -17,6 +17,7 @@ from rich.console import Console
 
 from platform.plan.plan import Plan
 from platform.schedule import ray_session
+from platform.schedule.ray_environment import resolve_address
 from platform.schedule.ray_failures import LOOK_SECONDS, RETRIES, RayletWatch, RetryReset, survive_memory_kills
 from platform.schedule.ray_session import Placement
 from platform.schedule.searcher import Studies, TrialQueue
@@ -54,7 +55,10 @@ def run_on_ray(
         ray_session.check_workers(print_line)
         head, lost = ray.get_runtime_context().gcs_address, partial(_give_up, plan, store, command)
         look = partial(ray_session.watch_head, head, lost)
-        watch.enter_context(call_periodically(look, LOOK_SECONDS))
+        if not resolve_address(options.address).startswith(
+            "ray://"
+        ):  # a proxy, behind which the head may be out of reach
+            watch.enter_context(call_periodically(look, LOOK_SECONDS))
         placement = ray_session.place_trials(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch_requirements(plan.hub, store, print_line)
         with stopper.preparing(gpus):
