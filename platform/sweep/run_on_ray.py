@@ -57,7 +57,7 @@ def run_on_ray(
         look = partial(ray_session.watch_head, head, lost)
         if not resolve_address(options.address).startswith(
             "ray://"
-        ):  # a proxy, behind which the head may be out of reach
+        ):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically(look, LOOK_SECONDS))
         placement = ray_session.place_trials(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch_requirements(plan.hub, store, print_line)
