@@ -55,8 +55,8 @@ def look_up_commit(requirement: HubRequirement) -> str:
 
     revision = requirement.revision or "main"
     try:
-        where = {"repo_type": requirement.repo_type, "revision": revision}
-        info = HfApi().repo_info(requirement.id, timeout=ANSWER_SECONDS, **where)
+        kind = requirement.repo_type
+        info = HfApi().repo_info(requirement.id, repo_type=kind, revision=revision, timeout=ANSWER_SECONDS)
     except HfHubHTTPError:  # an answer, and no cache to go by
         raise
     except OSError:
