@@ -55,9 +55,7 @@ def run_on_ray(
         ray_session.check_workers(print_line)
         head, lost = ray.get_runtime_context().gcs_address, partial(_give_up, plan, store, command)
         look = partial(ray_session.watch_head, head, lost)
-        if not resolve_address(options.address).startswith(
-            "ray://"
-        ):  # a proxy: its head may be out of reach
+        if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically(look, LOOK_SECONDS))
         placement = ray_session.place_trials(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch_requirements(plan.hub, store, print_line)
