@@ -41,7 +41,7 @@ def main(
         {"name": item.label, "created": item.created, "trials": len(item.trials), "command": item.command}
         for item in others
     ]
-    print(json.dumps(found, indent=2) if as_json else cli.escape_controls("\n".join(_lines(found))))
+    cli.print_line(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
     return 0
 
 

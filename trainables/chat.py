@@ -9,6 +9,7 @@ import typer
 
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
+from trainables.data import hub_folders
 from trainables.storage.opening import open_storage
 from trainables.storage.sweep_file import resolve_trial
 
@@ -34,13 +35,15 @@ def main(
         trial_id = resolve_trial(model, store)
         place = store.root / "exports" / trial_id
         place = place if place.is_dir() else fetch_weights(trial_id, store)
+    if not place.is_dir():
+        hub_folders.check_hub()
     chat: Any = pipeline("text-generation", str(place), model_kwargs={"use_safetensors": True})
     if not chat.tokenizer.chat_template:
         raise InputError(f"MODEL: the tokenizer of '{model}' has no chat template to chat by")
     for question in ask or map(str.strip, sys.stdin):
         turns = [{"role": "user", "content": question}]
         (said,) = chat(turns, do_sample=False, max_new_tokens=200, return_full_text=False)
-        print(f"> {question}\n{cli.escape_controls(said['generated_text'].strip())}", flush=True)
+        cli.print_line(f"> {question}\n{said['generated_text'].strip()}")
     return 0
 
 

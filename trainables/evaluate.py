@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -81,14 +80,15 @@ def main(
     precision = precision or ("bf16" if on_gpu else "fp32")
     other = (atomic_files.read_json(retain_evaluation) or {}).get("precision") if retain_evaluation else None
     if other not in (None, precision):
-        print(f"warning: --retain-evaluation is of {other}, this is of {precision}; give --precision", file=sys.stderr)
+        problem = f"--retain-evaluation is of {other}, this is of {precision}"
+        cli.print_line(f"warning: {problem}; give --precision", error=True)
     network, tokenizer = model_files.load_model(subject, precision, field="--model")
     resources = Resources(gpus=float(on_gpu), evaluation_tokens=token_budget)
     budget = evaluation_tokens(resources, network.to("cuda" if on_gpu else "cpu"))
     settings: dict[str, Any] = {"token_budget": budget, "report": _tell_progress()}
     found, records = evaluation.evaluate(network, tokenizer, asked, reference, **settings)
     if advice := evaluation.advise_template(network, tokenizer, asked, found):
-        print(f"warning: {advice}", file=sys.stderr)
+        cli.print_line(f"warning: {advice}", error=True)
     if rows_file:
         atomic_files.write_rows(rows_file, records)
     made = {"model": subject.model_dump(mode="json"), "precision": precision, **provenance.read_provenance()}
@@ -110,7 +110,7 @@ def _read_benchmark(fields: dict[str, Any], model: str) -> Benchmark:
     templates.check_template(asked.template)
     chosen.check_settings(asked)
     if warning := chosen.warn_about_rows(asked):
-        print(f"warning: {warning}", file=sys.stderr)
+        cli.print_line(f"warning: {warning}", error=True)
     return asked.model_copy(update={"fingerprint": chosen.evaluation_fingerprint(asked)})
 
 
@@ -120,7 +120,7 @@ def _check_model(subject: Model, asked: Benchmark) -> Model:
     subject = subject.model_copy(update={"fingerprint": model_files.fingerprint_model(subject)})
     fitting = model_checks.check_model_and_rows(asked, subject, "--model")
     for line in fitting.warnings:
-        print(f"warning: {line}", file=sys.stderr)
+        cli.print_line(f"warning: {line}", error=True)
     if fitting.problems:
         raise InputError("; ".join(fitting.problems))
     return subject
@@ -131,9 +131,9 @@ def _print_metrics(benchmark: Benchmark, found: Metrics, output: Path) -> None:
     goals = {goal.metric: goal for goal in benchmarks.get_benchmark(benchmark.name).GOALS}
     asked = [goal.metric for goal in benchmarks.list_goals(benchmark).values() if goal.metric not in goals]
     for name in (*asked, *(name for name in aggregates.SCORES if asked and name in found)):
-        print(f"{name} {_format(found.get(name))}")
+        cli.print_line(f"{name} {_format(found.get(name))}")
     shown = [f"{goal.title} {_format(found[name], ' (no --retain-evaluation)')}" for name, goal in goals.items()]
-    print(f"{', '.join(shown)}: {output}")
+    cli.print_line(f"{', '.join(shown)}: {output}")
 
 
 def _format(value: float | None, why: str = "") -> str:
@@ -148,7 +148,7 @@ def _tell_progress() -> Report:
         nonlocal told
         if time.monotonic() - told >= TELL_SECONDS:
             told = time.monotonic()
-            print(f"evaluation, {done} of {total} {what}", flush=True)
+            cli.print_line(f"evaluation, {done} of {total} {what}")
 
     return tell
 

@@ -12,6 +12,7 @@ import typer
 from trainables import benchmarks
 from trainables.common import cli, typed_paths
 from trainables.common.errors import InputError
+from trainables.data import hub_folders
 from trainables.robustness.came_back import read_shares
 from trainables.storage import atomic_files
 from trainables.storage.opening import open_storage
@@ -43,25 +44,28 @@ def main(
     if settings:
         result = model_folder.load_result(trial_id, store)
         settings_file.write_settings(result, model_folder.read_trial(result, store), settings)
-        print(f"settings: {settings}; python -m platform.sweep NAME --set @{settings} gives them to another sweep")
+        cli.print_line(
+            f"settings: {settings}; python -m platform.sweep NAME --set @{settings} gives them to another sweep"
+        )
         return 0
     folder = typed_paths.expand_home(str(output)).absolute() if output else store.root / "exports" / trial_id
     model_folder.load_result(trial_id, store)
     repository = open_repository(push) if push else None
     cli.silence_libraries()
     if output is None and atomic_files.read_json(folder / model_folder.FACTS):
-        print(f"{folder}: it was exported before, and is uploaded as it is", flush=True)
+        cli.print_line(f"{folder}: it was exported before, and is uploaded as it is")
     else:
         facts = model_folder.export_trial(trial_id, store, folder, shares=read_shares(trial_id, store))
         benchmark = facts["configuration"].get("benchmark", {}).get("name", "tofu")
-        print(f"{facts['label']}: {benchmarks.describe_goals(benchmark, facts['metrics'])}, evaluated again: {folder}")
+        goals = benchmarks.describe_goals(benchmark, facts["metrics"])
+        cli.print_line(f"{facts['label']}: {goals}, evaluated again: {folder}")
     if repository:
         from huggingface_hub import HfApi
 
         again = f"the model is in '{folder}'; to try again: hf upload {repository} '{folder}'"
         with _hub_errors(repository, again):
             address = HfApi().upload_folder(repo_id=repository, folder_path=folder).repo_url
-        print(f"uploaded: {address}, private")
+        cli.print_line(f"uploaded: {address}, private")
     return 0
 
 
@@ -69,6 +73,7 @@ def open_repository(name: str) -> str:
     """Make a private repository unless it is there; return its id. Raises InputError if it is public."""
     from huggingface_hub import HfApi
 
+    hub_folders.check_hub()
     with _hub_errors(name, "it needs a token that may write: set HF_TOKEN, or log in with 'hf auth login'"):
         repository = HfApi().create_repo(name, private=True, exist_ok=True).repo_id
         private = HfApi().model_info(repository).private

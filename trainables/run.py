@@ -74,14 +74,14 @@ def run(
     trial = localize_paths(trial, store)
     for event in TrialRun(trial, store, keep_weights=True).events():
         if event["phase"] == "training":
-            print(f"step {event['step']}/{event['steps']} loss {event['entry']['loss']:.4f}", flush=True)
+            cli.print_line(f"step {event['step']}/{event['steps']} loss {event['entry']['loss']:.4f}")
         elif event["phase"] == "done":
             result = event["result"]
-            print(json.dumps({key: result[key] for key in ("id", "status", "metrics", "error")}, indent=2))
-            print(f"result: {store.trial(trial.id()) / RESULT}")
+            cli.print_line(json.dumps({key: result[key] for key in ("id", "status", "metrics", "error")}, indent=2))
+            cli.print_line(f"result: {store.trial(trial.id()) / RESULT}")
             return 0 if result["status"] == "finished" else 1
         else:
-            print(event["phase"], flush=True)
+            cli.print_line(event["phase"])
     return 1
 
 

@@ -13,7 +13,6 @@ from platform.cluster.check import find_problems, load_cluster_file
 from platform.schedule.ray_environment import ensure_ray_token
 from trainables.common import cli
 from trainables.common.errors import InputError, suggest_name
-from trainables.common.redaction import redact
 
 
 @cli.make_command
@@ -39,11 +38,11 @@ def check_file(path: str) -> int:
         ensure_ray_token()
     problems = find_problems(file)
     for problem in problems:
-        print(f"error: {redact(problem)}", file=sys.stderr)
+        cli.print_line(f"error: {problem}", error=True)
     if problems:
-        print(f"{path}: {len(problems)} to mend before `{start}`", file=sys.stderr)
+        cli.print_line(f"{path}: {len(problems)} to mend before `{start}`", error=True)
         return 2
-    print(f"{path}: can be used; start it with: {start} {shlex.quote(path)}")
+    cli.print_line(f"{path}: can be used; start it with: {start} {shlex.quote(path)}")
     return 0
 
 
@@ -61,7 +60,7 @@ def print_environment(path: str) -> int:
         "MLFLOW_TRACKING_URI": databases.get(backend, backend),
     }
     for name, value in variables.items():
-        print(f"export {name}={shlex.quote(value)}")
+        sys.stdout.write(f"export {name}={shlex.quote(value)}\n")  # a user's name in an address stays
     return 0
 
 
@@ -70,7 +69,7 @@ def prepare_account(path: str) -> int:
     from platform.cluster import account
 
     group = account.prepare_account(load_cluster_file(path).provider)
-    print(f"fill in {path}: security_group_id: &group {group}")
+    cli.print_line(f"fill in {path}: security_group_id: &group {group}")
     return 0
 
 

@@ -18,12 +18,15 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from platform.cluster.check import ClusterFile, find_problems, load_cluster_file
 from platform.schedule.ray_environment import TOKEN
 from platform.state.typed_commands import resume_command, sweep_command
+from trainables.common import cli
+from trainables.common.deadlines import ANSWER_SECONDS, START_SECONDS, call_within
 from trainables.common.errors import InputError, last_line_of
 from trainables.common.redaction import redact
 
@@ -31,8 +34,8 @@ REPOSITORY = "~/unlearning"
 """Where `file_mounts` of a cluster file puts this checkout."""
 REPORT = re.compile(r"^report: (.+)/index\.html$", re.MULTILINE)
 """The line by which a sweep names its report (platform.sweep.finish)."""
-CONNECT_SECONDS = 90.0
-"""Until the job server has to answer."""
+CONNECT_SECONDS = START_SECONDS
+"""Until ssh has forwarded the port, and the job server answers."""
 ONCE = ("--new", "--retry-failed")
 """Options of a sweep that set aside what it has done: a retry would do so again."""
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
@@ -60,7 +63,7 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
     job = None
     try:
         with open_client(place) as client:
-            job = submit_or_attach(client, name, typed)
+            job = call_within(ANSWER_SECONDS, "the job server", lambda: submit_or_attach(client, name, typed))
             log = asyncio.run(_follow_log(client, job))
             status = _wait_for_status(client, job)
             _fetch_report(place, log)
@@ -99,13 +102,13 @@ def _create_rayjob(file: ClusterFile, name: str, arguments: Sequence[str]) -> in
         raise InputError(f"--cluster: kubectl: {last_line_of(done.stderr, 'it failed')}")
     made, typed = done.stdout.strip(), shlex.join(kubectl)
     cluster = f"$({typed} get {made} --output jsonpath={{.status.rayClusterName}})"
-    print(f"submitted {made}, which goes on without this machine")
-    print(f"its state: {typed} get {made}")
-    print(
+    cli.print_line(f"submitted {made}, which goes on without this machine")
+    cli.print_line(f"its state: {typed} get {made}")
+    cli.print_line(
         f"its log:   {typed} logs --follow --tail=-1 --container ray-job-submitter "
         f"--selector ray.io/node-type=head,ray.io/cluster={cluster}"
     )
-    print(f"stop it:   {typed} delete {made}")
+    cli.print_line(f"stop it:   {typed} delete {made}")
     return 0
 
 
@@ -130,7 +133,8 @@ def open_client(place: str) -> Iterator[Any]:
             while client is None:
                 ended = forward.poll() is not None
                 try:
-                    client = JobSubmissionClient(f"http://127.0.0.1:{port}")
+                    connect = partial(JobSubmissionClient, f"http://127.0.0.1:{port}")
+                    client = call_within(ANSWER_SECONDS, "the job server", connect)
                 except (OSError, RuntimeError) as error:
                     if ended or time.monotonic() > deadline:
                         output.seek(0)
@@ -164,21 +168,22 @@ def submit_or_attach(client: Any, name: str, arguments: Sequence[str]) -> str:
 
 def _print_note(text: str) -> None:
     """Print a note to the error stream: the standard one is for what the sweep prints."""
-    print(text, file=sys.stderr, flush=True)
+    cli.print_line(text, error=True)
 
 
 async def _follow_log(client: Any, job: str) -> str:
     """Print a job's log to its end; return its last part, in which the report is named."""
     tail = ""
     async for text in client.tail_job_logs(job):
-        print(text, end="", flush=True)
+        cli.print_line(text.replace("\r", ""), end="")
         tail = (tail + text)[-20_000:]
     return tail
 
 
 def _wait_for_status(client: Any, job: str) -> int:
     """Return the exit status of a job; 1 where Ray itself ended it, with its reason."""
-    while not (info := client.get_job_info(job)).status.is_terminal():
+    ask = partial(client.get_job_info, job)
+    while not (info := call_within(ANSWER_SECONDS, "the job server", ask)).status.is_terminal():
         time.sleep(1)
     if info.driver_exit_code is None:
         _print_note(f"{job} {info.status.value.lower()}: {info.message}")

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import tempfile
 from pathlib import Path
+
+from trainables.common.process_identity import describe_self, is_alive
+from trainables.storage.atomic_files import read_json, write_json
 
 RAY_SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -26,6 +30,8 @@ RAY_SETTINGS = {
 NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
 """Ray's ports of metrics ask for no token: with these the agents', the autoscaler's and the dashboard's do not open."""
 LOCAL = "local"
+FOLDERS, PREFIX, OWNER = Path("/tmp"), "unlearn-", "owner.json"
+"""Where a Ray's own folder lies (its sockets need short paths), and the file in it that names its process."""
 TOKEN = "~/.ray/auth_token"
 """The file of the token without which Ray answers nobody."""
 
@@ -40,9 +46,26 @@ def set_ray_environment(address: str | None) -> None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         os.environ.update({name: value for name, value in NO_METRICS.items() if name not in os.environ})
         if "RAY_TMPDIR" not in os.environ:
-            os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="unlearn-", dir="/tmp")  # sockets need short paths
+            os.environ["RAY_TMPDIR"] = _make_ray_folder()
     else:
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of 40 s each, 20 by default, where no Ray answers
+
+
+def _make_ray_folder() -> str:
+    """Make a folder for a Ray's logs and sockets, and remove those of this user's starts that have died."""
+    for owner in FOLDERS.glob(f"{PREFIX}*/{OWNER}"):
+        if owner.lstat().st_uid == os.getuid() and is_alive(read_json(owner) or {}) is False:
+            shutil.rmtree(owner.parent, ignore_errors=True)
+    folder = tempfile.mkdtemp(prefix=PREFIX, dir=FOLDERS)
+    write_json(Path(folder, OWNER), describe_self(), durable=False)
+    return folder
+
+
+def remove_ray_folder() -> None:
+    """Remove the folder of a Ray that this process has started and shut down."""
+    folder = Path(os.environ.get("RAY_TMPDIR", ""))
+    if (read_json(folder / OWNER) or {}).get("pid") == os.getpid():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def resolve_address(address: str | None) -> str:

@@ -7,11 +7,15 @@ import logging
 import os
 import signal
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
+import psutil
 import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -20,6 +24,8 @@ from platform.schedule import capacity
 from platform.schedule.capacity import Growth
 from platform.schedule.ray_environment import LOCAL, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
+from trainables.common.cli import print_line
+from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, TOLD_SECONDS, call_within
 from trainables.common.errors import InputError, last_line
 from trainables.config.settings import Resources
 
@@ -29,8 +35,9 @@ KUBERAY = "RAY_CLUSTER_NAME"
 """Set by KubeRay in its pods."""
 PATIENCE = 120.0
 """Seconds to wait at a start for the nodes that a cluster always has (`min_workers`)."""
-CONNECT_SECONDS, TOLD_SECONDS, START_SECONDS = 10.0, 10.0, 60.0
-"""How long an address may take to accept a connection; a node's first process until it is told of, and at most."""
+
+LOST_SECONDS, END_SECONDS = 20.0, 2.0
+"""How long Ray's head may be away (Ray ends this process after 60 s, without a word), and Ray's end after Ctrl-C."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +55,11 @@ def start_session(address: str | None) -> Growth:
     path = f"{provenance.ROOT}{os.pathsep}${{PYTHONPATH}}"  # Ray fills in the node's, which may bring packages
     env = {"PYTHONPATH": path, **{name: os.environ[name] for name in RAY_SETTINGS}}
     host, _, port = place.removeprefix("ray://").rpartition(":")
+    told = threading.Timer(TOLD_SECONDS, print_line, ["waiting for Ray to start"])
+    told.start()
     try:
         if host:  # Ray itself would ask for 14 minutes where nobody listens
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+            check_head(f"{host}:{port}")
         with contextlib.chdir(provenance.ROOT):  # workers import from this folder before any other
             ray.init(
                 address=place,
@@ -64,10 +73,33 @@ def start_session(address: str | None) -> Growth:
         if place != LOCAL and isinstance(error, OSError | ValueError | OverflowError):
             raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error
         raise ray.exceptions.RayError(f"it did not start ({error})") from error
+    finally:
+        told.cancel()
     signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler ends the process without a word
     mine = ray.get_runtime_context().get_node_id()
     on_head = any(node["NodeID"] == mine and capacity.HEAD in node["Resources"] for node in ray.nodes())
     return capacity.read_growth(BOOTSTRAP) if on_head and place != LOCAL else Growth()
+
+
+def check_head(place: str) -> None:
+    """Raise OSError where nobody listens or answers as Ray does: its own client would wait longer, deaf to Ctrl-C."""
+    host, _, port = place.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    if os.environ.get("RAY_USE_TLS", "0") == "0":
+        with grpc.insecure_channel(place) as channel:
+            call_within(ANSWER_SECONDS, f"Ray at {place}", grpc.channel_ready_future(channel).result)
+
+
+def watch_head(place: str, lost: Callable[[OSError], None]) -> None:
+    """Call `lost` if Ray's head does not answer now, nor LOST_SECONDS later."""
+    try:
+        check_head(place)
+    except OSError:
+        time.sleep(LOST_SECONDS)
+        try:
+            check_head(place)
+        except OSError as error:
+            lost(error)
 
 
 def wait_for_nodes(growth: Growth, print_line: Callable[[str], None]) -> None:
@@ -109,6 +141,18 @@ def check_workers(print_line: Callable[[str], None]) -> None:
             end = log.read_text(errors="replace").splitlines()[-12:] if log.is_file() else ["(it is not here)"]
             raise ray.exceptions.RayError("\n".join([f"{problem}. The end of {log}:", *end]))
         print_line(f"warning: {problem}; trials wait for other nodes")
+
+
+def end_session() -> None:
+    """Shut Ray down; where one of its processes has stopped, which Ray would wait for, kill those started here."""
+    try:
+        seconds = END_SECONDS if isinstance(sys.exception(), KeyboardInterrupt) else CONNECT_SECONDS
+        call_within(seconds, "Ray to end", ray.shutdown)
+    except TimeoutError:
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))  # which Ray has undone below Python
 
 
 def place_trials(

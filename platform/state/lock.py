@@ -16,13 +16,13 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from trainables.common import process_identity, provenance
+from trainables.common import cli, process_identity, provenance
 from trainables.common.errors import InputError, Unreachable
 from trainables.storage.atomic_files import parse_object, write_json
 from trainables.storage.folder_storage import Storage
 
 NOTE_SECONDS, WATCH_SECONDS, END_SECONDS = 15.0, 45.0, 2.0
-"""Between two notes of a driver; that one of another machine is watched; that a killed one may take to end."""
+"""Between two notes of a driver; that one of another machine is watched; that a killed one, or a note, may go on."""
 Owner = dict[str, Any]
 """A process, its command, since when, and when it last wrote this; empty if it cannot be read."""
 KEYS = {"place", "pid", "born", "host", "since", "beat"}
@@ -85,14 +85,14 @@ def call_periodically(action: Callable[[], object], seconds: float) -> Iterator[
         yield
     finally:
         over.set()
-        thread.join()
+        thread.join(END_SECONDS)
 
 
 def _runs(owner: Owner, store: Storage, path: Path) -> bool:
     """Return whether an owner still runs: of this machine by its process, of another one by its next note."""
     alive = process_identity.is_alive(owner)
     if alive is None:
-        print(f"{path.stem} was run on {owner['host']}; watching it for {WATCH_SECONDS:.0f} s", flush=True)
+        cli.print_line(f"{path.stem} was run on {owner['host']}; watching it for {WATCH_SECONDS:.0f} s")
         time.sleep(WATCH_SECONDS)
         alive = read_lock(store, path) not in (None, owner)
     return alive

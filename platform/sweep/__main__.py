@@ -75,7 +75,7 @@ def main(
 
         return submit.run_sweep(_find_sweep(name).name, cluster, sys.argv[1:])
     sweep = overrides.apply_overrides(_find_sweep(name), settings)
-    store = _open_storage(location, dry_run)
+    store = _open_storage(location)
     plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     if sweep.resources.share_gpus:
         sweep = sweep.model_copy(update={"resources": capacity.share_gpu(plan, options.address)})
@@ -84,12 +84,13 @@ def main(
     lacks = capacity.find_shortages(sweep.resources, options.address)
     if dry_run:
         document = describe_plan(state, store, options.keep, slots, aside=aside, lacks=lacks)
-        print(json.dumps(document, indent=2) if as_json else "\n".join(format_lines(state, document, slots)))
+        cli.print_line(json.dumps(document, indent=2) if as_json else "\n".join(format_lines(state, document, slots)))
         return 0
     if state.outstanding and lacks:
         raise InputError("; ".join(lacks))
     if shortage := disk.describe_shortage(state, store, options.keep, slots):
         raise InputError(f"--storage: {shortage}")
+    open_storage(location)  # made now, so that a start that is refused leaves nothing
     return start_sweep(state, store, options)
 
 
@@ -103,14 +104,13 @@ def _list_seeds(text: str) -> str:
     return text
 
 
-def _open_storage(location: str, dry_run: bool) -> Storage:
-    """Open the storage; a dry run changes nothing in it, but raises InputError if a start could not write."""
-    store = open_storage(location, writable=not dry_run)
-    if dry_run:
-        try:
-            tempfile.TemporaryFile(dir=store.existing()).close()  # without a name, so that it is never seen
-        except OSError as error:
-            raise InputError(f"--storage: cannot write to '{store.root}'") from error
+def _open_storage(location: str) -> Storage:
+    """Open the storage and change nothing in it. Raises InputError if a start could not write."""
+    store = open_storage(location, writable=False)
+    try:
+        tempfile.TemporaryFile(dir=store.existing()).close()  # without a name, so that it is never seen
+    except OSError as error:
+        raise InputError(f"--storage: cannot write to '{store.root}'") from error
     return store
 
 
@@ -145,9 +145,9 @@ def _print_sweeps(as_json: bool) -> int:
     sweeps = [sweep for name in list_sweep_names() if (sweep := problems.collect(_load_sweep, name))]
     width = max(len(sweep.name) for sweep in sweeps)
     if as_json:
-        print(json.dumps([{"name": sweep.name, "title": sweep.title} for sweep in sweeps], indent=2))
+        cli.print_line(json.dumps([{"name": sweep.name, "title": sweep.title} for sweep in sweeps], indent=2))
     else:
-        print("\n".join(f"{sweep.name:{width}}  {sweep.title}" for sweep in sweeps))
+        cli.print_line("\n".join(f"{sweep.name:{width}}  {sweep.title}" for sweep in sweeps))
     problems.stop()
     return 0
 

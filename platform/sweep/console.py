@@ -14,7 +14,6 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 from trainables.common.cli import escape_controls
-from trainables.common.redaction import redact
 from trainables.common.wording import format_duration
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
@@ -71,11 +70,6 @@ class TrialCounts:
             rounds = (self.left + len(self.running) / 2) / self.slots
             parts.append(f"about {format_duration(statistics.median(self.seconds) * rounds)} left")
         return " | ".join(parts)
-
-
-def print_line(text: str) -> None:
-    """Print a line without secrets and terminal escapes."""
-    print(escape_controls(redact(text)), flush=True)
 
 
 class Screen:

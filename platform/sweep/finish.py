@@ -18,11 +18,11 @@ from platform.plan.plan import Plan
 from platform.state import manifest
 from platform.state.typed_commands import resume_command, storage_option
 from platform.sweep.chosen_trials import choose_trials
-from platform.sweep.console import print_line
 from platform.tracking.mirror import MlflowMirror
 from trainables import benchmarks
 from trainables.benchmarks import selection
 from trainables.common import provenance, typed_paths
+from trainables.common.cli import print_line
 from trainables.common.errors import first_line, last_line_of
 from trainables.common.redaction import redact
 from trainables.common.wording import format_count

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from platform.plan import hub_requirements
+from trainables.common.deadlines import ANSWER_SECONDS
 from trainables.common.errors import InputError, first_line
-from trainables.data.hub_folders import HubRequirement, download, is_downloaded, read_pin, write_pin
+from trainables.data.hub_folders import HubRequirement, check_hub, download, is_downloaded, read_pin, write_pin
 from trainables.storage.folder_storage import Storage
 
 
@@ -35,6 +36,7 @@ def fetch_requirements(required: Sequence[HubRequirement], store: Storage, print
 
 def _fetch(requirement: HubRequirement, store: Storage, print_line: Callable[[str], None]) -> None:
     """Fetch a requirement at the storage's commit, or at the one that its revision names now."""
+    check_hub()
     commit = read_pin(requirement, store) or look_up_commit(requirement)
     print_line(f"fetching {requirement.id} at {commit[:12]}")
     folder = download(requirement, commit)
@@ -53,7 +55,8 @@ def look_up_commit(requirement: HubRequirement) -> str:
 
     revision = requirement.revision or "main"
     try:
-        info = HfApi().repo_info(requirement.id, repo_type=requirement.repo_type, revision=revision)
+        kind = requirement.repo_type
+        info = HfApi().repo_info(requirement.id, repo_type=kind, revision=revision, timeout=ANSWER_SECONDS)
     except HfHubHTTPError:  # an answer, and no cache to go by
         raise
     except OSError:

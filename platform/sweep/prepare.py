@@ -14,6 +14,7 @@ import ray.exceptions
 from ray.train import TrainingFailedError
 
 from platform.plan.plan import Plan
+from platform.state.lock import call_periodically
 from platform.state.trial_outcomes import SweepState, read_target_results, target_utilities
 from trainables import benchmarks
 from trainables.benchmarks import selection
@@ -151,6 +152,7 @@ def _make_directions(state: SweepState, store: Storage, print_line: PrintLine, s
             started.append(partial(ray.get, make.remote(direction, store.location, resources, rows)))
     for finish in started:
         try:
-            finish()
+            with call_periodically(lambda: print_line("directions are being made"), TELL_SECONDS):
+                finish()
         except (ray.exceptions.RayTaskError, TrainingFailedError) as error:
             print_line(f"no direction: {last_line(error)}")

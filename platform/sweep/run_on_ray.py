@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -14,21 +15,26 @@ from ray import tune
 from ray.tune.execution import class_cache
 from rich.console import Console
 
-from platform.schedule.ray_failures import RETRIES, RayletWatch, RetryReset, survive_memory_kills
-from platform.schedule.ray_session import Placement, check_workers, place_trials, start_session, wait_for_nodes
+from platform.plan.plan import Plan
+from platform.schedule import ray_session
+from platform.schedule.ray_environment import resolve_address
+from platform.schedule.ray_failures import LOOK_SECONDS, RETRIES, RayletWatch, RetryReset, survive_memory_kills
+from platform.schedule.ray_session import Placement
 from platform.schedule.searcher import Studies, TrialQueue
 from platform.schedule.study import Study, read_goal_values
 from platform.state import manifest
 from platform.state.kept_weights import WeightKeeper
 from platform.state.limits import Stopper
+from platform.state.lock import call_periodically
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_gpus, count_outcomes, target_utilities
 from platform.state.typed_commands import resume_command
 from platform.sweep import hub_download, prepare
 from platform.sweep.chosen_trials import attack_chosen_trials, export_chosen_trial
-from platform.sweep.console import Screen, TrialCounts, print_line
+from platform.sweep.console import Screen, TrialCounts
 from platform.sweep.start_options import Options
 from platform.sweep.trial_callback import TrialCallback
 from platform.tracking.mirror import MlflowMirror, start_mirror
+from trainables.common.cli import print_line
 from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME
 from trainables.storage.folder_storage import Storage
@@ -42,11 +48,16 @@ def run_on_ray(
     """Prepare, run what is left, attack and export the chosen trials; return MLflow's thread, None if that failed."""
     plan, resources = state.plan, state.plan.sweep.resources
     gpus, mirror = count_gpus(plan.trials[0].model_dump(include={"resources"})), None
+    watch = contextlib.ExitStack()
     try:
-        growth = start_session(options.address)
-        wait_for_nodes(growth, print_line)
-        check_workers(print_line)
-        placement = place_trials(growth, resources, options.max_concurrent, print_line)
+        growth = ray_session.start_session(options.address)
+        ray_session.wait_for_nodes(growth, print_line)
+        ray_session.check_workers(print_line)
+        head, lost = ray.get_runtime_context().gcs_address, partial(_give_up, plan, store, command)
+        look = partial(ray_session.watch_head, head, lost)
+        if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
+            watch.enter_context(call_periodically(look, LOOK_SECONDS))
+        placement = ray_session.place_trials(growth, resources, options.max_concurrent, print_line)
         hub_download.fetch_requirements(plan.hub, store, print_line)
         with stopper.preparing(gpus):
             prepare.prepare_shared_artifacts(state, store, print_line, placement.strategy)
@@ -67,12 +78,21 @@ def run_on_ray(
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):
             raise error.cause from None
-        print_line(f"preparation failed:\n{error}\ngo on with: {resume_command(command)}")
+        problem = f"preparation failed:\n{error}"
     except ray.exceptions.RayError as error:
-        print_line(f"Ray failed: {error}\ngo on with: {resume_command(command)}")
+        problem = f"Ray failed: {error}"
     finally:
-        ray.shutdown()
+        watch.close()
+        ray_session.end_session()
+    print_line(f"{problem}\ngo on with: {resume_command(command)}")
     return None
+
+
+def _give_up(plan: Plan, store: Storage, command: str, error: OSError) -> None:
+    """Print how to go on, and give the lock back if no head listens: Ray itself then ends this process, silently."""
+    print_line(f"Ray failed: its head does not answer ({error})\ngo on with: {resume_command(command)}")
+    if isinstance(error, ConnectionRefusedError):
+        store.remove(store.lock(plan.sweep.name, plan.hash))
 
 
 def tune_trials(

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import shutil
 import signal
-import sys
 import time
 from dataclasses import replace
 
 from platform.plan.plan import Plan
-from platform.schedule.ray_environment import set_ray_environment
+from platform.schedule.ray_environment import remove_ray_folder, set_ray_environment
 from platform.state import lock, manifest
 from platform.state.limits import Stopper, load_gpu_seconds, record_gpu_seconds
 from platform.state.trial_outcomes import SweepState, add_recorded_trials, count_outcomes, read_sweep_state
 from platform.state.typed_commands import resume_command, sweep_command
 from platform.sweep.chosen_trials import list_to_attack
-from platform.sweep.console import print_line
 from platform.sweep.finish import print_end
 from platform.sweep.start_options import Options
 from platform.tracking.mirror import start_mirror
 from trainables.common import provenance
+from trainables.common.cli import print_line
 from trainables.common.errors import InputError
 from trainables.common.wording import format_count
 from trainables.storage.folder_storage import Storage, remove_leftovers, set_aside
@@ -37,7 +36,8 @@ def start_sweep(state: SweepState, store: Storage, options: Options) -> int:
             state = _settle_earlier_results(state, store, options)
             return run_plan(state, store, command, options)
     except KeyboardInterrupt:
-        print(f"\nstopped; go on with: {resume_command(command)}", file=sys.stderr)
+        remove_ray_folder()
+        print_line(f"\nstopped; go on with: {resume_command(command)}", error=True)
         return 130
 
 
@@ -59,6 +59,7 @@ def run_plan(state: SweepState, store: Storage, command: str, options: Options) 
             mirror = run_on_ray.run_on_ray(state, store, command, stopper, options)
         if mirror is None:
             return 1
+        remove_ray_folder()
     else:
         sweep = manifest.write_manifest(state, store, command)
         mirror = start_mirror(sweep, store)
@@ -129,13 +130,13 @@ def _settle_earlier_results(state: SweepState, store: Storage, options: Options)
             "--resume to run them, or --new to set its results aside and start again"
         )
     if options.resume and earlier is None and not state.done and not listed:
-        print(f"nothing to resume: {store.location} has none of this sweep's trials; it begins here", flush=True)
+        print_line(f"nothing to resume: {store.location} has none of this sweep's trials; it begins here")
     for path in state.damaged:
-        print(f"damaged: {path}; its trial runs again")
+        print_line(f"damaged: {path}; its trial runs again")
     if state.retried:
         names = (RESULT, ERROR, STEPS, ROWS)  # the result first: from then on the trial is one to run
         place = set_aside((store.trial(key) / name for key in state.retried for name in names), store, by_folder=True)
         trials = format_count(len(state.retried), "trial")
-        print(f"{trials} to run again; results set aside in {place}", flush=True)
+        print_line(f"{trials} to run again; results set aside in {place}")
     kept = {key: state.outcomes[key] for key in state.done}
     return replace(state, outcomes=kept, damaged=(), retry=(), again=state.retried)

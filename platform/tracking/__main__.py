@@ -11,6 +11,7 @@ from platform.state.lock import acquire_lock
 from platform.state.trial_outcomes import count_outcomes, read_trial_results
 from platform.tracking.runs import open_mlflow_runs, tracking_uri
 from trainables.common import cli
+from trainables.common.deadlines import check_answers
 from trainables.common.errors import InputError, first_line
 from trainables.common.redaction import redact
 from trainables.storage.folder_storage import Storage
@@ -32,7 +33,7 @@ def main(
         raise InputError(f"unknown action '{action}'; known: sync")
     store = open_storage(location)
     count = sync_sweep(manifest.load_manifest(name, store), store)
-    print(f"{count} trials in {redact(tracking_uri(store))}")
+    cli.print_line(f"{count} trials in {tracking_uri(store)}")
     return 0
 
 
@@ -41,12 +42,14 @@ def sync_sweep(sweep: SweepFile, store: Storage) -> int:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
+    if (uri := tracking_uri(store)).startswith("http"):
+        check_answers(f"{uri}/health", "MLflow", "is MLFLOW_TRACKING_URI right, and does its server run?")
     command = f"python -m platform.tracking sync {sweep.label}"
     with acquire_lock(store, store.lock(sweep.name, sweep.hash), command):
         store.sync_trials(sweep.trials)
         done, damaged = read_trial_results(sweep.trials, store)
         for path in damaged:
-            print(f"damaged: {path}; its trial is not shown", flush=True)
+            cli.print_line(f"damaged: {path}; its trial is not shown")
         try:
             runs = open_mlflow_runs(sweep, store)
             for trial_id, result in done.items():

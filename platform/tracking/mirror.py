@@ -11,13 +11,14 @@ from typing import Any
 
 from platform.tracking.runs import MlflowRuns, open_mlflow_runs
 from platform.tracking.view import PAGE
+from trainables.common.deadlines import START_SECONDS, call_within
 from trainables.config.trial import Trial
 from trainables.storage.folder_storage import Storage
 from trainables.storage.sweep_file import SweepFile
 
 CURVE_SECONDS = 30.0
 """Between two looks at the curves of trials that run."""
-CLOSE_SECONDS = 120.0
+CLOSE_SECONDS = START_SECONDS
 """How long a server may be silent at a sweep's end before it is given up."""
 Action = Callable[[MlflowRuns], Any]
 
@@ -31,6 +32,7 @@ class MlflowMirror:
         self.problem: Exception | None = None
         self.running: dict[str, Trial] = {}
         self.actions: queue.Queue[Action | None] = queue.Queue()
+        self.logged = 0
         self.thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
 
     def start_trial(self, trial: Trial) -> None:
@@ -43,21 +45,27 @@ class MlflowMirror:
         self.actions.put(lambda runs: runs.log_result(trial_id, result))
 
     def close(self, counts: Mapping[str, int], patience: float = CLOSE_SECONDS) -> None:
-        """Log what is left and the sweep's counts, unless the server is silent for `patience` seconds."""
+        """Log what is left and the sweep's counts, unless the server gets on with nothing for `patience` seconds."""
+        self.actions.put(lambda runs: self.problem or runs.finish(counts))
         self.actions.put(None)
-        left = -1
-        while self.thread.is_alive() and left != self.actions.qsize():
-            left = self.actions.qsize()
-            self.thread.join(patience)
-        if self.thread.is_alive():
-            self.problem = TimeoutError(f"the tracking server has not answered in {patience:.0f} s")
-        elif self.problem is None:
-            self._try(lambda runs: runs.finish(counts))
+        logged = -1
+        while self.thread.is_alive() and logged != self.logged:
+            logged = self.logged
+            self._wait(self.thread.join, patience)
 
     def log_report(self) -> None:
         """Log the sweep's report, after `close` and unless something failed."""
         if self.problem is None:
-            self._try(lambda runs: runs.log_report())
+            self._wait(lambda: self._try(lambda runs: runs.log_report()))
+
+    def _wait(self, action: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:
+        """Wait for an action with a word and a deadline, which is the problem where it passes and nothing is logged."""
+        logged = self.logged
+        try:
+            call_within(seconds, "the tracking server", action)
+        except TimeoutError as problem:
+            if logged == self.logged:
+                self.problem = problem
 
     @property
     def page(self) -> str:
@@ -82,6 +90,7 @@ class MlflowMirror:
         try:
             self.runs = self.runs or self.connect()
             action(self.runs)
+            self.logged += 1
         except Exception as problem:
             self.problem = problem
 

@@ -23,6 +23,7 @@ from platform.plan.overrides import flatten_settings
 from platform.state.trial_outcomes import is_unfinished
 from platform.tracking.view import TAG, describe_view
 from trainables import benchmarks
+from trainables.common.deadlines import ANSWER_SECONDS
 from trainables.common.wording import escape_markdown
 from trainables.config.trial import Trial, has_effect
 from trainables.methods.method_constants import resolve_constants
@@ -190,6 +191,9 @@ def open_mlflow_runs(sweep: SweepFile, store: Storage) -> MlflowRuns:
     logging.getLogger("alembic").setLevel(logging.ERROR)
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
     uri, file = tracking_uri(store), store.root / "mlflow.db"
+    if uri.startswith("http"):
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", f"{ANSWER_SECONDS:.0f}")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")  # by default eight tries of 120 s
     own = uri == f"sqlite:///{file}"
     if own:
         _make_database(file)

@@ -58,7 +58,10 @@ def _encode(file: Path, rows: list[Any], dice: random.Random) -> bytes:
             return b"PAR1"
         return file.read_bytes()
     if file.suffix == ".csv":
-        objects = pd.DataFrame([row for row in rows if isinstance(row, dict)])
+        try:
+            objects = pd.DataFrame([row for row in rows if isinstance(row, dict)])
+        except UnicodeEncodeError:  # half a surrogate pair in the name of a column
+            return b"\xed\xa0\x80\n"
         return objects.to_csv(index=False).encode("utf-8", "surrogatepass")
     ascii_only = dice.random() < 0.5
     if file.suffix == ".json":

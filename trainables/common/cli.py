@@ -27,6 +27,8 @@ StorageOption = Annotated[
 SweepArgument = Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")]
 UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 """Error numbers of a path that somebody named and that cannot be used."""
+WAITING = "waiting for "
+"""How threads are called in which a call waits for something outside."""
 SHOWN, LONGEST = 120, 3500
 """Characters of a value that a message repeats, and of a message."""
 
@@ -106,7 +108,12 @@ def _print_error(message: str) -> None:
     shown = "".join(map(_escape, redact(message)))
     if len(shown) > LONGEST:
         shown = f"{shown[:LONGEST]}... ({len(shown)} characters)"
-    print(f"error: {shown}", file=sys.stderr)
+    print_line(f"error: {shown}", error=True)
+
+
+def print_line(text: str, *, error: bool = False, end: str = "\n") -> None:
+    """Print text without secrets and terminal escapes, with `error` to the error stream: the one place that prints."""
+    print(escape_controls(redact(text)), end=end, file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def escape_controls(text: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
-from urllib.parse import quote, unquote
+from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN = "***"
 SECRET_NAME = re.compile(
@@ -14,14 +16,20 @@ SECRET_NAME = re.compile(
 SHORTEST = 6
 """Characters of a secret: a shorter value may be a word of any text, and is replaced in URLs only."""
 
-_USER = re.compile(r"(?<=://)[^/\s'\"][^\s'\"]*@")
-"""Up to the last @: a password that was not percent-encoded may hold a slash, and an @. After file:/// is a path."""
-_QUERY = re.compile(r"(?i)([?&][\w-]*(?:password|passwd|token|secret|signature|key)[\w-]*=)[^&\s'\"]+")
+_USER = re.compile(r"(?<=://)(?:[^/\s'\"][^\s'\"]*|[^/\s@]+)@")
+"""Up to the last @: a password that was not percent-encoded may hold a slash, and an @; or, without these, a quotation
+mark. After file:/// is a path."""
+_QUERY = re.compile(
+    r"(?i)((?:[?&;]|\\u0026)(?:[\w-]*(?:password|passwd|token|secret|signature|credential|key)[\w-]*|sig)=)[^&;\\\s'\"]+"
+)
+"""A parameter of an address, in JSON and HTML too; `sig` is Azure's."""
+_HEADER = re.compile(r"(?i)(authorization['\"]?\s*[:=]\s*b?['\"]?(?:basic|bearer|digest|token)\s+)[^\s'\"]+")
 
 
 def redact(text: str) -> str:
     """Return `text` with `***` in the place of every secret."""
     text = _QUERY.sub(rf"\g<1>{HIDDEN}", _USER.sub(f"{HIDDEN}@", text))
+    text = _HEADER.sub(rf"\g<1>{HIDDEN}", text)
     for secret in _secrets():
         text = text.replace(secret, HIDDEN)
     return text
@@ -35,6 +43,8 @@ def has_credentials(place: str) -> bool:
 def _secrets() -> list[str]:
     """Return the secrets, the longest first: one may begin with another."""
     found = {value for name, value in os.environ.items() if SECRET_NAME.search(name)}
-    found |= {user[:-1].partition(":")[2] for user in _USER.findall(os.environ.get("MLFLOW_TRACKING_URI", ""))}
+    user = os.environ.get("MLFLOW_TRACKING_URI", "").partition("://")[2].rpartition("@")[0]
+    found |= {user.partition(":")[2], base64.b64encode(user.encode()).decode()}  # as Basic authorisation sends it
     found |= {form for secret in found for form in (unquote(secret), quote(secret), quote(secret, safe=""))}
+    found |= {form for secret in found for form in (quote_plus(secret), json.dumps(secret)[1:-1], repr(secret)[1:-1])}
     return sorted((secret for secret in found if len(secret) >= SHORTEST), key=len, reverse=True)

@@ -9,16 +9,15 @@ that the template puts behind an answer. Generation also stops at the ends of th
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainables.common import deadlines
 from trainables.common.errors import InputError, first_line
 from trainables.common.tokenized_row import Example
 from trainables.data.templates import CHAT, CLOCK, DATE, OTHER_TEMPLATE, SYSTEM, TEMPLATES, Template, check_template
@@ -27,9 +26,9 @@ from trainables.storage.atomic_files import read_json
 Turns = tuple[tuple[str, str], ...]
 """Role and text of each turn before an answer; the last is the user's."""
 Question = str | Turns
+LONGEST = 1_000_000
+"""Characters that a template may write around its turns."""
 QUESTION, ANSWER = "the-question-goes-here", "the-answer-goes-here"
-MOST_SECONDS, MOST_WRITTEN = 2.0, 10**6
-"""Of a chat template for one conversation: CPU time, and characters beside 100 for each of the turns'."""
 
 
 class Conversation(NamedTuple):
@@ -195,7 +194,7 @@ class Encoder:
         if "strftime_now" in template:
             template = CLOCK + template
         try:
-            with _limit_seconds(MOST_SECONDS):
+            with deadlines.interrupt_after(deadlines.TEMPLATE_SECONDS):
                 text = self.tokenizer.apply_chat_template(
                     turns,
                     chat_template=template,
@@ -204,7 +203,7 @@ class Encoder:
                     enable_thinking=False,
                     date_string=DATE.strftime("%d %b %Y"),
                 )
-            if len(text) > MOST_WRITTEN + 100 * sum(len(turn["content"]) for turn in turns):
+            if len(text) > LONGEST + 10 * sum(len(turn["content"]) for turn in turns):
                 raise ValueError(f"it writes {len(text)} characters")
             return text
         except Exception as error:
@@ -312,21 +311,3 @@ def count_special_tokens(tokenizer: Any) -> tuple[int, int]:
     """Return how many tokens a tokenizer adds before and behind a text."""
     mask = tokenizer(["a"]).encodings[0].special_tokens_mask
     return (mask.index(0), mask[::-1].index(0)) if 0 in mask else (len(mask), 0)
-
-
-@contextmanager
-def _limit_seconds(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in a template that takes longer; in the main thread alone, where signals are."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError(f"it takes more than {seconds:g} s of CPU")
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGVTALRM, stop)
-        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    else:
-        yield

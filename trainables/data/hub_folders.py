@@ -5,6 +5,7 @@ One storage never mixes two commits: STORAGE/shared/hub/models--ORG--NAME@main.j
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from trainables.common import typed_paths
+from trainables.common import deadlines, typed_paths
 from trainables.common.errors import InputError, first_line
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
@@ -112,6 +113,16 @@ def read_pin(requirement: HubRequirement, store: Storage) -> str | None:
     return found["commit"] if found else None
 
 
+@functools.cache
+def check_hub() -> None:
+    """Raise InputError if the hub takes a connection and gives no answer: its client would wait without a word."""
+    from huggingface_hub import constants
+
+    if not constants.HF_HUB_OFFLINE:
+        advice = "try again, or set HF_HUB_OFFLINE=1 to go by what this machine has fetched"
+        deadlines.check_answers(constants.ENDPOINT, "the hub", advice)
+
+
 def download(requirement: HubRequirement, commit: str, *, only_cached: bool = False) -> Path:
     """Return the folder of a commit, fetched unless this machine has it. Raises what huggingface_hub raises."""
     from huggingface_hub import snapshot_download
@@ -123,7 +134,7 @@ def download(requirement: HubRequirement, commit: str, *, only_cached: bool = Fa
     except OSError:  # not all of it is here
         if only_cached:
             raise
-        return Path(snapshot_download(**where))
+        return Path(deadlines.call_within(float("inf"), requirement.label, lambda: snapshot_download(**where)))
 
 
 def is_downloaded(requirement: HubRequirement, store: Storage) -> bool:

@@ -155,6 +155,7 @@ def _from_hub(data: str, config: str, revision: str | None, field: str) -> list[
     if file is not None:
         return load_file(file, field)
     try:
+        hub_folders.check_hub()
         return list(datasets.load_dataset(data, name, split=split or "train", revision=revision))  # type: ignore[arg-type]
     except Exception as error:
         raise InputError(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from trainables.common import cli
 from trainables.common.errors import is_out_of_memory
 from trainables.common.tokenized_row import Example
 
@@ -70,4 +70,4 @@ def run_groups(run: Callable[[list[int]], None], lengths: Sequence[int], token_b
             if len(group) == 1 or not is_out_of_memory(full):
                 raise
             token_budget = longest * (len(group) // 2)
-            print(f"evaluation: out of memory, again with {token_budget} tokens a pass", file=sys.stderr, flush=True)
+            cli.print_line(f"evaluation: out of memory, again with {token_budget} tokens a pass", error=True)

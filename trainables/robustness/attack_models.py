@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,11 +106,11 @@ def attack(
             if name in left_out or (role == "target" and attacks.is_relearning(name)):
                 continue
             made = results[role][name] = runner.attack(model, key if role == "model" else runner.key(model), name)
-            print(f"{role}: {name} ({made['seconds']:.0f} s)", flush=True)
+            cli.print_line(f"{role}: {name} ({made['seconds']:.0f} s)")
             if made["failure"]:
                 left_out[name] = f"{role}: {made['failure']}"
     for name, why in left_out.items():
-        print(f"warning: {name} is left out: {why}", file=sys.stderr)
+        cli.print_line(f"warning: {name} is left out: {why}", error=True)
     settings = {name: runner.settings(name) | {"left_out": left_out.get(name)} for name in names}
     worst = [one for found in results.values() for one in found.get(attacks.SWEEP, {}).get("points", {}).values()]
     if worst and attackers is None:
@@ -126,7 +125,7 @@ def _keep_attackers(key: str, worst: list[dict[str, Any]], seed: int, store: Sto
     path = store.stress(key) / attacks.ATTACKERS
     atomic_files.write_json(path, attacks.Attackers(attackers=tuple(chosen), seed=seed).model_dump(mode="json"))
     store.push(path)
-    print(f"worst: {path} (--attack runs it on another model)")
+    cli.print_line(f"worst: {path} (--attack runs it on another model)")
 
 
 def _keep_shares(

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 import time
 import uuid
@@ -22,6 +21,8 @@ from typing import Any
 import pyarrow
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
+from trainables.common import cli
+from trainables.common.deadlines import ANSWER_SECONDS, call_within
 from trainables.common.errors import InputError, Unreachable
 from trainables.common.redaction import has_credentials
 from trainables.storage.atomic_files import ensure_folder, publish_folder
@@ -88,7 +89,9 @@ class ObjectStorage(Storage):
         """Raise InputError if there is no such bucket, it does not answer, or it should be writable and is not."""
         bucket = self.base.split("/")[0]
         with self._errors():
-            found = self.files.get_file_info(bucket)
+            found = call_within(
+                ANSWER_SECONDS, f"the store at {self.address}", partial(self.files.get_file_info, bucket)
+            )
         if self.files.type_name in FLAT and found.type == FileType.NotFound:
             raise InputError(f"--storage: there is no bucket '{bucket}' for '{self.address}'; make it, or name another")
         if writable:
@@ -382,7 +385,7 @@ def warn_if_unreachable(action: Callable[[], object]) -> bool:
     try:
         action()
     except Unreachable as error:
-        print(f"warning: {error}", file=sys.stderr, flush=True)
+        cli.print_line(f"warning: {error}", error=True)
         return False
     return True
 

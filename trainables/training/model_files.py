@@ -75,10 +75,9 @@ def shape_of(model: Model) -> Shape | None:
     """Return the sizes in the model's configuration, of a hub id too; None if it names them in another way."""
     from transformers import AutoConfig
 
+    source = _source(model.path)
     try:
-        settings = AutoConfig.from_pretrained(
-            _source(model.path), revision=model.revision, trust_remote_code=False
-        ).to_dict()
+        settings = AutoConfig.from_pretrained(source, revision=model.revision, trust_remote_code=False).to_dict()
     except Exception as error:
         raise InputError(f"target: cannot read '{model.path}': {_advice(model.path, error, 'target')}") from error
     return memory.shape_of(settings)
@@ -98,10 +97,10 @@ def load_model(model: Model, precision: str = "fp32", field: str = "target") -> 
 
     check_model(model, field)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans a graph for every new shape, and its gradients vary
-    tokenizer = load_tokenizer(model, field)
+    tokenizer, source = load_tokenizer(model, field), _source(model.path)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            _source(model.path),
+            source,
             revision=model.revision,
             use_safetensors=True,
             trust_remote_code=False,
@@ -129,11 +128,9 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
     from transformers import AutoTokenizer
 
     place = model.tokenizer or model.path
-    revision = model.revision if model.tokenizer is None else None
+    revision, source = model.revision if model.tokenizer is None else None, _source(place)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            _source(place), revision=revision, use_fast=True, trust_remote_code=False
-        )
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, use_fast=True, trust_remote_code=False)
     except Exception as error:
         raise InputError(f"{field}: cannot load the tokenizer of '{place}': {_advice(place, error, field)}") from error
     if not tokenizer.vocab_size or not tokenizer("What is it?", add_special_tokens=False)["input_ids"]:
@@ -148,7 +145,10 @@ def load_tokenizer(model: Model, field: str = "target") -> Any:
 
 
 def _source(path: str) -> str:
-    return str(typed_paths.expand_home(path)) if typed_paths.is_folder(path) else path
+    if typed_paths.is_folder(path):
+        return str(typed_paths.expand_home(path))
+    hub_folders.check_hub()
+    return path
 
 
 def with_adapters(network: Any, rank: int, alpha: int) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from trainables import benchmarks
-from trainables.common import provenance
+from trainables.common import cli, provenance
 from trainables.common.errors import InputError, RestartRanks, TrialStopped, Unreachable, is_out_of_memory
 from trainables.config.shared_artifacts import direction_of
 from trainables.config.trial import Trial
@@ -233,7 +232,7 @@ class TrialRun:
     def _drop_checkpoint(self, why: str) -> None:
         """Remove a checkpoint that cannot be read; of several ranks the first one does it."""
         message = f"trial {self.trial.id()}: its checkpoint cannot be read ({why}); the trial begins again"
-        print(f"warning: {message}", file=sys.stderr, flush=True)
+        cli.print_line(f"warning: {message}", error=True)
         if not self.many or dist.get_rank() == 0:
             checkpoints.remove_checkpoint(self.folder / CHECKPOINT)
         if self.many:

@@ -166,6 +166,7 @@ def test_bad_input_is_one_line_that_says_how_to_mend_it(
     flags = small.flags() if arguments[:1] == ("tofu_tiny",) and "benchmark.data=./nowhere" not in arguments else []
     text = refuse(*arguments[:1], *flags, *arguments[1:])
     assert [part for part in said if part not in text] == [], text
+    assert not (tmp_path / "runs").exists(), "a start that is refused leaves nothing"
 
 
 def test_dry_run_of_a_range_tells_its_budget_and_no_ids_that_nobody_knows(small: Small, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ HIDDEN = (*SECRETS.values(), PASSWORD)
 
 @pytest.fixture
 def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTHER_API_KEY", 'dapi-"quoted"')
     short = {"HUGGING_FACE_HUB_TOKEN": "", "WANDB_API_KEY": "loss"}  # which may be a word of any text
     for name, value in {**SECRETS, **short, "MLFLOW_TRACKING_URI": SERVER}.items():
         monkeypatch.setenv(name, value)
@@ -82,6 +83,15 @@ def files_with_secrets(*folders: Path) -> list[Path]:
         ("sqlite:////home/somebody@host/runs", "sqlite:////home/somebody@host/runs"),
         ("hub:locuslab/TOFU@main and somebody@host", "hub:locuslab/TOFU@main and somebody@host"),
         ("the loss is nan", "the loss is nan"),
+        ("http://somebody:wo'r\"d@host/x", "http://***@host/x"),
+        ("https://a.blob/x?sv=1&sig=abc%3D&se=2", "https://a.blob/x?sv=1&sig=***&se=2"),
+        (
+            "?X-Amz-Credential=AK/2\\u0026X-Amz-Signature=ab&amp;c=1",
+            "?X-Amz-Credential=***\\u0026X-Amz-Signature=***&amp;c=1",
+        ),
+        ("{'Authorization': 'Basic QWxhZGRpbg=='}", "{'Authorization': 'Basic ***'}"),
+        ("sent c29tZWJvZHk6aW52ZW50ZWQvYnktbm9AYm9keQ==, invented%2Fby-no%40body", "sent ***, ***"),
+        (json.dumps('dapi-"quoted"') + repr('dapi-"quoted"'), '"***"' + "'***'"),
     ],
 )
 def test_redaction(secrets: None, text: str, shown: str) -> None:

@@ -1,0 +1,87 @@
+"""How long what is outside of a process may take, and waits for it that say so and that Ctrl-C ends."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from http.client import HTTPException
+from typing import NoReturn, TypeVar
+
+from trainables.common.cli import WAITING, print_line
+from trainables.common.errors import InputError
+
+CONNECT_SECONDS, ANSWER_SECONDS, START_SECONDS, TEMPLATE_SECONDS = 10.0, 30.0, 60.0, 10.0
+"""For a connection, a server's whole answer, Ray's first process on a node, a template's text of a conversation."""
+TOLD_SECONDS, AGAIN_SECONDS = 5.0, 20.0
+"""Of a wait until it is told of, and between two further lines."""
+T = TypeVar("T")
+
+
+def call_within(seconds: float, what: str, call: Callable[[], T]) -> T:
+    """Return what `call` returns, and tell that it is waited for. Raises TimeoutError after `seconds`.
+
+    It runs in a thread, so that neither the deadline nor Ctrl-C waits for a library that waits itself.
+    """
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name=f"{WAITING}{what}", daemon=True).start()
+    begun = time.monotonic()
+    for told in itertools.count(TOLD_SECONDS, AGAIN_SECONDS):
+        with contextlib.suppress(TimeoutError):
+            future.exception(begun + min(told, seconds) - time.monotonic())
+        if future.done():
+            return future.result()
+        if told >= seconds:
+            raise TimeoutError(f"{what} has not answered in {seconds:.0f} s")
+        left = f", {seconds - told:.0f} s left" if seconds < float("inf") else f" for {told:.0f} s"
+        print_line(f"{WAITING}{what}{left}", error=True)
+    raise AssertionError
+
+
+def check_answers(url: str, name: str, advice: str) -> None:
+    """Raise InputError if a server gives no answer, or one of 500 and above; of other problems its client tells."""
+    problem: Exception | str = ""
+    scheme, _, rest = url.partition("://")
+    url = f"{scheme}://{rest.rpartition('@')[2]}"  # urllib takes no user and password
+    try:
+        request = urllib.request.Request(url, method="HEAD")
+        call_within(ANSWER_SECONDS, f"{name} at {url}", lambda: urllib.request.urlopen(request).close())
+    except TimeoutError as error:
+        problem = error
+    except (OSError, ValueError, HTTPException) as error:
+        if getattr(error, "code", 0) >= 500:
+            problem = f"{name} at {url} answers {error}"
+    if problem:
+        raise InputError(f"{problem}; {advice}")
+
+
+@contextlib.contextmanager
+def interrupt_after(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError out of a block of Python that takes longer; in a main thread only, where signals come."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise TimeoutError(f"it does not end within {seconds:.0f} s")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
