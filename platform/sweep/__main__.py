@@ -48,7 +48,7 @@ def main(
     cluster: Annotated[str | None, where(metavar="FILE", help="Run there: ray up's or KubeRay's.")] = None,
     address: Annotated[str | None, where(hidden=True, help="A running Ray cluster.")] = None,
     max_concurrent: Annotated[int | None, where(min=1, hidden=True, help="Trials at a time.")] = None,
-    gpu_hours: Annotated[float | None, where(help="Begin no trial beyond so many.")] = None,
+    gpu_hours: Annotated[float | None, where(hidden=True, help="Begin no trial beyond so many.")] = None,
     minutes: Annotated[float | None, where(help="Begin no trial so many after the first.")] = None,
     kept: Annotated[str, where("--keep", help="pareto, best, all or none.")] = "pareto",
     resume: Annotated[bool, again("--resume", help="Run what is missing of an unfinished sweep.")] = False,
@@ -62,7 +62,7 @@ def main(
 
     Example: python -m platform.sweep tofu_tiny --only method=ga,npo --dry-run
 
-    More in docs/guide.md: --json, --address, --max-concurrent, --reason.
+    More in docs/guide.md: --json, --address, --max-concurrent, --gpu-hours, --reason.
     """
     if list_:
         return _print_sweeps(as_json)

@@ -79,4 +79,4 @@ def test_the_table_of_the_readme_is_that_of_its_file(capsys: pytest.CaptureFixtu
     gpu.main(["--table", str(Path(bench.__path__[0]) / "h100.json")])
     table = capsys.readouterr().out
     assert "| of it, share of the dense bf16 peak | 30.2% |" in table.splitlines()
-    assert table in pages.read("README.md")
+    assert table in pages.read("bench/README.md")

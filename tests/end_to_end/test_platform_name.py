@@ -80,7 +80,7 @@ def test_python_m_platform_prints_what_it_always_did(root: Path, tmp_path: Path)
 
 def test_in_another_folder_platform_is_the_standard_module(root: Path, tmp_path: Path) -> None:
     """Installing puts nothing of ours on the path; README.md says what Python answers then."""
-    (quoted,) = re.findall("Python says `([^`]+)`", (root / "README.md").read_text(encoding="utf-8"))
+    (quoted,) = re.findall("Python says `([^`]+)`", " ".join((root / "README.md").read_text(encoding="utf-8").split()))
     done = python(tmp_path, "-m", "platform.sweep")
     assert (done.returncode, done.stdout) == (1, "")
     assert quoted in done.stderr

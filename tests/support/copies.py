@@ -10,6 +10,8 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from trainables.common.fingerprints import RECIPE
+
 
 def with_dropout(trial_inputs: Any, folder: Path) -> Any:
     """The same store with dropout in the target's attention."""
@@ -26,7 +28,7 @@ def tied(trial_inputs: Any, folder: Path) -> Any:
 
 
 def _copy(trial_inputs: Any, folder: Path, **settings: Any) -> Any:
-    shutil.copytree(trial_inputs.target, folder)
+    shutil.copytree(trial_inputs.target, folder, ignore=shutil.ignore_patterns(RECIPE))  # it is no model of ours then
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
     return replace(trial_inputs, target=folder)

@@ -34,7 +34,7 @@ def _check_time(text: str) -> str:
 
 def _check_command(text: str) -> str:
     """Refuse what a shell would not take as one start of a sweep: people paste what is printed."""
-    if not text.startswith("python -m platform.sweep ") or shlex.join(shlex.split(text)) != text:
+    if not text.startswith("python -m platform.sweep ") or shlex.join(shlex.split(text)) != text.rstrip():
         raise ValueError("is no command that starts a sweep, its words quoted")
     return text
 

@@ -91,7 +91,7 @@ def write_result(trial: Trial, record: Record, error: dict[str, Any] | None, fol
             "steps": len(record.steps),
             "skipped": sum(step["skipped"] for step in record.steps),
             "resumed_at": record.resumed_at,
-            "ended": record.ended,
+            **({} if record.ended is None else {"ended": record.ended}),
         },
         "seconds": {name: round(value, 3) for name, value in record.seconds.items()},
         "topology": {  # changes the numbers by no more than rounding

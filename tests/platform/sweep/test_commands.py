@@ -82,7 +82,7 @@ def test_help_fits_a_terminal_and_its_example_has_options_that_there_are(
     lines = invoke(main, "--help").stdout.splitlines()
     (example,) = (line for line in lines if f" python -m {module} " in line)
     assert (max(map(len, lines)), [line for line in lines if "…" in line]) == (80, [])
-    assert len(lines) <= 42
+    assert len(lines) <= 48
     assert len(re.findall(r"^│ [* ]*--", "\n".join(lines), re.MULTILINE)) <= (15 if "sweep" in module else 20)
     assert all(any(f" {option} " in line for line in lines if line[0] == "│") for option in OPTION.findall(example))
 
