@@ -7,15 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import paper
-from analysis.labels import REFERENCES, describe_method, describe_settings, join_names, method_label, split_label
+from analysis.labels import describe_method, describe_settings, join_names, method_label, split_label
 from analysis.load.goal_columns import Goals
 from analysis.number_format import DASH, format_number
 from analysis.stats import row_bootstrap
-from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, list_varied
+from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, list_varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
-from analysis.stats.tidy import in_paper_dialect
 from trainables.config.settings import Selection
 from trainables.storage.names import EVALUATED
 
@@ -30,10 +28,6 @@ ATTACKS_CAPTION = (
     f"over the n attacked seeds; {DASH}: hardly anything was removed, or not attacked. docs/measuring.md explains them."
 )
 NOISE_CAPTION = "In brackets: the lowest and highest of the retain models, each against the others (docs/measuring.md)."
-OPEN_UNLEARNING_CAPTION = (
-    "Published: locuslab/open-unlearning, docs/repro.md, untuned (learning rate 1e-5, ten epochs, one seed, FQ as "
-    "ln p). Here: the chosen setting of each method, mean over seeds."
-)
 
 
 def spell_value(value: Any) -> str:
@@ -102,32 +96,6 @@ def list_noise(noise: pd.DataFrame) -> pd.DataFrame:
         for name, title in (("utility", "MU"), ("quality", "FQ, pooled"), ("klom", "KLoM")):
             shown[title] = f"{row[name]:.4g} ({row[f'{name}_low']:.4g} to {row[f'{name}_high']:.4g})"
         rows.append(shown | {"Within": "yes" if row["within"] else "no", "n": f"{row['n']} of {row['models']}"})
-    return pd.DataFrame(rows)
-
-
-def list_open_unlearning(results: Results) -> pd.DataFrame:
-    """Return what open-unlearning publishes of this backbone beside ours, without a rectifier; empty where nothing is.
-
-    Ours are those of the chosen settings, in its dialect alone.
-    """
-    if in_paper_dialect(results.runs):
-        return pd.DataFrame()
-    backbone = next(iter(results.runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
-    published = paper.load_open_unlearning(backbone).set_index(["split", "method", "metric"])["value"].to_dict()
-    goals, alone = results.goals.compared, results.chosen.loc[results.chosen["rectifier.name"] == "none"]
-    ours = alone.rename(columns={"benchmark.split": "split"})
-    models = results.models.rename(columns={"role": "method"})
-    settings = describe_other_settings(results.runs)
-    rows = []
-    for one in pd.concat([models, ours], ignore_index=True).to_dict("records"):
-        if (one["split"], one["method"], goals[0].metric) not in published:
-            continue
-        method = str(one["method"])
-        row = {"Split": split_label(one["split"]), "Method": REFERENCES.get(method) or method_label(method)}
-        for goal in goals:
-            row[f"{goal.short} published"] = format_number(published[one["split"], method, goal.metric])
-            row[f"{goal.short} here"] = format_number(one[goal.metric])
-        rows.append(row | {"Setting here": settings.get(str(one["configuration"])) or DASH})
     return pd.DataFrame(rows)
 
 

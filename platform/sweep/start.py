@@ -83,8 +83,6 @@ def _print_beginning(state: SweepState, store: Storage) -> None:
     """Print what there is to run, where, of which code, and what is odd."""
     trials = format_count(len(state.done) + state.outstanding, "trial")
     print_line(f"sweep {state.plan.name}: {trials}, {len(state.done)} done, {state.outstanding} to run")
-    if state.plan.left_out:
-        print_line(state.plan.describe_left_out())
     made = provenance.read_provenance()
     commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
     print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")

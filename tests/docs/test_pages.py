@@ -79,7 +79,6 @@ def test_the_readmes_numbers_are_the_example_reports() -> None:
     for method in ("NPO", "GA"):
         place = next(at for at, row in enumerate(rows) if row[0] == method)
         pair = rows[place : place + 2]
-        pair = rows[place : place + 2]
         alone, rectified = ([float(cell.split(" ±")[0].strip("*")) for cell in row[1:]] for row in pair)
         assert f"FQ {rectified[0]:.2f} for {alone[0]:.2f}, at MU {rectified[1]:.3f} for {alone[1]:.3f}" in claim
 

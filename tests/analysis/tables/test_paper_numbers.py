@@ -150,6 +150,6 @@ def test_tables_are_loaded_as_their_files_are(table: str) -> None:
 
 
 def test_every_file_is_a_table_and_others_are_refused() -> None:
-    assert {path.stem for path in Path(paper.__file__).parent.glob("*.csv")} == {*TABLES, "errata", "open_unlearning"}
+    assert {path.stem for path in Path(paper.__file__).parent.glob("*.csv")} == {*TABLES, "errata"}
     with pytest.raises(ValueError, match=r"'tofu_mian'.*tofu_main, .*tofu_uwc_npo"):
         paper.load_table("tofu_mian")
