@@ -21,6 +21,7 @@ from trainables.config.trial import FOLLOWS, drop_fingerprinted_paths, drop_plan
 from trainables.storage.folder_storage import Storage
 from trainables.storage.names import CONFIG, EVALUATED, RESULT
 from trainables.storage.result_file import read_config
+from trainables.storage.sweep_file import RETRAINED
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +185,7 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
     store = open_storage(storage)
     sweep = find_sweep(name, store)
     goals = find_goals(sweep.benchmark or Benchmark().name)
-    listed = {(item.role, item.split): item for item in sweep.references}.values()
+    listed = {(one.role, one.split, one.role == RETRAINED and one.evaluation): one for one in sweep.references}.values()
     results = [_read_evaluation(store, item.evaluation) for item in listed]
     found = [item.model_dump() for item in listed]
     base = pd.DataFrame(found, columns=["role", "split", "evaluation"], dtype="str")
