@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import Any
 
@@ -45,6 +46,8 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
     rows = []
     for row in results.chosen.rename(columns=SHORT).to_dict("records"):
         member = members.loc[row["configuration"]]
+        known = row["bar"] > 0 and row["original"] > 0
+        share = row[goals.retention.metric] / row["original"] if known else math.nan  # on the rows that are reported
         rows.append(
             {
                 "Split": row["split"],
@@ -53,7 +56,7 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
                 "Seeds": row["seeds"],
                 "n of planned": f"{row['n']} of {row['planned']}",
                 "Chosen from": f"{row['settings']}",
-                keeps: _print_kept(row, goals.retention.metric),
+                keeps: f"{'yes' if row['kept'] else 'no'} ({share:.1%})" if known else DASH,
                 "chosen_step": row["chosen_step"] or DASH,
                 "Trial": row["id"],
             }
@@ -61,13 +64,6 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
     settings = ["gamma", "tau", "strength", *other, *["chosen_step"] * any(row["chosen_step"] != DASH for row in rows)]
     columns = ["Split", "Method", *settings, "Seeds", "n of planned", "Chosen from", keeps, "Trial"]
     return _hide_unused(pd.DataFrame(rows, columns=columns, dtype="str"))
-
-
-def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
-    """Return whether the bar of the choice was met, and the share that is kept on the rows that are reported."""
-    if not (row["bar"] > 0 and row["original"] > 0):
-        return DASH
-    return f"{'yes' if row['kept'] else 'no'} ({row[utility] / row['original']:.1%})"
 
 
 def list_attacks(points: pd.DataFrame) -> pd.DataFrame:

@@ -47,15 +47,12 @@ def value(table: str, **where: str) -> str:
     return next(filter(None, corrected), row["value"])
 
 
-def exact_ln_p(one_sample: np.ndarray, other: np.ndarray) -> float:
-    return float(np.log(np.asarray(ks_2samp(one_sample, other, method="exact"))[1]))
-
-
 @cache
 def ks_lattice(rows: int) -> np.ndarray:
     """ln p for D = k / rows; left out is 0 < D < 0.02, where scipy's exact sum may fail and ln p is 0 to 4 decimals."""
     sample = np.arange(rows)
-    return np.array([exact_ln_p(sample, sample + k) for k in (0, *range(rows // 50, rows + 1))])
+    places = (0, *range(rows // 50, rows + 1))
+    return np.log([ks_2samp(sample, sample + k, method="exact").pvalue for k in places])  # type: ignore[attr-defined]
 
 
 @cache

@@ -41,5 +41,5 @@ def test_trials_of_an_earlier_start_count_and_go_on(small: Small, store: Storage
     assert sweep.trials == (done.id(), running.id(), outside.id())
     assert sweep.planned == 2 + 5
     assert begin(small, store, "log(1e-7..1e-2)").done == {done.id(), outside.id()}, "of a range that is widened"
-    grid = small.state(store, *AXES, "training.lr=3.333e-5,4e-4")
+    grid = small.state(store, *AXES, "training.lr=3.333e-5,1e-4")
     assert (grid.plan.name, grid.done) == (state.plan.name, {done.id()})
