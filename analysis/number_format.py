@@ -26,10 +26,6 @@ def format_change(value: float, digits: int) -> str:
     return f"{value:+.{digits}f}" if round(value, digits) else f"{value:+.1g}"
 
 
-def format_interval(low: float, high: float, digits: int) -> str:
-    return DASH if pd.isna(low) else f"{format_change(low, digits)} to {format_change(high, digits)}"
-
-
 def format_setting(value: float) -> str:
     """Return a value of gamma, tau or strength as tables and tidy frames spell it."""
     return "none" if pd.isna(value) else f"{value:g}"

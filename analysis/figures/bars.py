@@ -92,7 +92,10 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, methods: list[str], goal: Goal) 
     axes.set_ylim((low - room, high) if below else (low, high + room))
     _draw_bars(axes, rows.dropna(subset=["at"]))
     for row in rows.dropna(subset=["at", "improvement"]).to_dict("records"):
-        _write_number(axes, row["at"], row["improvement"], low if below else high)
+        change, way = row["improvement"], -1 if below else 1
+        text = f"{round(change, 3):+.3g}" if round(change, 3) else "0"
+        style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top" if below else "bottom"}
+        axes.annotate(text, (row["at"], low if below else high), (0, 3 * way), fontsize=6, rotation=90, **style)
     axes.axhline(0, color="black", linewidth=0.6, zorder=3)
     axes.set_xlim(-0.6, len(methods) - 0.4)
     axes.set_xticks(range(len(methods)), [method_label(method) for method in methods], rotation=90, fontsize=7)
@@ -109,11 +112,3 @@ def _draw_bars(axes: Axes, rows: pd.DataFrame) -> None:
     for sign, style in CHANGES.items():
         if len(bars := rows.loc[sign * rows["improvement"] > 0]):
             axes.bar(bars["at"] + WIDTH / 2, bars["gru"] - bars["none"], WIDTH, bars["none"], **style, zorder=2.5)
-
-
-def _write_number(axes: Axes, at: float, change: float, edge: float) -> None:
-    """Write `+13.4`, `-0.5` or 0, three digits at most, beyond all bars and lines, where nothing else is drawn."""
-    text = f"{round(change, 3):+.3g}" if round(change, 3) else "0"
-    way = -1 if edge < 0 else 1
-    place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top" if way < 0 else "bottom"}
-    axes.annotate(text, (at, edge), (0, 3 * way), fontsize=6, rotation=90, **place)

@@ -37,8 +37,6 @@ ARROW_KEY = ["source", "benchmark", "backbone", "split", "method", "rectifier"]
 QUALITY = "forget_quality"
 CHOSEN: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markeredgewidth": 1.5}
 TRIAL: dict[str, Any] = {"linestyle": "none", "markersize": 4, "alpha": 0.5}
-TOUCH = 0.015
-"""Marks that are this part of an axis apart lie at one place."""
 CROWD = 1500
 """More faint trials in a panel than that are an image inside the figure: as shapes they would be most of its file."""
 
@@ -161,10 +159,7 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, goals: Goals, rule: Selection 
 
 
 def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
-    """Draw reference models as stars, chosen settings as marks, and arrows from each method to itself with GRU.
-
-    A mark stands where its value is; beside several at one place stands how many they are.
-    """
+    """Draw reference models as stars, chosen settings as marks, and arrows from each method to itself with GRU."""
     x, y = goals.removal.metric, goals.retention.metric
     for row in rows.to_dict("records"):
         if row["method"] in REFERENCES:
@@ -182,18 +177,6 @@ def _draw_methods(axes: Axes, rows: pd.DataFrame, goals: Goals) -> None:
             style = {"arrowstyle": "-|>", "color": method_colour(str(method))}
             style |= {"linewidth": 1.2, "shrinkA": 0, "shrinkB": 3.5}
             axes.annotate("", ends["gru"], ends["none"], arrowprops=style, zorder=5)
-    marks = rows.loc[rows["kind"] == "chosen", [x, y]].astype(float)
-    spans = [TOUCH * float(np.ptp(ends)) for ends in (axes.get_xlim(), axes.get_ylim())]
-    places: list[list[Any]] = []
-    for mark in marks.to_numpy():
-        here = next((place for place in places if (abs(mark - place[0]) < spans).all()), None)
-        if here is None:
-            places.append(here := [])
-        here.append(mark)
-    for place in (place for place in places if len(place) > 1):
-        style = {"textcoords": "offset points", "fontsize": 6, "ha": "center", "va": "bottom", "zorder": 7}
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-        axes.annotate(f"{len(place)} marks", np.mean(place, axis=0), (0, 7), bbox=box, **style)
 
 
 def _list_floors(points: pd.DataFrame, goals: Goals, rule: Selection | None) -> list[float]:

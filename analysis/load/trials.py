@@ -185,8 +185,7 @@ def references(name: str, storage: str | Path | Storage = "runs") -> pd.DataFram
     store = open_storage(storage)
     sweep = find_sweep(name, store)
     goals = find_goals(sweep.benchmark or Benchmark().name)
-    keys = {item: item.evaluation if item.role == RETRAINED else "" for item in sweep.references}  # of those all
-    listed = {(item.role, item.split, key): item for item, key in keys.items()}.values()
+    listed = {(one.role, one.split, one.role == RETRAINED and one.evaluation): one for one in sweep.references}.values()
     results = [_read_evaluation(store, item.evaluation) for item in listed]
     found = [item.model_dump() for item in listed]
     base = pd.DataFrame(found, columns=["role", "split", "evaluation"], dtype="str")

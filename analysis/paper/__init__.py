@@ -15,7 +15,6 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 CITATION = "Wang et al., GRU: Mitigating the Trade-off between Unlearning and Retention for LLMs, ICML 2025"
@@ -36,17 +35,6 @@ def load_table(table: str, backbone: str = "") -> pd.DataFrame:
     )
     frame = frame.assign(sd=math.nan, n=1, strength=math.nan, chosen=True, other="", id="")
     return frame.loc[frame["backbone"] == backbone].reset_index(drop=True) if backbone else frame
-
-
-def load_open_unlearning(backbone: str) -> pd.DataFrame:
-    """Return what open-unlearning publishes of a backbone on TOFU: `split`, `method`, `metric` and `value`.
-
-    Source: locuslab/open-unlearning @ d3d7cf9, docs/repro.md (1e-5, ten epochs, untuned). FQ is ln of its p-value.
-    """
-    frame = pd.read_csv(Path(__file__).with_name("open_unlearning.csv"))
-    frame = frame.loc[frame.pop("backbone") == backbone].rename(columns={"printed": "value"})
-    quality = frame["metric"] == "forget_quality"
-    return frame.assign(value=frame["value"].where(~quality, np.log(frame["value"].clip(lower=1e-300))))
 
 
 @dataclass(frozen=True)

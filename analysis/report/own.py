@@ -52,14 +52,10 @@ def write_own(report: Report, storage: str) -> tuple[list[str], list[TableItem],
     table = shown.map(format_number).assign(row=shown["row"].astype(str)).rename(columns=HEADS)
     still = Section("Which rows are still said", (TableItem(table, caption),))
     item = TableItem(compare_models(results, [before, trial, unseen]), title=f"Before and after trial {trial['id']}")
-    return [verdict.describe(name_trial(trial)), export], [item], [still] * bool(len(shown))
-
-
-def name_trial(trial: Model) -> str:
-    """Return `trial ID (NPO with GRU, seed 0, step 6)`."""
     step = "" if pd.isna(trial["chosen_step"]) else f", step {trial['chosen_step']:g}"
     side = describe_method(trial["method"], trial["rectifier.name"]).replace("w/", "with")
-    return f"trial {trial['id']} ({side}, seed {trial['seed']:g}{step})"
+    named = f"trial {trial['id']} ({side}, seed {trial['seed']:g}{step})"
+    return [verdict.describe(named), export], [item], [still] * bool(len(shown))
 
 
 def compare_models(results: Results, models: list[Model]) -> pd.DataFrame:

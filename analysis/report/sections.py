@@ -139,13 +139,9 @@ def save_paper_parts(
 
 
 def _write_paper(report: Report, sweep: SweepFile, both: bool) -> list[Section]:
-    """Return the paper's tables and figures, filled from runs; `both`: with the numbers that others publish."""
+    """Return the paper's tables and figures, filled from runs; `both`: with the paper's numbers."""
     sheets, drawn = save_paper_parts({sweep.label: report.results}, report.folder, both)
     found = []
-    peers = detail_tables.list_open_unlearning(report.results) if both else pd.DataFrame()
-    if len(peers):
-        item = TableItem(peers, detail_tables.OPEN_UNLEARNING_CAPTION)
-        found.append(Section("Beside open-unlearning's numbers", (item,)))
     text = f"Numbered and named as in {paper.CITATION}."
     if both:
         text += " Under each number the paper's, and the difference to it, where the paper has one."

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.labels import describe_method, rectifier_name, split_label
 from analysis.load.goal_columns import goal_head
 from analysis.load.trials import describe_mixture, evaluated
-from analysis.number_format import format_as, format_change, format_interval, format_number
+from analysis.number_format import DASH, format_as, format_change, format_number
 from analysis.stats.chosen_settings import choose_study_setting
 from analysis.stats.rectifier_comparison import Comparison
 from analysis.stats.significance import LEAST, LEAST_CLEAR, LEVEL, RESAMPLES, count_seeds_needed
@@ -63,7 +63,8 @@ def tabulate_differences(comparison: Comparison) -> pd.DataFrame:
         line |= {"Method": describe_method(row["method"], row["rectifier"]), "Goal": goal_head(goal)}
         line |= {"Without": format_number(row["none"]), "With": format_number(row["value"])}
         line["Difference"] = format_change(row["difference"], goal.digits)
-        line["95% interval"] = format_interval(row["low"], row["high"], goal.digits)
+        ends = [format_change(row[end], goal.digits) for end in ("low", "high")]
+        line["95% interval"] = DASH if pd.isna(row["low"]) else " to ".join(ends)
         line["Seeds"] = f"{row['n']}"
         if comparison.several:
             cost = costs[row["split"], row["method"], row["rectifier"]]

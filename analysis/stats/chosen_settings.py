@@ -44,7 +44,10 @@ def seed_means(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     goals = goals_of_runs(runs)
     able = evaluated(runs) & runs["choice.utility"].notna() & runs[goals.retention.metric].notna()
     asked = able & runs["seed"].isin(rule.seeds)
-    choice = _average_choice(runs.loc[asked if asked.any() else able])
+    counting = runs.loc[asked if asked.any() else able]
+    averages = average_seeds({str(key): _candidates(trials) for key, trials in counting.groupby("configuration")})
+    choice = pd.DataFrame([(one.key, one.removal, one.utility) for one in averages], columns=["configuration", *CHOICE])
+    choice = choice.set_index("configuration").astype(float)
     reported = is_reported(runs, rule)
     runs, able = runs.loc[reported], able & reported
     shown = list(dict.fromkeys([*goals.metrics, goals.removal.metric]))
@@ -65,13 +68,6 @@ def seed_means(runs: pd.DataFrame, rule: Selection = DEFAULT) -> pd.DataFrame:
     planned = runs["configuration"].value_counts()
     found = rows.reset_index().assign(planned=lambda frame: frame["configuration"].map(planned))
     return found.join(choice, on="configuration")
-
-
-def _average_choice(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return what the rule goes by of each configuration, indexed by it."""
-    settings = {str(key): _candidates(trials) for key, trials in runs.groupby("configuration")}
-    found = [(one.key, one.removal, one.utility) for one in average_seeds(settings)]
-    return pd.DataFrame(found, columns=["configuration", *CHOICE]).set_index("configuration").astype(float)
 
 
 def _candidates(rows: pd.DataFrame) -> list[Candidate]:

@@ -85,7 +85,7 @@ def measure_noise(results: Results) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _read_rows(store: Storage, folders: Iterable[Path], trials: pd.DataFrame) -> list[tuple[Array, Array]]:
+def _read_rows(store: Storage, folders: Iterable[Path], trials: Any) -> list[tuple[Array, Array]]:
     """Return truth ratios and margins, log p / (1 - p) of an answer's mean token, of the forget rows in each folder.
 
     Those that have no rows are left out, and all where nothing of TOFU is chosen.

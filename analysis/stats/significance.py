@@ -37,9 +37,13 @@ def compare_seeds(
     gains = (other.loc[seeds, goal.metric] - plain.loc[seeds, goal.metric]).astype(float)
     row |= {"difference": row["value"] - row["none"], "gains": gains.tolist()}
     if goal.metric == "forget_quality":
-        row["ks_steps"] = count_ks_steps(plain.loc[seeds], other.loc[seeds])
-    if goal == kept:
-        row |= row_bootstrap_interval(plain.loc[seeds, "id"], other.loc[seeds, "id"], resampled)
+        first, second = (side.loc[seeds].reindex(columns=KS).to_numpy(dtype=float) for side in (plain, other))
+        rows = np.minimum(first, second)[:, 1]
+        row["ks_steps"] = float(abs((second - first)[:, 0].mean()) * rows.min()) if len(rows) else math.nan
+    pairs = list(zip(plain.loc[seeds, "id"], other.loc[seeds, "id"], strict=True))
+    if goal == kept and pairs and {key for pair in pairs for key in pair} <= set(resampled):
+        changes = [resampled[after] - resampled[before] for before, after in pairs]
+        row["rows_low"], row["rows_high"] = percentile_interval(np.mean(changes, axis=0))
     return row
 
 
@@ -52,22 +56,6 @@ def paired_t_test(gains: Sequence[float]) -> dict[str, float]:
     tested: Any = ttest_1samp(gains, 0.0)
     low, high = tested.confidence_interval(1 - LEVEL)
     return {"low": float(low), "high": float(high), "p": float(tested.pvalue)}
-
-
-def count_ks_steps(before: pd.DataFrame, after: pd.DataFrame) -> float:
-    """Return the change of the mean KS distance, of trials seed by seed, in steps of 1/n; NaN if it is not known."""
-    first, second = (side.reindex(columns=KS).to_numpy(dtype=float) for side in (before, after))
-    rows = np.minimum(first, second)[:, 1]
-    return float(abs((second - first)[:, 0].mean()) * rows.min()) if len(rows) else math.nan
-
-
-def row_bootstrap_interval(before: pd.Series, after: pd.Series, resampled: Mapping[str, Array]) -> dict[str, float]:
-    """Return the interval of the mean difference over resamples of the rows, from the ids of both sides by seed."""
-    if not len(before) or not {*before, *after} <= set(resampled):
-        return {}
-    changes = [resampled[b] - resampled[a] for a, b in zip(before, after, strict=True)]
-    low, high = percentile_interval(np.mean(changes, axis=0))
-    return {"rows_low": low, "rows_high": high}
 
 
 def find_direction(row: Mapping[Any, Any], goal: Goal) -> float:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import Any
 
 import pandas as pd
 
-from analysis import paper
-from analysis.labels import REFERENCES, describe_method, describe_settings, join_names, method_label, split_label
+from analysis.labels import describe_method, describe_settings, join_names, method_label, split_label
 from analysis.load.goal_columns import Goals
 from analysis.number_format import DASH, format_number
 from analysis.stats import row_bootstrap
-from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, describe_other_settings, list_varied
+from analysis.stats.chosen_settings import SHORT, STUDY_COLUMNS, list_varied
 from analysis.stats.significance import KS
 from analysis.stats.sweep_results import Results
-from analysis.stats.tidy import in_paper_dialect
 from trainables.config.settings import Selection
 from trainables.storage.names import EVALUATED
 
@@ -30,10 +29,6 @@ ATTACKS_CAPTION = (
     f"over the n attacked seeds; {DASH}: hardly anything was removed, or not attacked. docs/measuring.md explains them."
 )
 NOISE_CAPTION = "In brackets: the lowest and highest of the retain models, each against the others (docs/measuring.md)."
-OPEN_UNLEARNING_CAPTION = (
-    "Published: locuslab/open-unlearning, docs/repro.md, untuned (learning rate 1e-5, ten epochs, one seed, FQ as "
-    "ln p). Here: the chosen setting of each method, mean over seeds."
-)
 
 
 def spell_value(value: Any) -> str:
@@ -51,6 +46,8 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
     rows = []
     for row in results.chosen.rename(columns=SHORT).to_dict("records"):
         member = members.loc[row["configuration"]]
+        known = row["bar"] > 0 and row["original"] > 0
+        share = row[goals.retention.metric] / row["original"] if known else math.nan  # on the rows that are reported
         rows.append(
             {
                 "Split": row["split"],
@@ -59,7 +56,7 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
                 "Seeds": row["seeds"],
                 "n of planned": f"{row['n']} of {row['planned']}",
                 "Chosen from": f"{row['settings']}",
-                keeps: _print_kept(row, goals.retention.metric),
+                keeps: f"{'yes' if row['kept'] else 'no'} ({share:.1%})" if known else DASH,
                 "chosen_step": row["chosen_step"] or DASH,
                 "Trial": row["id"],
             }
@@ -67,13 +64,6 @@ def list_chosen_settings(results: Results) -> pd.DataFrame:
     settings = ["gamma", "tau", "strength", *other, *["chosen_step"] * any(row["chosen_step"] != DASH for row in rows)]
     columns = ["Split", "Method", *settings, "Seeds", "n of planned", "Chosen from", keeps, "Trial"]
     return _hide_unused(pd.DataFrame(rows, columns=columns, dtype="str"))
-
-
-def _print_kept(row: dict[Hashable, Any], utility: str) -> str:
-    """Return whether the bar of the choice was met, and the share that is kept on the rows that are reported."""
-    if not (row["bar"] > 0 and row["original"] > 0):
-        return DASH
-    return f"{'yes' if row['kept'] else 'no'} ({row[utility] / row['original']:.1%})"
 
 
 def list_attacks(points: pd.DataFrame) -> pd.DataFrame:
@@ -102,32 +92,6 @@ def list_noise(noise: pd.DataFrame) -> pd.DataFrame:
         for name, title in (("utility", "MU"), ("quality", "FQ, pooled"), ("klom", "KLoM")):
             shown[title] = f"{row[name]:.4g} ({row[f'{name}_low']:.4g} to {row[f'{name}_high']:.4g})"
         rows.append(shown | {"Within": "yes" if row["within"] else "no", "n": f"{row['n']} of {row['models']}"})
-    return pd.DataFrame(rows)
-
-
-def list_open_unlearning(results: Results) -> pd.DataFrame:
-    """Return what open-unlearning publishes of this backbone beside ours, without a rectifier; empty where nothing is.
-
-    Ours are those of the chosen settings, in its dialect alone.
-    """
-    if in_paper_dialect(results.runs):
-        return pd.DataFrame()
-    backbone = next(iter(results.runs.reindex(columns=["backbone"])["backbone"].dropna()), "")
-    published = paper.load_open_unlearning(backbone).set_index(["split", "method", "metric"])["value"].to_dict()
-    goals, alone = results.goals.compared, results.chosen.loc[results.chosen["rectifier.name"] == "none"]
-    ours = alone.rename(columns={"benchmark.split": "split"})
-    models = results.models.rename(columns={"role": "method"})
-    settings = describe_other_settings(results.runs)
-    rows = []
-    for one in pd.concat([models, ours], ignore_index=True).to_dict("records"):
-        if (one["split"], one["method"], goals[0].metric) not in published:
-            continue
-        method = str(one["method"])
-        row = {"Split": split_label(one["split"]), "Method": REFERENCES.get(method) or method_label(method)}
-        for goal in goals:
-            row[f"{goal.short} published"] = format_number(published[one["split"], method, goal.metric])
-            row[f"{goal.short} here"] = format_number(one[goal.metric])
-        rows.append(row | {"Setting here": settings.get(str(one["configuration"])) or DASH})
     return pd.DataFrame(rows)
 
 

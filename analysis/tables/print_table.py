@@ -114,7 +114,9 @@ def print_table(layout: Layout, rows: pd.DataFrame, ours: bool) -> Table:
     down, across = ["method", "target", "rectifier"], ["backbone", "split", "metric"]
     if layout.axis:
         down, across = ["method", "metric"], ["backbone", "split", "setting"]
-    doubtful = _find_doubtful(rows)
+    lacking = rows["metric"].isin(["reached", "monotone"]) & (rows["value"] < 1)  # of mixtures, none of the paper's
+    found: Any = rows.loc[lacking | ((rows["metric"] == "unmixed") & (rows["value"] > 0)), KEY]
+    doubtful = set(found.assign(metric="forget_quality").itertuples(index=False, name=None))
     shown = rows.loc[rows["metric"].isin(layout.metrics)]
     cells = {}
     for row in shown.to_dict("records"):
@@ -182,13 +184,6 @@ def _print_cell(row: Mapping[Any, Any], layout: Layout, usual: int | None, doubt
     change = "" if pd.isna(row["paper"]) else f", {format(row['difference'], f'+z{form}')}"
     beside = f"paper {format_as(row['paper'], form)}{sign}{change}"
     return Cell(row["printed"], bool(row["bold"]), doubt, spread, beside)
-
-
-def _find_doubtful(rows: pd.DataFrame) -> set[tuple[Any, ...]]:
-    """Return the keys of the FQs of mixtures that are not at equal utility; none of the paper's numbers."""
-    lacking = rows["metric"].isin(["reached", "monotone"]) & (rows["value"] < 1)
-    found: Any = rows.loc[lacking | ((rows["metric"] == "unmixed") & (rows["value"] > 0)), KEY]
-    return set(found.assign(metric="forget_quality").itertuples(index=False, name=None))
 
 
 def _list_notes(layout: Layout, rows: pd.DataFrame, usual: int | None) -> list[str]:

@@ -72,10 +72,11 @@ def run_sweep(name: str, place: str, arguments: Sequence[str]) -> int:
         reason = str(error) or type(error).__name__
         if job is None:
             raise InputError(f"--cluster: the job server refused: {reason}") from error
-        _print_note(f"\nthe connection is lost ({reason}); {_resume_hint(place, job, arguments)}")
+        cli.print_line(f"\nthe connection is lost ({reason}); {_resume_hint(place, job, arguments)}", error=True)
         return 1
     except KeyboardInterrupt:
-        _print_note(f"\ndetached; {_resume_hint(place, job, arguments)}" if job else "\nstopped; nothing was submitted")
+        said = f"detached; {_resume_hint(place, job, arguments)}" if job else "stopped; nothing was submitted"
+        cli.print_line(f"\n{said}", error=True)
         return 130
 
 
@@ -155,20 +156,16 @@ def submit_or_attach(client: Any, name: str, arguments: Sequence[str]) -> str:
     for job in client.list_jobs():
         typed = (job.metadata or {}).get("command")
         if not job.status.is_terminal() and typed and resume_command(typed) == resume_command(command):
-            _print_note(f"attached to {job.submission_id}, which runs already; its log from the beginning:")
+            said = f"attached to {job.submission_id}, which runs already; its log from the beginning:"
+            cli.print_line(said, error=True)  # the standard stream is for what the sweep prints
             return job.submission_id
     made = client.submit_job(
         entrypoint=f"cd {REPOSITORY} && exec .venv/bin/{command}",
         submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}",
         metadata={"command": command},
     )
-    _print_note(f"submitted {made}")
+    cli.print_line(f"submitted {made}", error=True)
     return made
-
-
-def _print_note(text: str) -> None:
-    """Print a note to the error stream: the standard one is for what the sweep prints."""
-    cli.print_line(text, error=True)
 
 
 async def _follow_log(client: Any, job: str) -> str:
@@ -186,7 +183,7 @@ def _wait_for_status(client: Any, job: str) -> int:
     while not (info := call_within(ANSWER_SECONDS, "the job server", ask)).status.is_terminal():
         time.sleep(1)
     if info.driver_exit_code is None:
-        _print_note(f"{job} {info.status.value.lower()}: {info.message}")
+        cli.print_line(f"{job} {info.status.value.lower()}: {info.message}", error=True)
     return 0 if info.status == "SUCCEEDED" else info.driver_exit_code or 1
 
 
@@ -201,9 +198,9 @@ def _fetch_report(place: str, log: str) -> None:
     command = [*RAY, "rsync-down", place, f"{remote}/", f"{local.absolute()}/"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
-        _print_note(f"the report was not fetched: {last_line_of(done.stderr or done.stdout)}")
+        cli.print_line(f"the report was not fetched: {last_line_of(done.stderr or done.stdout)}", error=True)
     else:
-        _print_note(f"fetched: {local / 'index.html'}")
+        cli.print_line(f"fetched: {local / 'index.html'}", error=True)
 
 
 def _resume_hint(place: str, job: str, arguments: Sequence[str]) -> str:

@@ -67,10 +67,6 @@ class Plan:
     left_out: tuple[str, ...] = ()
     """The studies that `--only` leaves out."""
 
-    def describe_left_out(self) -> str:
-        """Say how many studies `--only` leaves out, where it does."""
-        return f"--only leaves out {len(self.left_out)} of the studies, such as {self.left_out[-1]}"
-
     @property
     def largest(self) -> Need | None:
         """Return the need of the trial that takes the most memory."""

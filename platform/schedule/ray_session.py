@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from platform.schedule import capacity
 from platform.schedule.capacity import Growth
 from platform.schedule.ray_environment import LOCAL, RAY_SETTINGS, resolve_address
 from trainables.common import provenance
-from trainables.common.cli import print_line
 from trainables.common.deadlines import ANSWER_SECONDS, CONNECT_SECONDS, START_SECONDS, TOLD_SECONDS, call_within
 from trainables.common.errors import InputError, last_line
 from trainables.config.settings import Resources
@@ -55,8 +53,6 @@ def start_session(address: str | None) -> Growth:
     path = f"{provenance.ROOT}{os.pathsep}${{PYTHONPATH}}"  # Ray fills in the node's, which may bring packages
     env = {"PYTHONPATH": path, **{name: os.environ[name] for name in RAY_SETTINGS}}
     host, _, port = place.removeprefix("ray://").rpartition(":")
-    told = threading.Timer(TOLD_SECONDS, print_line, ["waiting for Ray to start"])
-    told.start()
     try:
         if host:  # Ray itself would ask for 14 minutes where nobody listens
             check_head(f"{host}:{port}")
@@ -73,8 +69,6 @@ def start_session(address: str | None) -> Growth:
         if place != LOCAL and isinstance(error, OSError | ValueError | OverflowError):
             raise InputError(f"--address: no Ray cluster answers at '{place}' ({error})") from error
         raise ray.exceptions.RayError(f"it did not start ({error})") from error
-    finally:
-        told.cancel()
     signal.signal(signal.SIGTERM, on_terminate)  # Ray's own handler ends the process without a word
     mine = ray.get_runtime_context().get_node_id()
     on_head = any(node["NodeID"] == mine and capacity.HEAD in node["Resources"] for node in ray.nodes())

@@ -13,7 +13,6 @@ from platform.state.typed_commands import resume_command
 from search_spaces.schema.axes import Axis, axis_to_json
 from trainables.common import process_identity, provenance
 from trainables.common.errors import InputError
-from trainables.config.settings import Selection
 from trainables.config.trial import Trial
 from trainables.storage.atomic_files import write_json
 from trainables.storage.folder_storage import Storage
@@ -43,6 +42,8 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
     ]
     made = {(ref.split, ref.role) for ref in references}
     kept = [ref for ref in earlier.references if (ref.split, ref.role) not in made] if earlier else []
+    rule, searched = plan.sweep.selection, earlier is not None and earlier.selection.halves
+    halves = rule.halves or (plan.strategy == "paper" and searched)  # which a later start with `paper` keeps
     sweep = SweepFile(
         name=plan.sweep.name,
         hash=plan.hash,
@@ -55,7 +56,7 @@ def write_manifest(state: SweepState, store: Storage, command: str) -> SweepFile
         unfinished=unfinished,
         sweep=plan.sweep.model_dump(mode="json"),
         strategy=plan.strategy,
-        selection=_keep_halves(plan, earlier),
+        selection=rule.model_copy(update={"halves": halves}),
         axes=_unite_axes(earlier.axes if earlier else {}, plan.sweep.axes),
         trial_budget=budget,
         trials=trials,
@@ -73,13 +74,6 @@ def _list_unfinished(earlier: SweepFile | None, command: str, planned: set[str],
         return (command,)
     before = earlier.unfinished or (earlier.command,)
     return before if planned <= set(earlier.trials) else (*before, command)
-
-
-def _keep_halves(plan: Plan, earlier: SweepFile | None) -> Selection:
-    """Return the selection rule. A later start with --strategy paper keeps `halves` of an earlier search."""
-    rule = plan.sweep.selection
-    halves = rule.halves or (plan.strategy == "paper" and earlier is not None and earlier.selection.halves)
-    return rule.model_copy(update={"halves": halves})
 
 
 def _unite_axes(earlier: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def format_lines(state: SweepState, document: dict[str, Any], slots: int) -> Ite
         noun = "trial " if study["trials"] == 1 else "trials"
         yield f"  {study['study']:28} {study['trials']:4} {noun}  {study['done']:4} done"
     if plan.left_out:
-        yield plan.describe_left_out()
+        yield f"--only leaves out {len(plan.left_out)} of the studies, such as {plan.left_out[-1]}"
     requests = {one: at.places["forget"] for one, at in plan.benchmarks.items() if row_files.is_request(one)}
     if requests:
         yield f"requests: {', '.join(f'{split} {Path(file).name}' for split, file in requests.items())}"

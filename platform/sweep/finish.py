@@ -43,7 +43,11 @@ def print_end(plan: Plan, store: Storage, mirror: MlflowMirror) -> int:
     sweep = manifest.load_manifest(plan.name, store)
     results = {key: result for key in sweep.trials if (result := store.result(key))}
     Console(width=None if sys.stdout.isatty() else WIDTH).print(tabulate_chosen_settings(plan, store))
-    _write_report(plan, store)
+    print_line("making the report")  # in a process of its own: the driver does not import the analysis
+    command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
+    done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
+    if done.returncode:
+        print_line(f"no report: {last_line_of(done.stderr)}")
     print_line(f"report: {shown / 'reports' / plan.name / 'index.html'}")
     print_line(describe_mlflow(store, mirror.page))
     print_line(f"next:   {suggest_next(plan, sweep.command, store)}")
@@ -110,12 +114,3 @@ def tabulate_chosen_settings(plan: Plan, store: Storage) -> Table:
         labels = (first.benchmark.split, first.method, first.rectifier.name, plan.label(first), seeds)
         add(labels, [store.result(trial.id()) or {} for trial in trials])
     return table
-
-
-def _write_report(plan: Plan, store: Storage) -> None:
-    """Write the report, in a process of its own: the driver does not import the analysis."""
-    print_line("making the report")
-    command = [sys.executable, "-m", "analysis.report", plan.name, "--storage", store.location]
-    done = subprocess.run(command, cwd=provenance.ROOT, capture_output=True, text=True)
-    if done.returncode:
-        print_line(f"no report: {last_line_of(done.stderr)}")

@@ -48,7 +48,10 @@ def run_plan(state: SweepState, store: Storage, command: str, options: Options) 
     _print_beginning(state, store)
     spent = store.spent(plan.sweep.name, plan.hash)
     stopper = Stopper(options.gpu_hours, load_gpu_seconds(spent, store), minutes=options.minutes)
-    _remove_leftovers(plan, store)
+    for old in (store.root / "ray").glob(f"{plan.name}-*"):  # of starts that were killed
+        shutil.rmtree(old, ignore_errors=True)
+    for trial_id in filter(store.has, (trial.id() for trial in plan.trials)):
+        remove_leftovers(store.trial(trial_id))
     if state.outstanding and stopper.reason:
         return max(_print_stop(plan, store, stopper), int(bool(state.failed)))
     lacking = any(store.read_evaluation(ref.evaluation) is None for ref in plan.references)
@@ -83,21 +86,11 @@ def _print_beginning(state: SweepState, store: Storage) -> None:
     """Print what there is to run, where, of which code, and what is odd."""
     trials = format_count(len(state.done) + state.outstanding, "trial")
     print_line(f"sweep {state.plan.name}: {trials}, {len(state.done)} done, {state.outstanding} to run")
-    if state.plan.left_out:
-        print_line(state.plan.describe_left_out())
     made = provenance.read_provenance()
     commit = f"commit {made['commit']}{' (with uncommitted changes)' if made['dirty'] else ''}"
     print_line(f"storage {store.location}, {commit if made['commit'] else 'no git commit'}, code {made['code']}")
     if warning := state.warning():
         print_line(f"warning: {warning}")
-
-
-def _remove_leftovers(plan: Plan, store: Storage) -> None:
-    """Remove what starts that were killed have left: Tune's state, and checkpoints of trials that have a result."""
-    for old in (store.root / "ray").glob(f"{plan.name}-*"):
-        shutil.rmtree(old, ignore_errors=True)
-    for trial_id in filter(store.has, (trial.id() for trial in plan.trials)):
-        remove_leftovers(store.trial(trial_id))
 
 
 def _print_stop(plan: Plan, store: Storage, stopper: Stopper) -> int:

@@ -84,7 +84,6 @@ def test_what_has_no_halves_cannot_be_chosen(tmp_path: Path) -> None:
     ("rule", "gamma", "words"),
     [
         ({"rule": "highest_removal"}, "0.8", "the most removal (mean of Bio and Cyber, less is more), whatever the"),
-        ({"rule": "highest_utility"}, "0.05", "the highest MMLU, whatever the removal"),
         ({"rule": "utility_floor", "share": 0.6}, "0.8", "with at least 60% of the target model's MMLU"),
         ({}, "0.05", "with at least 90% of the target model's MMLU"),
     ],

@@ -11,6 +11,7 @@ from analysis.stats import row_bootstrap
 from analysis.tables import detail_tables
 from tests.support.sweep_store import GRU, read, write_sweep, write_trial
 from trainables import benchmarks
+from trainables.benchmarks.tofu.aggregates import aggregate
 from trainables.config.settings import Benchmark
 from trainables.storage.atomic_files import write_rows
 from trainables.storage.names import ROWS
@@ -41,8 +42,6 @@ def test_parts_give_the_utility_that_the_benchmark_does(dialect: Any) -> None:
     records, tofu = rows(random.Random(1), COUNTS), benchmarks.get_benchmark("tofu")
     parts = tofu.utility_parts(Benchmark(dialect=dialect), records)
     assert [part.shape for part in parts] == [(30, 3), (20, 3), (25, 3)]
-    from trainables.benchmarks.tofu.aggregates import aggregate
-
     assert row_bootstrap.harmonic_utility(parts) == pytest.approx(
         aggregate(records, dialect)["model_utility"], rel=1e-12
     )
@@ -82,8 +81,6 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand() -> None:
 
 def with_rows(store: Path, trial: str, halves: bool = False, **given: Any) -> list[dict[str, Any]]:
     """Write a trial whose metrics are those of its evaluation's rows, FQ apart."""
-    from trainables.benchmarks.tofu.aggregates import aggregate
-
     records = rows(random.Random(trial), COUNTS)
     found = [aggregate(part, "paper") for part in (records, *(benchmarks.every_other(records, n) for n in (0, 1)))]
     whole, *half = [one | {"forget_quality": -3.0, "forget_quality_ks": 0.25} for one in found]

@@ -35,12 +35,9 @@ TIES = {
 """Ties of which the paper prints one bold and not the other, which is the method's own row."""
 
 
-def paper_table(table: str) -> Table:
-    return render(table, paper.load_table(table))
-
-
-def render(table: str, frame: pd.DataFrame) -> Table:
-    return fill_table(table_definitions.LAYOUTS[table], frame).table
+def paper_table(table: str, frame: pd.DataFrame | None = None) -> Table:
+    found = paper.load_table(table) if frame is None else frame
+    return fill_table(table_definitions.LAYOUTS[table], found).table
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +65,10 @@ def paper_lines(source: str, table: str) -> Iterator[list[tuple[str, bool]]]:
     for line in body(source, table).split(r"\\"):
         line = re.sub(r"\\(cmidrule\S*|(top|bottom)rule(\[.*?\])?|midrule)", "", line)
         cells = [cell.strip() for cell in line.split("&")]
-        numbers = [(plain(cell).replace("--", DASH), r"\textbf" in cell) for cell in cells if is_number(cell)]
+        told = [(plain(cell), r"\textbf" in cell) for cell in cells]
+        numbers = [(text.replace("--", DASH), bold) for text, bold in told if re.fullmatch(r"-?\d+\.\d+|--", text)]
         if numbers and "N/A" not in line and "multicolumn" not in line:
             yield numbers
-
-
-def is_number(cell: str) -> bool:
-    return re.fullmatch(r"-?\d+\.\d+|--", plain(cell)) is not None
 
 
 @pytest.mark.data
@@ -101,7 +95,7 @@ def test_every_number_is_shown_once_whatever_the_file_says_of_bold_and_order(tab
     texts = [cell.text for cell in paper_table(table).cells.to_numpy().flat if cell.text != DASH]
     assert sorted(map(float, texts)) == sorted(frame["value"])
     turned = frame.assign(bold=~frame["bold"]).iloc[::-1].reset_index(drop=True)
-    assert to_markdown(render(table, turned)) == to_markdown(paper_table(table))
+    assert to_markdown(paper_table(table, turned)) == to_markdown(paper_table(table))
 
 
 @pytest.mark.parametrize("table", TABLES)
