@@ -6,8 +6,8 @@ docs/own.md says what the files hold, what is measured and which settings a mode
 
 The window between forgetting little and breaking a pretrained chat model is narrow and lies elsewhere for each model
 (docs/own.md, "What decides most"), so it is searched: the rate, and how much the retain rows weigh, for NPO+GD and
-SimNPO+GD, each without a rectifier, with GRU and with the bisector. At most 40 small batches after a short warm-up,
-looked at every other step by a few rows of each set.
+SimNPO+GD without a rectifier and with GRU, and for NPO also with the bisector. At most 40 small batches after a short
+warm-up, looked at every other step by a few rows of each set.
 """
 
 from search_spaces.schema.axes import Range
@@ -16,7 +16,7 @@ from trainables.config.settings import Benchmark, Objective, Selection, Training
 
 SWEEP = Sweep(
     name="own",
-    title="Your own model and rows: a search of two objectives without a rectifier, with GRU and with the bisector",
+    title="Your own model and rows: a search of three objectives without a rectifier, with GRU or the bisector",
     strategy="optuna",
     trials=4,
     axes={

@@ -23,6 +23,6 @@ SWEEP = Sweep(
     benchmark=Benchmark(dialect="open-unlearning", template="chat", measures=("all",)),
     training=Training(lr=3e-5, epochs=5, batch_size=32, schedule="linear", warmup_epochs=1),
     selection=Selection(halves=True),
-    stress=StressTest(attacks=("relearn_half", "nf4", "paraphrase"), lr=3e-4),
+    stress=StressTest(attacks=("relearn_half", "nf4", "paraphrase"), lr=1e-4),
     resources=Resources(gpus=1, share_gpus=True, cpus=2, precision="bf16", gpu_memory=80),
 )

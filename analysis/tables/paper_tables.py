@@ -67,7 +67,7 @@ def select_retain_free_trials(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the trials without rectifier of methods that read no retain data; WGA's only without its retain term."""
     objective = runs.reindex(columns=["objective.preset", "objective.retain_coefficient"])
     preset = (objective["objective.preset"] == "open-unlearning").astype(float)
-    weight = objective["objective.retain_coefficient"].replace("balanced", "1")
+    weight = objective["objective.retain_coefficient"].replace("balanced", "inf")
     retains = (runs["method"] == "wga") & weight.astype(float).fillna(preset).gt(0)
     return runs.loc[
         runs["method"].isin(LAYOUTS["tofu_retain_free"].methods) & (runs["rectifier.name"] == "none") & ~retains

@@ -15,7 +15,6 @@ from ray import tune
 from ray.tune.execution import class_cache
 from rich.console import Console
 
-from platform.plan.plan import Plan
 from platform.schedule import ray_session
 from platform.schedule.ray_environment import resolve_address
 from platform.schedule.ray_failures import LOOK_SECONDS, RETRIES, RayletWatch, RetryReset, survive_memory_kills
@@ -53,7 +52,7 @@ def run_on_ray(
         growth = ray_session.start_session(options.address)
         ray_session.wait_for_nodes(growth, print_line)
         ray_session.check_workers(print_line)
-        head, lost = ray.get_runtime_context().gcs_address, partial(_give_up, plan, store, command)
+        head, lost = ray.get_runtime_context().gcs_address, partial(_give_up, command)
         look = partial(ray_session.watch_head, head, lost)
         if not resolve_address(options.address).startswith("ray://"):  # a proxy: its head may be out of reach
             watch.enter_context(call_periodically(look, LOOK_SECONDS))
@@ -88,11 +87,9 @@ def run_on_ray(
     return None
 
 
-def _give_up(plan: Plan, store: Storage, command: str, error: OSError) -> None:
-    """Print how to go on, and give the lock back if no head listens: Ray itself then ends this process, silently."""
+def _give_up(command: str, error: OSError) -> None:
+    """Print how to go on while Ray waits for its head, after which it ends this process without a word."""
     print_line(f"Ray failed: its head does not answer ({error})\ngo on with: {resume_command(command)}")
-    if isinstance(error, ConnectionRefusedError):
-        store.remove(store.lock(plan.sweep.name, plan.hash))
 
 
 def tune_trials(

@@ -225,7 +225,7 @@ def _make_database(file: Path) -> None:
 
 def _search_runs(client: Any, experiment: str, condition: str) -> list[Any]:
     """Return an experiment's runs, without those whose files MLflow would write elsewhere than the experiment's."""
-    place = f"{client.get_experiment(experiment).artifact_location}/"
+    place = client.get_experiment(experiment).artifact_location.rstrip("/") + "/"
     found = [(run, run.info.artifact_uri) for run in client.search_runs([experiment], condition, **ALL)]
     return [run for run, uri in found if uri.startswith(place) and "/../" not in uri]
 

@@ -52,7 +52,8 @@ def test_mlflow_shows_no_run_that_nobody_runs_after_an_interrupt(
         driver.send_signal(signal.SIGINT)
         assert driver.wait(150) == 130
     client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}")
-    runs = client.search_runs([client.get_experiment_by_name("tofu_tiny").experiment_id])
+    experiment: Any = client.get_experiment_by_name("tofu_tiny")
+    runs = client.search_runs([experiment.experiment_id])
     assert {run.info.status for run in runs if run.data.tags.get("role") == "parent"} == {"KILLED"}
     assert "FINISHED" in {run.info.status for run in runs}
     assert "RUNNING" not in {run.info.status for run in runs}

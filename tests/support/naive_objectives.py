@@ -261,7 +261,7 @@ def flat(batch: Sequence[Row]) -> torch.Tensor:
     return torch.stack([(logits.max() - logits.sum() / WORDS) ** 2 for logits in answers]).mean()
 
 
-NAIVE: dict[str, Callable[[Sequence[Row], Sequence[Row], Constants], torch.Tensor]] = {
+NAIVE: dict[str, Callable[[Sequence[Row], Sequence[Row], Any], torch.Tensor]] = {
     "nll": lambda f, r, c: nll(f),
     "ga": lambda f, r, c: -c.forget_coefficient * nll(f),
     "ga_kl": lambda f, r, c: -c.forget_coefficient * nll(f) + c.kl_coefficient * kl(r, c.kl_reduction),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from platform import status
+import platform.status as status
 from platform.schedule import capacity
 from platform.state import lock, manifest
 from platform.state.trial_outcomes import SweepState

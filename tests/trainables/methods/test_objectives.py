@@ -155,8 +155,8 @@ class Recorded:
 def test_a_row_says_what_its_objective_needs_and_reads(row: MethodRow, preset: Any) -> None:
     recorded = Recorded(method_constants.resolve_constants(row.name, Settings(preset=preset), "forget05"))
     made = objectives.make_objective(row.name, recorded)  # type: ignore[arg-type]
-    plain_retain = any(term.side == "retain" and not term.frozen for term in made.terms)
-    assert plain_retain == ("retain_loss" in row.needs and recorded.constants.retain_coefficient > 0)
+    plain_retain, weight = any(term.side == "retain" and not term.frozen for term in made.terms), recorded.constants
+    assert plain_retain == ("retain_loss" in row.needs and float(weight.retain_coefficient) > 0)
     assert made.needs_reference == ("reference_sums" in row.needs)
     assert made.needs_frozen == ("frozen_model" in row.needs)
     frozen = {term.side for term in made.terms if term.frozen}

@@ -216,7 +216,7 @@ class OwnBenchmark(base.BenchmarkBase):
         records = row_scores.score_sets(network, encoder, benchmark, token_budget=token_budget, most=most)
         scores: Metrics = {}
         if tasks:
-            settings = {"limit": most or benchmark.limit, "token_budget": token_budget}
+            settings = {"limit": benchmark.limit, "token_budget": token_budget}
             scores, answered = lm_eval_adapter.evaluate_tasks(network, tokenizer, tasks, **settings)
             records += answered
         if reference == base.ITSELF:

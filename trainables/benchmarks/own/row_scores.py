@@ -114,7 +114,9 @@ def locate_fact(row: Row) -> tuple[int, int] | None:
     """Return where the fact of a question begins and ends in its answer, None if it is written otherwise there."""
     if not row.fact:
         return find_fact(list_turns(row.asked)[-1][1], row.answer)
-    found = (re.search(f"(?<![A-Za-z0-9]){re.escape(one)}", row.answer, re.IGNORECASE) for one in row.fact)
+    found = (
+        re.search(f"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])", row.answer, re.IGNORECASE) for one in row.fact
+    )
     return min((one.span() for one in found if one), key=lambda span: (span[0], -span[1]), default=None)
 
 

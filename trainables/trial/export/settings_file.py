@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainables import benchmarks
 from trainables.config.method_tables import METHODS, RECTIFIERS
+from trainables.config.settings import Training
 from trainables.config.trial import Trial
 from trainables.methods.method_constants import resolve_constants
 from trainables.storage import atomic_files
@@ -54,15 +56,18 @@ def list_settings(trial: Trial) -> dict[str, Any]:
 
 
 def spell_open_unlearning(trial: Trial) -> str | None:
-    """Return a trial's settings as overrides of open-unlearning's src/train.py; None: it has no such method.
+    """Return a trial's settings as overrides of open-unlearning's src/train.py; None: it has no such method or setting.
 
     Its batches are those of one GPU: `per_device_train_batch_size` times `gradient_accumulation_steps` rows a step.
     """
     training, name = trial.training, TRAINERS.get(trial.method)
-    if name is None or trial.rectifier.name != "none" or training.max_steps or training.lora_rank:
-        return None
+    alike = training.model_copy(update={"lr": 1e-5, "epochs": 5, "batch_size": 32, "weight_decay": 0.01})
+    alike = alike.model_copy(update={"warmup_epochs": 0, "schedule": "constant", "max_length": 512})
     constants = resolve_constants(trial.method, trial.objective, trial.benchmark.split)
-    rows = min(8, training.batch_size)
+    other = alike != Training() or trial.rectifier.name != "none" or trial.benchmark.name != "tofu"
+    if name is None or other or constants.retain_coefficient == "balanced":
+        return None
+    rows = math.gcd(8, training.batch_size)
     arguments = {
         "learning_rate": training.lr,
         "num_train_epochs": training.epochs,
