@@ -77,10 +77,6 @@ class Trial(FrozenSettings):
             raise ValueError(f"training.targets={self.training.targets}: only rows of benchmark own have facts")
         if self.training.eval_every is not None and self.calibration.targets:
             raise ValueError("training.eval_every: a calibrated trial mixes its last step; leave one of the two out")
-        if self.selection.rows is not None and self.benchmark.tasks:
-            raise ValueError(
-                "selection.rows: a look asks no tasks of lm-eval, whose scores it compares; set it to none"
-            )
         if METHODS[self.method].steers and self.training.lora_rank is not None:
             raise ValueError(
                 f"training.lora_rank: method '{self.method}' chooses its own weights to train; leave lora_rank out"
