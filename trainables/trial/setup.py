@@ -126,7 +126,8 @@ def make_task(
     own_words = trial.training.targets == "own"
     forget, retain = _say_examples(trial, network.to(device), tokenizer) if own_words else load_examples(trial)
     if trial.training.targets == "fact":
-        forget = OwnBenchmark().fact_examples(trial.benchmark, tokenizer, trial.training.max_length)
+        asks: Any = benchmarks.get_benchmark(trial.benchmark.name)
+        forget = asks.fact_examples(trial.benchmark, tokenizer, trial.training.max_length)
     constants = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
     rectifier = rectifiers.make_rectifier(**trial.rectifier.model_dump())
