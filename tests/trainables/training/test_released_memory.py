@@ -18,8 +18,8 @@ LAYOUTS = [(1, "fp32"), (1, "bf16"), (2, "bf16"), (3, "bf16")]
 
 
 def live_bytes() -> int:
-    """Bytes of the storages of all tensors that Python knows."""
-    tensors = [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor)]
+    """Bytes of the storages of all tensors that Python knows; a compiler's tensors have none."""
+    tensors = [found for found in gc.get_objects() if type(found) in (torch.Tensor, torch.nn.Parameter)]
     return sum({part.data_ptr(): part.nbytes() for part in map(torch.Tensor.untyped_storage, tensors)}.values())
 
 
