@@ -98,9 +98,8 @@ def test_the_recording_in_the_readme_has_the_lines_that_a_sweep_prints(started: 
     recorded = [html.unescape(text).replace("\xa0", " ") for text in texts]
 
     def shape(lines: list[str], kind: str) -> str:
-        return re.sub(
-            r"\S*[\d/]\S*|runs,?", "#", " ".join(next(line for line in lines if line.startswith(kind)).split())
-        )
+        words = " ".join(next(line for line in lines if line.startswith(kind)).split())
+        return re.sub(r"\S*[\d/]\S*|runs,?", "#", words.replace(" (with uncommitted changes)", ""))
 
     printed = started.done.stdout.splitlines()
     assert [shape(recorded, kind) for kind in KINDS] == [shape(printed, kind) for kind in KINDS]
