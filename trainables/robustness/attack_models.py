@@ -116,7 +116,12 @@ def attack(
     if worst and attackers is None:
         _keep_attackers(key, worst, seed, store)
     made = list_attacks(results["model"], results["target"], results.get("retain"))
-    return _keep_shares(key, started, settings, made, store), results
+    if attackers is None:
+        return _keep_shares(key, started, settings, made, store), results
+    settings.pop(attacks.SWEEP)  # of relearnings that were given: not this model's worst, which stays kept
+    given = [row for row in made if row["attack"] == attacks.SWEEP]
+    shares = _keep_shares(key, started, settings, [row for row in made if row not in given], store)
+    return [row for row in shares if row["attack"] != attacks.SWEEP] + given, results
 
 
 def _keep_attackers(key: str, worst: list[dict[str, Any]], seed: int, store: Storage) -> None:

@@ -143,7 +143,10 @@ def test_a_sweep_relearns_from_the_same_weights_each_time(trial_inputs: Any, tmp
     assert {"learns": worst["learns"], "lr": worst["lr"]} in kept
     last = {"learns": made[-1]["learns"], "lr": made[-1]["lr"]}
     file.write_text(json.dumps({"attackers": [last], "seed": 0}))
+    (came_back,) = (tmp_path / "runs" / "stress").glob("*/came_back.json")
+    before = came_back.read_text()
     assert run(trial_inputs, tmp_path, "--attack", file, "--output", tmp_path / "one.json").exit_code == 0
+    assert came_back.read_text() == before, "the worst of the sweep stays this model's"
     alone = json.loads((tmp_path / "one.json").read_text())["results"]["model"]["sweep"]["relearnings"]
     assert alone == [row for row in made if last.items() <= row.items()]
     done = run(trial_inputs, tmp_path, "--samples", "4", "--output", tmp_path / "leak.json")
