@@ -19,6 +19,7 @@ from search_spaces.schema.backbones import Backbone
 from search_spaces.schema.sweep import Sweep
 from trainables.common.cli import describe_invalid
 from trainables.common.errors import InputError, suggest_name
+from trainables.common.regular_files import read_text
 from trainables.common.typed_paths import expand_home
 from trainables.config.method_tables import SETTINGS
 from trainables.config.settings import FrozenSettings
@@ -221,10 +222,11 @@ def _read_settings(item: str) -> list[str]:
         return [item]
     import yaml
 
+    wrong = (InputError, OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError)
     try:
-        found = yaml.safe_load(expand_home(item[1:]).read_text(encoding="utf-8"))["settings"]
+        found = yaml.safe_load(read_text(expand_home(item[1:])))["settings"]
         texts = {path: ",".join(map(str, value)) if isinstance(value, list) else value for path, value in found.items()}
-    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except wrong as error:
         raise InputError(
             f"--set {item}: no file of settings (trainables.export --settings writes one): {error}"
         ) from error
