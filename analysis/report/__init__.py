@@ -124,8 +124,8 @@ def main(
     printed = ("paper",) if source == Source.PAPER else printed
     for path in (folder / "tables" / f"{stem}.md" for stem in printed):
         if path.exists():
-            typer.echo(cli.escape_controls(path.read_text(encoding="utf-8")))
-    typer.echo(f"report: {folder / 'index.html'}")
+            cli.print_line(path.read_text(encoding="utf-8"))
+    cli.print_line(f"report: {folder / 'index.html'}")
     return 0
 
 
