@@ -67,14 +67,15 @@ def main(
     if list_:
         return _print_sweeps(as_json)
     settings = [*(set_ or []), *([] if seeds is None else [f"seed={_list_seeds(seeds)}"])]
-    strategy = strategy or _find_sweep(name).strategy
+    sweep = _find_sweep(name)
+    strategy = strategy or sweep.strategy
     options = Options(gpu_hours, address, max_concurrent, kept, resume, new, retry_failed, reason, minutes)
     options.check(strategy, trials, cluster)
     if cluster is not None:
         from platform.cluster import submit
 
-        return submit.run_sweep(_find_sweep(name).name, cluster, sys.argv[1:])
-    sweep = overrides.apply_overrides(_find_sweep(name), settings)
+        return submit.run_sweep(sweep.name, cluster, sys.argv[1:])
+    sweep = overrides.apply_overrides(sweep, settings)
     store = _open_storage(location)
     plan = make_plan(sweep, store, strategy=strategy, only=only, budget=trials)
     if sweep.resources.share_gpus:

@@ -34,6 +34,7 @@ from platform.sweep.start_options import Options
 from platform.sweep.trial_callback import TrialCallback
 from platform.tracking.mirror import MlflowMirror, start_mirror
 from trainables.common.cli import print_line
+from trainables.common.deadlines import ANSWER_SECONDS
 from trainables.common.errors import InputError
 from trainables.common.redaction import SECRET_NAME
 from trainables.storage.folder_storage import Storage
@@ -72,7 +73,7 @@ def run_on_ray(
         return mirror
     except KeyboardInterrupt:
         if mirror is not None:  # else MLflow shows runs that nobody runs
-            mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store), patience=30.0)
+            mirror.close(count_outcomes(manifest.load_manifest(plan.name, store), store), patience=ANSWER_SECONDS)
         raise
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | OSError):

@@ -18,7 +18,7 @@ from trainables.benchmarks.own.row_scores import LABEL_TOKENS
 from trainables.common import typed_paths
 from trainables.common.errors import InputError, first_line
 from trainables.common.wording import format_row_numbers
-from trainables.config.settings import HARMLESS, Benchmark, Model
+from trainables.config.settings import GREEDY_NEUTRAL, Benchmark, Model
 from trainables.data import text_blocks
 from trainables.data.conversations import Encoder, list_turns
 from trainables.storage import atomic_files
@@ -93,7 +93,7 @@ def _load_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
 def _describe_generation(folder: Path, name: str) -> list[str]:
     """Return in a line which settings of a model's own may change its greedy answers; 0 and 1.0 have no effect."""
     configured = atomic_files.read_json(folder / "generation_config.json") or {}
-    odd = [key for key, value in configured.items() if key not in HARMLESS and value and repr(value) != "1.0"]
+    odd = [key for key, value in configured.items() if key not in GREEDY_NEUTRAL and value and repr(value) != "1.0"]
     told = f"{name}: its generation_config.json sets {', '.join(sorted(odd))}: its answers are greedy under these"
     told += ", but for beams, max_time and stop_strings, which are set aside; take them out for plain greedy answers"
     return [told] if odd else []

@@ -27,8 +27,6 @@ StorageOption = Annotated[
 SweepArgument = Annotated[str, typer.Argument(help="Sweep: NAME (its newest) or NAME-HASH.")]
 UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 """Error numbers of a path that somebody named and that cannot be used."""
-WAITING = "waiting for "
-"""How threads are called in which a call waits for something outside."""
 SHOWN, LONGEST = 120, 3500
 """Characters of a value that a message repeats, and of a message."""
 

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from http.client import HTTPException
 from typing import NoReturn, TypeVar
 
-from trainables.common.cli import WAITING, print_line
+from trainables.common.cli import print_line
 from trainables.common.errors import InputError
 
 CONNECT_SECONDS, ANSWER_SECONDS, START_SECONDS, TEMPLATE_SECONDS = 10.0, 30.0, 60.0, 10.0
@@ -37,7 +37,7 @@ def call_within(seconds: float, what: str, call: Callable[[], T]) -> T:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=work, name=f"{WAITING}{what}", daemon=True).start()
+    threading.Thread(target=work, name=what, daemon=True).start()
     begun = time.monotonic()
     for told in itertools.count(TOLD_SECONDS, AGAIN_SECONDS):
         with contextlib.suppress(TimeoutError):
@@ -47,7 +47,7 @@ def call_within(seconds: float, what: str, call: Callable[[], T]) -> T:
         if told >= seconds:
             raise TimeoutError(f"{what} has not answered in {seconds:.0f} s")
         left = f", {seconds - told:.0f} s left" if seconds < float("inf") else f" for {told:.0f} s"
-        print_line(f"{WAITING}{what}{left}", error=True)
+        print_line(f"waiting for {what}{left}", error=True)
     raise AssertionError
 
 

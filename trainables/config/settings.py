@@ -20,7 +20,7 @@ FICTIONAL = "fictional:"
 """Start of the fingerprint of made-up rows."""
 CACHED_PER_PASS = 4
 """Tokens that an evaluation may keep as keys and values, for each token of a pass (`Resources.evaluation_tokens`)."""
-HARMLESS = frozenset(
+GREEDY_NEUTRAL = frozenset(
     "do_sample temperature top_p top_k min_p typical_p max_length max_new_tokens use_cache transformers_version "
     "_from_model_config bos_token_id eos_token_id pad_token_id output_attentions output_hidden_states".split()
 )

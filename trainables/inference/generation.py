@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.utils import ALL_CACHE_NAMES
 
-from trainables.config.settings import HARMLESS
+from trainables.config.settings import GREEDY_NEUTRAL
 from trainables.inference.padded_batch import pad_rows, run_groups
 from trainables.inference.progress import Counter
 from trainables.inference.ranks import run_shares
@@ -72,7 +72,7 @@ def continue_prompts(
     ids that each continuation begins with. `positions`: the most that a row of a batch may have, padding included.
     `cut_loops`: end what goes round.
     """
-    if known is None or network.generation_config.to_diff_dict().keys() - HARMLESS:
+    if known is None or network.generation_config.to_diff_dict().keys() - GREEDY_NEUTRAL:
         known = [()] * len(prompts)
     started = [_cut_at(ends, ids[:limit]) for ids, limit in zip(known, limits, strict=True)]
     read = [[*prompt, *ids] for prompt, ids in zip(prompts, started, strict=True)]

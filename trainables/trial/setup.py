@@ -109,13 +109,14 @@ def load_target(target: Model, precision: str, resources: Resources, device: tor
 _keep_target = lru_cache(maxsize=1)(model_files.load_model)
 
 
-def _say_examples(trial: Trial, network: Any, tokenizer: Any) -> tuple[benchmarks.Examples, benchmarks.Examples]:
+def _say_examples(
+    chosen: Any, trial: Trial, network: Any, tokenizer: Any
+) -> tuple[benchmarks.Examples, benchmarks.Examples]:
     """Return forget rows and retain rows in the model's own words; rank 0 asks it, so that all ranks have the same."""
     found: list[Any] = [None]
     if dist.get_rank() == 0:
         length, budget = trial.training.max_length, evaluation_tokens(trial.resources, network)
-        asks: Any = benchmarks.get_benchmark(trial.benchmark.name)  # whose rows have facts: Trial sees to it
-        found[0] = asks.training_examples(trial.benchmark, tokenizer, length, network, budget)
+        found[0] = chosen.training_examples(trial.benchmark, tokenizer, length, network, budget)
     if trial.resources.ranks > 1:
         dist.broadcast_object_list(found, src=0, device=network.device)
     return found[0]
@@ -125,11 +126,11 @@ def make_task(
     trial: Trial, network: Any, tokenizer: Any, device: torch.device, micro_batch: int | None
 ) -> loop.TrainingTask:
     """Return rows, objective and rectifier; freezes what the objective does not train."""
+    chosen: Any = benchmarks.get_benchmark(trial.benchmark.name)  # with facts, if `targets` asks for them
     own_words = trial.training.targets == "own"
-    forget, retain = _say_examples(trial, network.to(device), tokenizer) if own_words else load_examples(trial)
+    forget, retain = _say_examples(chosen, trial, network.to(device), tokenizer) if own_words else load_examples(trial)
     if trial.training.targets == "fact":
-        asks: Any = benchmarks.get_benchmark(trial.benchmark.name)  # whose rows have facts: Trial sees to it
-        forget = asks.fact_examples(trial.benchmark, tokenizer, trial.training.max_length)
+        forget = chosen.fact_examples(trial.benchmark, tokenizer, trial.training.max_length)
     constants = method_constants.resolve_constants(trial.method, trial.objective, trial.benchmark.split)
     objective = objectives.make_objective(trial.method, constants, trial.seed)
     rectifier = rectifiers.make_rectifier(**trial.rectifier.model_dump())

@@ -18,6 +18,8 @@ TRAINERS = {"ga": "GradAscent", "gd": "GradDiff", "npo_gd": "NPO", "simnpo_gd": 
 """open-unlearning's trainers (@ d3d7cf9) of the same objectives."""
 ARGUMENTS = {"beta": "beta", "margin": "delta", "forget_coefficient": "gamma", "retain_coefficient": "alpha"}
 """Their arguments (trainer.method_args) by our settings."""
+SPELLED = {"lr", "epochs", "batch_size", "weight_decay", "warmup_epochs", "schedule", "max_length"}
+"""Settings of training that its command line has, and the length of rows, which its models have."""
 
 
 def write_settings(result: Mapping[str, Any], trial: Trial, file: Path) -> None:
@@ -61,10 +63,9 @@ def spell_open_unlearning(trial: Trial) -> str | None:
     Its batches are those of one GPU: `per_device_train_batch_size` times `gradient_accumulation_steps` rows a step.
     """
     training, name = trial.training, TRAINERS.get(trial.method)
-    alike = training.model_copy(update={"lr": 1e-5, "epochs": 5, "batch_size": 32, "weight_decay": 0.01})
-    alike = alike.model_copy(update={"warmup_epochs": 0, "schedule": "constant", "max_length": 512})
     constants = resolve_constants(trial.method, trial.objective, trial.benchmark.split)
-    other = alike != Training() or trial.rectifier.name != "none" or trial.benchmark.name != "tofu"
+    other = training.model_dump(exclude=SPELLED) != Training().model_dump(exclude=SPELLED)
+    other = other or trial.rectifier.name != "none" or trial.benchmark.name != "tofu"
     if name is None or other or constants.retain_coefficient == "balanced":
         return None
     rows = math.gcd(8, training.batch_size)

@@ -86,9 +86,8 @@ class TwoGradients(AveragingRectifier):
             return base.make_outcome(before, (0.0, before[1], 0.0), rectified=True, degenerate=True)
         for number, g, m in pieces:
             g.mul_(float(a[number])).add_(m.to(g.dtype), alpha=float(b[number]))
-        after = reduce(
-            base.dot_products(gradient, self.average)
-        ).tolist()  # measured, so that a write that is lost shows
+        # measured, so that a write that is lost shows
+        after = reduce(base.dot_products(gradient, self.average)).tolist()
         return base.make_outcome(
             before,
             after,
