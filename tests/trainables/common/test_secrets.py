@@ -73,6 +73,7 @@ def files_with_secrets(*folders: Path) -> list[Path]:
         ("s3://INVENTED:abc/def+ghi@bucket/x and s3://bucket/y", "s3://***@bucket/x and s3://bucket/y"),
         ("'http://a:b/c@host' 'somebody@host'", "'http://***@host' 'somebody@host'"),
         ("see https://host/a?user=b&access_token=word&c=d", "see https://host/a?user=b&access_token=***&c=d"),
+        ("http://host/#/runs?a=b&viewStateShareKey=own-1", "http://host/#/runs?a=b&viewStateShareKey=own-1"),
         ("a token hf_invented-token, twice hf_invented-token", "a token ***, twice ***"),
         ("invented%2Fsecret%2Bkey and invented/secret+key", "*** and ***"),
         (
