@@ -217,7 +217,7 @@ class TrialRun:
                 steps.evaluate(step, network, together=together)
             if network is not None and dist.get_rank() == 0:
                 record.stopped = record.stopped or steps.find_collapse(step)
-                steps.choose(record)
+                steps.choose(record, network)
                 if self.trial.calibration.targets:
                     record.calibration = yield from calibrate(steps, network, record.metrics)
         except TrialStopped as error:

@@ -182,13 +182,19 @@ class StepSelection:
         chosen = selection.pick_candidate(kept or known, utility, rule)
         return int(chosen.key) if chosen else steps[-1]
 
-    def choose(self, record: Record) -> None:
-        """Make the best step the trial's result, evaluated whole if it was looked at, and publish its weights."""
+    def choose(self, record: Record, network: Any) -> None:
+        """Make the best step the trial's result, evaluated whole if it was looked at, and publish its weights.
+
+        `network`: the model after the last step; it gets the best step's weights if that is evaluated whole.
+        """
         step = self.best_step()
         found, rows = self._read(step), atomic_files.read_rows(self.folder / f"{step}.parquet")
         if self._looks is not None:
-            chosen = Model(path=str(self._weights_folder(step)), attention=self.trial.target.attention)
-            network = self._load(chosen)
+            chosen, _ = model_files.load_model(
+                Model(path=str(self._weights_folder(step))), self.trial.resources.precision
+            )
+            network.eval().load_state_dict(chosen.state_dict())
+            del chosen
             metrics, rows = self.measure(network)
             found = self._make_evaluation(network, metrics, rows)
         record.evaluation_rows = rows
@@ -212,13 +218,10 @@ class StepSelection:
         """Return the target model's evaluation: the one that the sweep made, or else one that is made here, once."""
         self.target = self.target or load_target_evaluation(self.trial, self.store)
         if self.target is None:
-            network = self._load(self.trial.target)
+            network, _ = model_files.load_model(self.trial.target, self.trial.resources.precision)
+            network = network.to("cuda" if self.trial.resources.gpus else "cpu")
             self.target = self._make_evaluation(network, *self.measure(network))
         return self.target
-
-    def _load(self, model: Model) -> Any:
-        network, _ = model_files.load_model(model, self.trial.resources.precision)
-        return network.to("cuda" if self.trial.resources.gpus else "cpu")
 
     def _best_until(self, step: int) -> int | None:
         """Return the best of the steps up to `step`: the last of them that was the best so far."""
