@@ -22,6 +22,8 @@ FILLED, USABLE = 0.76, 0.92
 """The shares of a device's memory that states and a whole trial may take: the rest is CUDA's and its allocator's."""
 BUCKET, GATHERED = 500_000_000, 1_000_000_000
 """Elements at the most of DeepSpeed's buffer of gradients, and of weights that ZeRO 3 keeps gathered."""
+PROCESS = 0.52e9
+"""Bytes of a process that has imported torch, transformers and Ray (torch 2.13, its CPU build), before any model."""
 LEAST_TOKENS, CPU_TOKENS, MOST_TOKENS = 1024, 4096, 65536
 """Padded tokens of an evaluation's pass: at least and at most where a GPU's memory decides, and where it does not."""
 GROUPS = Path("/proc/self/cgroup")
@@ -48,7 +50,10 @@ class MemoryStates:
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """Bytes on one rank: a pass has activations beside the states, an evaluation its own when those are gone."""
+    """Bytes on one rank: a pass has activations beside the states, an evaluation its own when those are gone.
+
+    `buffers`: DeepSpeed's on a GPU; on a CPU the process itself, and the target model that it keeps for later trials.
+    """
 
     states: MemoryStates
     buffers: float
@@ -194,7 +199,8 @@ def estimate_peak(
         held = MemoryStates(part, part, 2 * part, 3 * part, 0)
         moved = 4 * shape.parameters
         tokens = evaluation_tokens(resources, shape, 4, None if limit is None else limit - moved)
-        return PeakMemory(held, 0, activations, max(0.0, moved + _evaluation_bytes(tokens, shape, 4) - held.total))
+        left = max(0.0, moved + _evaluation_bytes(tokens, shape, 4) - held.total)
+        return PeakMemory(held, 0 if resources.gpus else PROCESS, activations, left)
     width, trained = WIDTH[resources.precision], _count_trained(trial, shape)
     copied = stage == 3 or (trial.training.lora_rank and trial.training.eval_every)
     copy = width * shape.parameters if copied else 0
@@ -203,7 +209,7 @@ def estimate_peak(
         buffers += min(BUCKET, trained) + min(GATHERED, shape.parameters)
     several = rows < trial.training.batch_size // resources.ranks or _needs_wide_gradient(trial)
     held = estimate_states(trial, shape.parameters, trained, stage, several=several)
-    taken = width * buffers if resources.gpus else 0
+    taken = width * buffers if resources.gpus else PROCESS + (width * shape.parameters if resources.ranks == 1 else 0)
     room = None if limit is None else limit - held.total - taken - copy
     tokens = evaluation_tokens(resources, shape, width, room)
     return PeakMemory(held, taken, activations, copy + _evaluation_bytes(tokens, shape, width))
