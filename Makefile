@@ -49,8 +49,8 @@ demo-facts: setup  ## a real chat model forgets the facts of examples/facts, and
 	@$(PY) -m platform.sweep own --set target=$(MODEL) --set benchmark.template=chat --set forget=examples/facts/forget.jsonl \
 	  --set retain=auto,examples/facts/retain.jsonl --set eval=examples/facts/eval.jsonl \
 	  --set method=npo_gd --set rectifier.name=none --set training.lr=1e-5 --set training.targets=fact \
-	  --set training.max_steps=30 --set training.eval_every=3 --set objective.retain_coefficient=8 \
-	  --set benchmark.limit=30 --set resources.precision=bf16 --set resources.cpus=2 --storage $(FACTS) $(ARGS)
+	  --set training.max_steps=28 --set training.eval_every=4 --set objective.retain_coefficient=8 \
+	  --set selection.rows=none --set selection.share=0.85 --set benchmark.limit=30 --set resources.precision=bf16 --set resources.cpus=2 --storage $(FACTS) $(ARGS)
 	@after=$$(find $(FACTS)/exports -mindepth 1 -maxdepth 1 -type d -newer $(FACTS).begun 2>/dev/null); \
 	  if [ -z "$$after" ]; then echo "no model was written this time, so none is asked"; exit 0; fi; \
 	  for model in $(MODEL) $$after; do \
